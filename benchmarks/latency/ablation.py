@@ -40,7 +40,7 @@ def one_host() -> list[Patch]:
 
 def unpadded_3d(task: tile.Task, node: Any, out: Sequence[int]) -> None:
     """A convolution over frames as it was counted before: a product, without padding."""
-    work.other(task, node, 0.0)
+    work.other_op(task, node, 0.0)
 
 
 DEVIATIONS = [name for name in PARAMETER_INDEX if name.startswith("deviation.")]

@@ -210,15 +210,15 @@ def serial_timeline(times: Iterable[tuple[Node, float]], unit: str = "HVX", call
                     context_bytes=total)  # fmt: skip
 
 
-def joined(lines: Sequence[Timeline]) -> Timeline:
+def join_timelines(lines: Sequence[Timeline]) -> Timeline:
     """Several graphs of one model, one after the other, as one timeline; each is a call of its own."""
     first, *rest = lines
     for line in rest:
-        first = _then(first, line)
+        first = _append_timeline(first, line)
     return first
 
 
-def _then(one: Timeline, two: Timeline) -> Timeline:
+def _append_timeline(one: Timeline, two: Timeline) -> Timeline:
     start = one.accelerator_us
 
     def later(event: Event) -> Event:

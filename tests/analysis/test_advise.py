@@ -36,7 +36,7 @@ from hexforge.chips.deployment import Deployment
 from hexforge.cli import app
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES, RewriteRule
-from hexforge.frontends.onnx.rewrites.rule import Rewrite, change
+from hexforge.frontends.onnx.rewrites.rule import Rewrite, rewrite_of
 from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.model.edit import Editor, Node  # type: ignore[attr-defined]
 from hexforge.model.nodes import is_op
@@ -218,7 +218,9 @@ def _wrong(editor: Editor, found: Node) -> Rewrite | None:
     """Not what Div means."""
     if not is_op(found, "Div"):
         return None
-    return change("Div", [found], lambda: editor.replace(found.outputs[0], editor.add("Mul", found.inputs, found)[0]))
+    return rewrite_of(
+        "Div", [found], lambda: editor.replace(found.outputs[0], editor.add("Mul", found.inputs, found)[0])
+    )
 
 
 def test_a_rewrite_that_changes_the_outputs_is_dropped_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +242,7 @@ def test_a_rewrite_that_is_slower_is_left_out(monkeypatch: pytest.MonkeyPatch) -
             (more,) = editor.add("Sigmoid", [found.inputs[0]], found)
             editor.replace(found.outputs[0], editor.add("Mul", [found.inputs[0], more], found)[0])
 
-        return change("Relu", [found], make)
+        return rewrite_of("Relu", [found], make)
 
     slow = RewriteRule("slow", "Relu as Sigmoid", "It is slower.", "nobody", "Do not.", True, match)
     monkeypatch.setattr(module, "RULES", (slow,))

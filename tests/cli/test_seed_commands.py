@@ -140,7 +140,7 @@ def filled(sample: str) -> str:
 def test_samples_of_the_htps_file_are_read(line: int, tmp_path: Path) -> None:
     path = tmp_path / "htp.json"
     path.write_text(filled(HTP_SAMPLES[line]))
-    assert list(load_htp(path).given())
+    assert list(load_htp(path).set_keys())
 
 
 @pytest.mark.parametrize("line", TOOL_SAMPLES)
@@ -149,7 +149,7 @@ def test_samples_of_a_tools_file_are_read(line: int, tmp_path: Path) -> None:
         (tmp_path / name).write_text('{"devices": [{"profiling_level": "linting"}]}')
     path = tmp_path / "tool.json"
     path.write_text(filled(TOOL_SAMPLES[line]))
-    assert list(load(path).given())
+    assert list(load(path).set_keys())
 
 
 @pytest.mark.parametrize("line", FORMAT_SAMPLES)

@@ -36,7 +36,7 @@ def base(offset: int, size: int) -> memoryview:
 def test_changes_make_one_of_the_other(old: Any, new: Any) -> None:
     found = program_changes(old, new)
     adapter = Adapter(file(AdapterGraph("g", "", 0, (), tuple(found))))
-    made = adapter.patched(adapter.graphs[0], copy.deepcopy(old))
+    made = adapter.patch_program(adapter.graphs[0], copy.deepcopy(old))
     old_text, new_text, made_text = (json.dumps(d, sort_keys=True) for d in (old, new, made))  # where True is not 1
     assert made_text == new_text
     assert bool(found) == (old_text != new_text)
@@ -69,7 +69,7 @@ def test_arrays_are_the_bases_or_its_own() -> None:
 def test_a_place_that_is_not_there(place: tuple[Any, ...]) -> None:
     adapter = Adapter(file(AdapterGraph("g", "", 0, (), (Change(place, 1),))), "it")
     with pytest.raises(FormatError, match=r"it: changes \[.*\] of a program, which is not there"):
-        adapter.patched(adapter.graphs[0], {"a": [1, 2]})
+        adapter.patch_program(adapter.graphs[0], {"a": [1, 2]})
 
 
 GOOD = {"producer": "p", "backend": "htp", "graphs": [

@@ -74,7 +74,7 @@ def written(folder: Path, data: Any, name: str = "htp.json") -> Path:
 
 def test_all_32_keys_of_the_published_schema_are_read(tmp_path: Path) -> None:
     config = load_htp(written(tmp_path, EVERY_KEY))
-    keys = list(config.given())
+    keys = list(config.set_keys())
     assert len(keys) == 32
     assert all(readers for _, _, readers in keys)
     said = {effect.key: effect.effect for effect in effects(config, require_chip("SM8650"))}

@@ -65,7 +65,7 @@ def test_bands_hold_nine_of_ten_rows_of_folds_that_did_not_set_their_width(made:
     problem, random = made.problem(), np.random.default_rng(seed)
     spreads = random.uniform(0.0, 0.3, len(problem.rows))
     known_rows = [band.Certainty(float(s), (), 0.0) for s in spreads]
-    shape = np.array([band.shape(k) for k in known_rows])
+    shape = np.array([band.band_shape(k) for k in known_rows])
     held_out = HeldOut(problem.log_us + random.normal(0, 0.1, len(shape)) * shape, known_rows)
     inside = inside_bands(problem, held_out)
     assert inside.mean() == pytest.approx(QUANTILE, abs=0.04)

@@ -15,7 +15,7 @@ import hexforge
 from hexforge.errors import CallError, ModelError
 from hexforge.model.declarations import fix_shapes
 from hexforge.model.load_check import load_problem
-from hexforge.model.opset_conversion import converted
+from hexforge.model.opset_conversion import to_opset
 from hexforge.model.reader import read
 from hexforge.model.save import save
 from tests.cli.test_cli import run
@@ -83,7 +83,7 @@ def test_a_converted_model_computes_the_same(opset: int, tmp_path: Path) -> None
 def test_weights_stay_what_they_were() -> None:
     model = read(light("squeezenet"))
     weights = {v.name: v.const_value for v in model.ir.graph.initializers.values()}
-    made = converted(model.ir, 21)
+    made = to_opset(model.ir, 21)
     large = [v for v in made.graph.initializers.values() if v.const_value is not None and v.const_value.size > 64]
     assert large
     assert all(value.const_value is weights[value.name] for value in large)

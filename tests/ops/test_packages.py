@@ -28,7 +28,7 @@ QNN = "QNNExecutionProvider"
 @pytest.fixture(autouse=True)
 def _nothing_stays() -> Iterator[None]:
     yield
-    for custom in packages.registered():
+    for custom in packages.registered_ops():
         packages.unregister(custom.op.name)
 
 

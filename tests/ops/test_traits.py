@@ -8,7 +8,7 @@ import pytest
 
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.ir import Call, Op, Work, table
-from hexforge.ir.fixed_point import permuted_type
+from hexforge.ir.fixed_point import permute_type
 from hexforge.ops.evaluate import evaluate
 from hexforge.passes.permutation import expanded_type
 from tests.ops.sample import Sample
@@ -68,12 +68,12 @@ def test_a_free_op_computes_the_same_in_another_order_of_axes(sample: Sample, tu
     for i, (array, type) in enumerate(zip(arrays, ins, strict=True)):
         if array is not None and type is not None and (layout.together or i == 0):
             full = expanded_type(type, rank)
-            arrays[i], ins[i] = array.reshape(full.shape).transpose(perm), permuted_type(full, perm)
+            arrays[i], ins[i] = array.reshape(full.shape).transpose(perm), permute_type(full, perm)
     lost = layout.lost(node.params, rank)
     kept = [a for a in axes if a not in lost]
     out_perm = tuple(kept.index(a) for a in perm if a not in lost)
     wanted = [a.transpose(out_perm) for a in sample.expected]
-    outs = tuple(permuted_type(t, out_perm) for t in node.call.outs)
+    outs = tuple(permute_type(t, out_perm) for t in node.call.outs)
     call = Call(op, tuple(ins), outs, op.complete(layout.permuted(node.params, perm)))
     assert [t.shape for t in op.infer(call)] == [a.shape for a in wanted]
     for got, want in zip(evaluate(call, arrays), wanted, strict=True):

@@ -19,7 +19,7 @@ from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
 from hexforge.scheduling import concurrent
 from hexforge.scheduling.concurrent import ConcurrentRun, Tenant
-from hexforge.timeline import Row, Timeline, joined
+from hexforge.timeline import Row, Timeline, join_timelines
 
 if TYPE_CHECKING:
     from hexforge.analysis.timed_graphs import Timeable
@@ -203,7 +203,7 @@ def estimate(
         max(timing.band for timing in timings),
         timings[0].provenance,
         threads,
-        joined([timing.timeline for timing in timings]),
+        join_timelines([timing.timeline for timing in timings]),
         timed.left_on_cpu,
         tuple(dict.fromkeys(kind for timing in timings for kind in timing.little_known)),
         timed.graphs,

@@ -11,7 +11,7 @@ from typing import Any, Self
 from hexforge.backend import Backend, ContextBackend, Get, Program, Read, TimedBackend, WrappedProgram
 from hexforge.formats.recording import Recorder
 from hexforge.ir import Array, Graph, Node, Value, text
-from hexforge.ir.packing import packed
+from hexforge.ir.packing import pack
 
 FOLDER = "saver_output"
 """Where recordings go, from the folder the process runs in, as QNN's Saver does."""
@@ -141,7 +141,7 @@ class SavedProgram(WrappedProgram):
 def _record_tensor(to: Recorder, graph: str, value: Value) -> None:
     arguments: list[Any] = [graph, value.name, f"QNN_TENSOR_TYPE_{value.role.value}", text.dump_type(value.type)]
     if value.data is not None:
-        arguments.append(to.put(packed(value.data, value.dtype)))
+        arguments.append(to.put(pack(value.data, value.dtype)))
     to.call("QnnTensor_createGraphTensor", *arguments)
 
 

@@ -35,10 +35,10 @@ def refusal(ops: Sequence[QnnOp], backend: Backend) -> str | None:
     for node in nodes:
         reason = next(node_faults(node), None) or backend.unsupported(node)
         if reason is None and chips is not None:
-            reason = library_limits.refused(node)
+            reason = library_limits.library_refusal(node)
         if reason is not None:
             return f"op {node.name!r} ({node.op.name}): {reason}"
-        if chips is not None and (warning := library_limits.unprepared(node, chips)) is not None:
+        if chips is not None and (warning := library_limits.preparation_failure(node, chips)) is not None:
             logger.warning("[hexforge] op %r (%s): %s", node.name, node.op.name, warning)
     return None
 

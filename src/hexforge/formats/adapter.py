@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hexforge.backend import Get
+from hexforge.deprecated import RenamedAttribute
 from hexforge.errors import FormatError
 from hexforge.formats.container import SLACK, Container, Pool, Source, Writer, as_text
 
@@ -68,8 +69,10 @@ class Adapter:
         """What it does to a graph."""
         return next(g for g in self.graphs if g.name == name)
 
-    def patched(self, graph: AdapterGraph, program: Any) -> Any:
-        """The base's program (changed in place) as the adapter has it."""
+    patched = RenamedAttribute("patch_program")
+
+    def patch_program(self, graph: AdapterGraph, program: Any) -> Any:
+        """Change the base's program in place into the adapter's, and return it."""
         for change in graph.changes:
             program = _put(program, change.place, change.value, self.where)
         return program

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading: config files into checked records, with every fault said at once."""
+"""Config files of QNN's tools, read into checked records; the error lists every fault at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Config:
     where: str = ""
     """The file of the backend's keys."""
     warnings: tuple[str, ...] = ()
-    """What is taken, but will not do what it says."""
+    """Settings that are accepted but will not have the effect they promise."""
 
     def graph(self, name: str) -> GraphSection:
         """How a graph is prepared: as the section that names it says, else by default."""
@@ -45,7 +45,7 @@ class Config:
                 return section
         return GraphSection()
 
-    def alike(self, names: Sequence[str]) -> GraphSection:
+    def common_section(self, names: Sequence[str]) -> GraphSection:
         """The section of the graphs of one context, which differ in VTCM and HVX threads at most; else CallError."""
         sections = [self.graph(name) for name in names]
         apart = {key.key for key, _ in GraphSection.options if key.per_graph}
@@ -64,10 +64,10 @@ class Config:
         """Whether inputs and outputs lie in buffers that the CPU shares with the HTP."""
         return self.htp.memory.mem_type is not None
 
-    def given(self) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+    def set_keys(self) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
         """Every key that is set: where it stands, its value, and which tools read it."""
-        yield from _given(self.tool, "")
-        yield from _given(self.htp, "")
+        yield from _set_keys(self.tool, "")
+        yield from _set_keys(self.htp, "")
 
 
 def load(path: Path, folder: Path | None = None) -> Config:
@@ -80,7 +80,7 @@ def load(path: Path, folder: Path | None = None) -> Config:
     named = tool.backend_extensions.config_file_path
     if not named:
         return Config(tool, where=str(path), warnings=tuple(_tool_warnings(tool, HtpFile())))
-    target = _beside(named, path, folder)
+    target = _locate_file(named, path, folder)
     htp = _checked(HtpFile, read_json(target), str(target))
     faults = [*_conflicts(htp), *_tool_conflicts(tool, htp)]
     if faults:
@@ -108,7 +108,7 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _beside(named: str, path: Path, folder: Path | None) -> Path:
+def _locate_file(named: str, path: Path, folder: Path | None) -> Path:
     """A file that a config names: from the folder the tool runs in, else from the config's own."""
     given = Path(named)
     tried = [given] if given.is_absolute() else [(folder or Path.cwd()) / given, path.parent / given]
@@ -125,12 +125,12 @@ def _checked(model: type[_File], data: Any, where: str) -> _File:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise CallError("\n".join(f"{where}: {_said(model, fault)}" for fault in error.errors())) from None
+        raise CallError("\n".join(f"{where}: {_fault_text(model, fault)}" for fault in error.errors())) from None
 
 
-def _said(model: type[ConfigSection], fault: Any) -> str:
-    """A fault of a file in words: which key, what about it, what would work."""
-    place = _place(fault["loc"])
+def _fault_text(model: type[ConfigSection], fault: Any) -> str:
+    """The message for a fault of a file: which key it is about, what is wrong, and what would work."""
+    place = _key_path(fault["loc"])
     kind, value = fault["type"], fault.get("input")
     if kind == "extra_forbidden":
         known = _fields(model, fault["loc"][:-1])
@@ -139,17 +139,14 @@ def _said(model: type[ConfigSection], fault: Any) -> str:
     if kind == "missing":
         return f"{place}: is missing"
     if kind == "literal_error":
-        return f"{place} is {value!r}: expected {fault['ctx']['expected']}{did_you_mean(str(value), _words(fault))}"
+        expected = fault["ctx"]["expected"]
+        hint = did_you_mean(str(value), re.findall(r"'([^']*)'", expected))
+        return f"{place} is {value!r}: expected {expected}{hint}"
     return f"{place} is {value!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
 
 
-def _words(fault: Any) -> list[str]:
-    return re.findall(r"'([^']*)'", fault["ctx"]["expected"])
-
-
-def _place(location: Sequence[int | str]) -> str:
-    said = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return said.removeprefix(".")
+def _key_path(location: Sequence[int | str]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
 
 
 def _fields(model: type[ConfigSection], location: Sequence[int | str]) -> list[str]:
@@ -162,23 +159,23 @@ def _fields(model: type[ConfigSection], location: Sequence[int | str]) -> list[s
 
 
 def _section(annotation: Any) -> Any:
-    """The section that a key holds, or a list of which."""
+    """The section that a key holds, or whose list it holds."""
     if get_origin(annotation) in (list, Union, types.UnionType):
         return next(s for a in get_args(annotation) if (s := _section(a)) is not None)
     return annotation if isinstance(annotation, type) and issubclass(annotation, ConfigSection) else None
 
 
-def _given(section: ConfigSection, place: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
+def _set_keys(section: ConfigSection, place: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:
     for name in type(section).model_fields:
         if name not in section.model_fields_set:
             continue
         value = getattr(section, name)
         here = f"{place}.{name}".removeprefix(".")
         if isinstance(value, ConfigSection):
-            yield from _given(value, here)
+            yield from _set_keys(value, here)
         elif isinstance(value, list) and value and isinstance(value[0], ConfigSection):
             for index, item in enumerate(value):
-                yield from _given(item, f"{here}[{index}]")
+                yield from _set_keys(item, f"{here}[{index}]")
         else:
             yield here, value, section.readers(name)
 
@@ -187,14 +184,14 @@ def _given(section: ConfigSection, place: str) -> Iterator[tuple[str, Any, tuple
 
 
 def _conflicts(htp: HtpFile) -> list[str]:
-    """What a file says that cannot be, one line each."""
+    """Settings of a file that contradict each other, one line each."""
     faults: list[str] = []
     names = [name for section in htp.graphs for name in section.graph_names or ()]
     faults += [f"graphs: {name!r} is named twice" for name in dict.fromkeys(n for n in names if names.count(n) > 1)]
     if len(htp.graphs) > 1 and any(section.graph_names is None for section in htp.graphs):
         faults.append("graphs: a section without graph_names is for all graphs; name the graphs of each section")
     for index, section in enumerate(htp.graphs):
-        faults.extend(_excluded(section, htp, f"graphs[{index}]"))
+        faults.extend(_exclusions(section, htp, f"graphs[{index}]"))
     for index, device in enumerate(htp.devices):
         if device.dsp_arch.lower() not in (name.lower() for name in ARCHITECTURES):
             near = did_you_mean(device.dsp_arch, ARCHITECTURES)
@@ -209,8 +206,8 @@ def _conflicts(htp: HtpFile) -> list[str]:
     return faults
 
 
-def _excluded(section: GraphSection, htp: HtpFile, place: str) -> Iterator[str]:
-    """What of a graph's options cannot be beside another key."""
+def _exclusions(section: GraphSection, htp: HtpFile, place: str) -> Iterator[str]:
+    """Options of a graph that another key rules out."""
     for key, _ in section.options:
         where, _, other = key.excludes[0].rpartition(".")
         if other and key.is_on(getattr(section, key.key)):

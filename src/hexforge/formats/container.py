@@ -75,7 +75,7 @@ class Writer:
 
     def add_json(self, kind: str, name: str, data: Any) -> None:
         """A section of JSON."""
-        self.add(kind, name, encoded(data))
+        self.add(kind, name, json_bytes(data))
 
     def parts(self) -> Iterator[Buffer]:
         """The file's bytes, piece by piece."""
@@ -87,7 +87,7 @@ class Writer:
             table.append([kind, name, at, size, crc])
             body.append((parts, -size % PAGE))
             at += size + -size % PAGE
-        encoded_table = encoded(table)
+        encoded_table = json_bytes(table)
         header = HEADER.pack(
             MAGIC, VERSION, HEADER.size, at + len(encoded_table), at, len(encoded_table), len(table),
             checksum(encoded_table), 0,
@@ -119,7 +119,7 @@ class Container:
             raise CallError(f"a context is given by path or as bytes, not as {type(source).__name__}")
         else:
             self.where = where or os.fspath(source)
-            self._map = mapped(Path(source))
+            self._map = map_file(Path(source))
             self._view = memoryview(self._map or b"")
         self.sections = self._read_table()
         self._by_name = {(s.kind, s.name): s for s in self.sections}
@@ -156,7 +156,7 @@ class Container:
         at = self._by_name[kind, name].offset
         if self._map is not None and raw and at % mmap.PAGESIZE == 0 and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED, at, len(raw))
-        return decoded(raw, self.where, at)
+        return parse_json_bytes(raw, self.where, at)
 
     def verify(self, data: Callable[[ContainerSection], Iterable[Buffer]] | None = None) -> None:
         """Check every checksum; `data` gives a section piece by piece where it is not to be read through the map."""
@@ -200,7 +200,7 @@ class Container:
         raw = bytes(view[at:])
         if checksum(raw) != crc:
             raise FormatError(f"{where}: the table of sections is damaged: its checksum is wrong", at)
-        return _sections(decoded(raw, where, at), count, where, at)
+        return _sections(parse_json_bytes(raw, where, at), count, where, at)
 
 
 def _sections(table: Any, count: int, where: str, at: int) -> tuple[ContainerSection, ...]:
@@ -225,12 +225,12 @@ def _sections(table: Any, count: int, where: str, at: int) -> tuple[ContainerSec
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def encoded(data: Any) -> bytes:
+def json_bytes(data: Any) -> bytes:
     """Data as JSON bytes, the same every time."""
     return _ENCODER.encode(data).encode()
 
 
-def decoded(raw: bytes, where: str, offset: int) -> Any:
+def parse_json_bytes(raw: bytes, where: str, offset: int) -> Any:
     """JSON bytes as data; FormatError where they are none."""
     try:
         return json.loads(raw)
@@ -245,7 +245,7 @@ def as_text(value: Any) -> str:
     return value
 
 
-def mapped(path: Path) -> mmap.mmap | None:
+def map_file(path: Path) -> mmap.mmap | None:
     """A file's bytes; None where it has none, which cannot be mapped."""
     try:
         with path.open("rb") as file:

@@ -64,9 +64,9 @@ def parse(
                 try:
                     axis, shape = (axes or {}).get(name, 0), (shapes or {}).get(name)
                     if isinstance(records, dict):
-                        encodings[name] = _record(records, parameter, axis, shape)
+                        encodings[name] = _read_version_1_0(records, parameter, axis, shape)
                     else:
-                        encodings[name] = _listed(records, parameter, axis)
+                        encodings[name] = _read_version_0_6(records, parameter, axis)
                 except _Fault as fault:
                     faults.append(f"{section}, {name!r}: {fault}")
         except _Fault as fault:
@@ -117,7 +117,7 @@ def _is_float(record: Mapping[str, Any]) -> bool:
     return kind == "float"
 
 
-def _listed(records: Any, parameter: bool, axis: int) -> tuple[DType, Encoding] | None:
+def _read_version_0_6(records: Any, parameter: bool, axis: int) -> tuple[DType, Encoding] | None:
     """0.6.1: a record for each channel, or one for the tensor."""
     if not isinstance(records, list) or not records or not all(isinstance(r, dict) for r in records):
         raise _Fault("expected a list of encodings, one for each channel")
@@ -139,7 +139,9 @@ def _scale_offset(record: Mapping[str, Any], bits: int) -> tuple[float, float]:
     return scale, round(low / scale) if scale > 0 else 0.0
 
 
-def _record(record: Mapping[str, Any], parameter: bool, axis: int, shape: Any) -> tuple[DType, Encoding] | None:
+def _read_version_1_0(
+    record: Mapping[str, Any], parameter: bool, axis: int, shape: Any
+) -> tuple[DType, Encoding] | None:
     """1.0.0: one record for the tensor."""
     if _is_float(record):
         return None
@@ -239,10 +241,10 @@ def dump(
     sections: dict[str, Any] = {}
     for section, tensors in zip(_SECTIONS, (activations, parameters), strict=True):
         if old:
-            sections[section] = {name: _old(name, fixed) for name, fixed in tensors.items()}
+            sections[section] = {name: _version_0_6(name, fixed) for name, fixed in tensors.items()}
         else:
             sections[section] = [
-                {"name": name, **_new(name, fixed, (shapes or {}).get(name))} for name, fixed in tensors.items()
+                {"name": name, **_version_1_0(name, fixed, (shapes or {}).get(name))} for name, fixed in tensors.items()
             ]
     return json.dumps({"version": version, "producer": "hexforge", **sections}, indent=1).encode()
 
@@ -260,7 +262,7 @@ def _scales(encoding: Encoding) -> list[float]:
     return [encoding.scale] if isinstance(encoding, ScaleOffset) else list(encoding.scales)
 
 
-def _old(name: str, fixed: tuple[DType, Encoding] | None) -> list[dict[str, Any]]:
+def _version_0_6(name: str, fixed: tuple[DType, Encoding] | None) -> list[dict[str, Any]]:
     if fixed is None:
         return [{"bitwidth": 16, "dtype": "float"}]
     dtype, encoding = fixed
@@ -281,7 +283,7 @@ def _old(name: str, fixed: tuple[DType, Encoding] | None) -> list[dict[str, Any]
     ]
 
 
-def _new(name: str, fixed: tuple[DType, Encoding] | None, shape: tuple[int, ...] | None) -> dict[str, Any]:
+def _version_1_0(name: str, fixed: tuple[DType, Encoding] | None, shape: tuple[int, ...] | None) -> dict[str, Any]:
     if fixed is None:
         return {"dtype": "FLOAT", "bw": 16, "enc_type": "PER_TENSOR"}
     dtype, encoding = fixed

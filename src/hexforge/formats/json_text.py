@@ -27,7 +27,7 @@ _TYPOGRAPHIC = {
 """Marks that word processors and web pages put in the place of those on a keyboard."""
 
 
-def typographic(text: str) -> str | None:
+def typographic_mark(text: str) -> str | None:
     """Words on the first typographic dash or quotation mark in a text, or None."""
     for mark, plain in _TYPOGRAPHIC.items():
         if mark in text:
@@ -64,7 +64,7 @@ def parse_json(text: str, where: str) -> Any:
 def _fault(text: str, error: json.JSONDecodeError) -> str:
     """What is wrong at a place of a text that is no JSON."""
     line = text.splitlines()[error.lineno - 1] if error.lineno <= len(text.splitlines()) else ""
-    if (mark := typographic(line)) is not None:
+    if (mark := typographic_mark(line)) is not None:
         return mark
     if error.msg.startswith("Expecting ',' delimiter"):
         return "a comma is missing before this"

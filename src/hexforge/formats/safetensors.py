@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from hexforge.errors import CallError, CapacityError, FormatError
-from hexforge.formats.container import decoded
+from hexforge.formats.container import parse_json_bytes
 from hexforge.ir import Array
 
 MOST_HEADER_BYTES = 100_000_000
@@ -60,7 +60,7 @@ def _safetensors(path: Path) -> dict[str, Array]:
     header = int.from_bytes(data[:8].tobytes(), "little")
     if size < 8 or header > min(size - 8, MOST_HEADER_BYTES):
         raise FormatError(f"{path}: is neither a .safetensors nor an .npz file", 0)
-    table = decoded(data[8 : 8 + header].tobytes(), str(path), 8)
+    table = parse_json_bytes(data[8 : 8 + header].tobytes(), str(path), 8)
     if not isinstance(table, dict):
         raise FormatError(f"{path}: the table of tensors is malformed", 8)
     body = data[8 + header :]

@@ -94,7 +94,7 @@ def quantize(real: Array, type: TensorType) -> Array:
     return saturated
 
 
-def permuted(encoding: Encoding | None, perm: tuple[int, ...]) -> Encoding | None:
+def permute_encoding(encoding: Encoding | None, perm: tuple[int, ...]) -> Encoding | None:
     """The encoding of the tensor transposed by `perm` (output axis i is input axis perm[i])."""
     match encoding:
         case AxisScaleOffset(axis=axis, scales=scales, offsets=offsets, bitwidth=bitwidth):
@@ -111,7 +111,7 @@ def permuted(encoding: Encoding | None, perm: tuple[int, ...]) -> Encoding | Non
             return encoding
 
 
-def permuted_type(type: TensorType, perm: tuple[int, ...]) -> TensorType:
+def permute_type(type: TensorType, perm: tuple[int, ...]) -> TensorType:
     """The type of the tensor transposed by `perm`."""
     shape = tuple(type.shape[p] for p in perm)
     if isinstance(type.encoding, Block):
@@ -121,10 +121,10 @@ def permuted_type(type: TensorType, perm: tuple[int, ...]) -> TensorType:
         block = tuple(type.encoding.block_shape[p] for p in perm)
         encoding = Block(block, tuple(map(float, scales)), tuple(map(int, offsets)), type.encoding.bitwidth)
         return TensorType(type.dtype, shape, encoding)
-    return TensorType(type.dtype, shape, permuted(type.encoding, perm))
+    return TensorType(type.dtype, shape, permute_encoding(type.encoding, perm))
 
 
-def fault(type: TensorType) -> str | None:
+def encoding_fault(type: TensorType) -> str | None:
     """What is wrong with the type's encoding, or None."""
     encoding = type.encoding
     if encoding is None:

@@ -13,7 +13,7 @@ from hexforge.ir.types import Array, DType, TensorType
 _NIBBLES = (DType.INT4, DType.UINT4)
 
 
-def packed(data: Array, dtype: DType) -> bytes:
+def pack(data: Array, dtype: DType) -> bytes:
     """The elements as QNN stores them: little-endian, row-major, 4-bit types two to a byte (low nibble first)."""
     flat = np.ascontiguousarray(data).reshape(-1)
     if dtype in _NIBBLES:
@@ -23,8 +23,8 @@ def packed(data: Array, dtype: DType) -> bytes:
     return (flat.byteswap() if sys.byteorder == "big" else flat).tobytes()
 
 
-def unpacked(raw: bytes | memoryview, type: TensorType) -> Array:
-    """The array whose `packed` bytes are `raw`, which must be exactly as many as the type has."""
+def unpack(raw: bytes | memoryview, type: TensorType) -> Array:
+    """The array whose `pack` bytes are `raw`, which must be exactly as many as the type has."""
     if len(raw) != type.nbytes:
         raise FormatError(f"{type} has {type.nbytes} bytes, not {len(raw)}")
     if type.dtype in _NIBBLES:

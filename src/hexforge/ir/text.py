@@ -25,7 +25,7 @@ import numpy as np
 
 from hexforge.errors import FormatError, ModelError
 from hexforge.ir.graph import Graph, Node, Value
-from hexforge.ir.packing import packed
+from hexforge.ir.packing import pack
 from hexforge.ir.text_reader import Get, TextReader
 from hexforge.ir.text_tokens import literal_text, name_text, quoted
 from hexforge.ir.types import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType, ScaleOffset, TensorType
@@ -119,7 +119,7 @@ def _origin(value: Value, elide: int | None, put: Put | None) -> str:
     if data.size > 1 and not any(data.strides):
         return f"STATIC splat {_data(data[(slice(0, 1),) * data.ndim].reshape(1), value.dtype).strip('[]')}"
     if put is not None and data.size > _INLINE:
-        return f"STATIC at {literal_text(tuple(put(packed(data, value.dtype))))}"
+        return f"STATIC at {literal_text(tuple(put(pack(data, value.dtype))))}"
     if elide is not None and data.size > elide:
         return f"STATIC elided  # {value.type.nbytes} bytes"
     return f"STATIC {_data(data, value.dtype)}"
@@ -129,7 +129,7 @@ def _data(data: Array, dtype: DType) -> str:
     if data.size <= _INLINE and not (dtype.is_float and np.isnan(data).any()):  # a NaN's bits have no short text
         scalar: Any = float if dtype.is_float else bool if dtype is DType.BOOL else int
         return f"[{', '.join(literal_text(scalar(v)) for v in data.ravel())}]"
-    return f'base64 "{base64.b64encode(packed(data, dtype)).decode()}"'
+    return f'base64 "{base64.b64encode(pack(data, dtype)).decode()}"'
 
 
 # -- reading ----------------------------------------------------------------------------------------------------

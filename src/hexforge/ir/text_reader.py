@@ -17,7 +17,7 @@ import numpy as np
 from hexforge.errors import FormatError
 from hexforge.ir.graph import Graph, Role, Value
 from hexforge.ir.op import lookup
-from hexforge.ir.packing import unpacked
+from hexforge.ir.packing import unpack
 from hexforge.ir.text_tokens import WORD, literal_text, name_text
 from hexforge.ir.types import (
     Array,
@@ -189,18 +189,18 @@ class TextReader:
                 self.fail("data lie at [offset, bytes]")
             if where[1] != type.nbytes:
                 self.fail(f"{type} has {type.nbytes} bytes, not {where[1]}")
-            return unpacked(self.get(*where), type)
+            return unpack(self.get(*where), type)
         if self.accept("splat"):
             element_type = TensorType(type.dtype, (1,))
             bare = not self.accept("base64")
             element = (
                 self.elements((self.literal(),), element_type)
                 if bare
-                else unpacked(self.bytes(element_type.nbytes), element_type)
+                else unpack(self.bytes(element_type.nbytes), element_type)
             )
             return np.broadcast_to(element.reshape(()), type.shape)
         if self.accept("base64"):
-            return unpacked(self.bytes(type.nbytes), type)
+            return unpack(self.bytes(type.nbytes), type)
         if self.accept("elided"):
             self.fail("the data were elided when the text was written; print it without elide")
         items = self.literal()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hexforge.errors import ModelError
-from hexforge.ir.fixed_point import fault
+from hexforge.ir.fixed_point import encoding_fault
 from hexforge.ir.graph import Graph, Node, Role, Value
 from hexforge.ir.op import Param, ParamValue
 from hexforge.ir.types import ScaleOffset, TensorType
@@ -70,7 +70,7 @@ def _value(value: Value) -> Iterator[str]:
     if value.shape and min(value.shape) < 0:
         yield f"shape {list(value.shape)} has a negative dimension"
         return
-    problem = fault(value.type)
+    problem = encoding_fault(value.type)
     if problem:
         yield problem
     if value.role is Role.STATIC:

@@ -27,7 +27,7 @@ class HeldOut:
 
     def shape(self) -> np.ndarray:
         """How much wider each row's band is than that of a graph all fits agree on."""
-        return np.array([band.shape(each) for each in self.known])
+        return np.array([band.band_shape(each) for each in self.known])
 
 
 def folds(fold_of_row: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -109,7 +109,7 @@ LARGEST_SIZE = 2**32 - 1  # QNN dimensions are uint32
 InputShape = tuple[int | str | None, ...] | None
 
 
-def bind(
+def check_sizes(
     declared: Mapping[str, InputShape], shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
     """Check what is to be fixed against the inputs: the shapes given, and the number of every symbolic name."""
@@ -117,12 +117,12 @@ def bind(
     bound: dict[str, int] = {}
     for name, number in dims.items():
         if name not in symbols:
-            raise CallError(f"{where}: no input has a dimension named {name!r}{_meant(name, symbols)}")
+            raise CallError(f"{where}: no input has a dimension named {name!r}{_name_hint(name, symbols)}")
         bound[name] = _size(number, f"dimension {name!r}")
     fixed: dict[str, tuple[int, ...]] = {}
     for name, sizes in shapes.items():
         if name not in declared:
-            raise CallError(f"{where}: has no input {name!r}{_meant(name, declared)}")
+            raise CallError(f"{where}: has no input {name!r}{_name_hint(name, declared)}")
         shape = tuple(_size(d, f"a dimension of input {name!r}") for d in sizes)
         known = declared[name]
         if known is not None:
@@ -143,7 +143,7 @@ def _size(number: int, where: str) -> int:
     return number.__index__()
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
+def _name_hint(name: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(name, names, 1)
     if close:
@@ -175,7 +175,7 @@ def fix_shapes(
     initializers = {t.name for t in proto.graph.initializer}
     inputs = {v.name: v for v in proto.graph.input if v.name not in initializers}
     declared = {name: declare(v).shape for name, v in inputs.items()}
-    fixed, bound = bind(declared, shapes or {}, dims or {}, opened.where)
+    fixed, bound = check_sizes(declared, shapes or {}, dims or {}, opened.where)
     for name, shape in fixed.items():
         tensor = inputs[name].type.tensor_type
         del tensor.shape.dim[:]

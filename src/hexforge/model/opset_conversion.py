@@ -18,7 +18,7 @@ _SMALL = 64
 """Elements up to which a constant goes along: adapters read axes, sizes and scales, never weights."""
 
 
-def converted(model: onnx_ir.Model, opset: int, name: str = "model") -> onnx_ir.Model:
+def to_opset(model: onnx_ir.Model, opset: int, name: str = "model") -> onnx_ir.Model:
     """A copy of a model that was read at an opset; ModelError with the converter's words where that cannot be."""
     if not OLDEST <= opset <= NEWEST:
         raise CallError(f"opset {opset}: a model is converted to an opset from {OLDEST} to {NEWEST}")

@@ -15,7 +15,7 @@ from onnx_ir.passes import common
 
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.model.constant_inputs import pin_inputs
-from hexforge.model.declarations import Declared, Metadata, bind, declare, is_named, metadata
+from hexforge.model.declarations import Declared, Metadata, check_sizes, declare, is_named, metadata
 from hexforge.model.open_dimensions import suggested_size
 from hexforge.model.simplifying.simplify import name_nodes, simplify
 from hexforge.model.source import ModelSource, Source, open_source
@@ -82,7 +82,7 @@ class Model:
         if not dynamic:
             return
         descriptions = [
-            f"input {name!r}: " + ", ".join(_say_dimension(axis, symbol) for axis, symbol in dims)
+            f"input {name!r}: " + ", ".join(_dimension_text(axis, symbol) for axis, symbol in dims)
             for name, dims in dynamic
         ]
         unnamed = [name for name, dims in dynamic if any(not is_named(s) for _, s in dims)]
@@ -106,7 +106,7 @@ class Model:
         )
 
 
-def _say_dimension(axis: int, symbol: str | None) -> str:
+def _dimension_text(axis: int, symbol: str | None) -> str:
     if axis < 0:
         return "its shape is not declared"
     return f"dimension {axis} ({symbol!r})" if is_named(symbol) else f"dimension {axis} (unnamed)"
@@ -192,7 +192,7 @@ def _fix_inputs(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]], dims:
         name: None if v.shape is None else tuple(d if isinstance(d, int) else d.value for d in v.shape)
         for name, v in inputs.items()
     }
-    fixed, bound = bind(declared, shapes, dims, where)
+    fixed, bound = check_sizes(declared, shapes, dims, where)
     for name, shape in fixed.items():
         inputs[name].shape = onnx_ir.Shape(shape)
         if inputs[name].type is None:

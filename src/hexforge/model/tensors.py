@@ -209,6 +209,6 @@ def stored_bytes(tensor: onnx_ir.TensorProtocol) -> int:
     return math.prod(stored_dims) * int(array.itemsize)
 
 
-def spread(value: Array, shape: tuple[int, ...], name: str | None) -> onnx_ir.TensorProtocol:
+def repeat_constant(value: Array, shape: tuple[int, ...], name: str | None) -> onnx_ir.TensorProtocol:
     """A constant that repeats `value` over `shape` without holding it: a view with zero strides."""
     return onnx_ir.Tensor(np.broadcast_to(value, shape), name=name)

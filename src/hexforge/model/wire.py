@@ -17,7 +17,7 @@ LEAST_DETACHED_BYTES = 4096  # a file name is shorter, a context is larger
 
 
 @dataclass(frozen=True, slots=True)
-class Slim:
+class StrippedModel:
     """A serialized model without the contexts embedded in it, and these by the number of their node."""
 
     model: bytes
@@ -37,7 +37,7 @@ def has_contexts(data: memoryview) -> bool:
     return False
 
 
-def slim(data: memoryview) -> Slim:
+def strip_contexts(data: memoryview) -> StrippedModel:
     """Take embedded contexts out of a serialized model; they stay views of `data`."""
     embedded: dict[int, memoryview] = {}
     count = 0
@@ -59,7 +59,7 @@ def slim(data: memoryview) -> Slim:
     def graph(start: int, end: int) -> bytes:
         return _rebuilt(data, start, end, _NODE, node)
 
-    return Slim(_rebuilt(data, 0, len(data), _GRAPH, graph), embedded)
+    return StrippedModel(_rebuilt(data, 0, len(data), _GRAPH, graph), embedded)
 
 
 def _rebuilt(data: memoryview, start: int, end: int, field: int, replace: Callable[[int, int], bytes]) -> bytes:

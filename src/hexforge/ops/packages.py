@@ -152,7 +152,7 @@ def custom_named(name: str) -> CustomOp | None:
     return _BY_NAME.get(name)
 
 
-def registered() -> tuple[CustomOp, ...]:
+def registered_ops() -> tuple[CustomOp, ...]:
     """Every op of a package."""
     return tuple(_BY_NAME.values())
 
@@ -281,7 +281,7 @@ def require_registered(wanted: Mapping[str, Mapping[str, str]], where: str) -> N
             )
 
 
-def needed(ops: Sequence[str]) -> dict[str, dict[str, str]]:
+def needed_packages(ops: Sequence[str]) -> dict[str, dict[str, str]]:
     """Of some ops those of packages, with what a file keeps of them."""
     by_name = {name: _BY_NAME[name] for name in ops if name in _BY_NAME}
     return {name: {"package": custom.package, "digest": custom.digest} for name, custom in by_name.items()}

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from hexforge.ir import Graph, Node, Role, ScaleOffset, Value
-from hexforge.ir.fixed_point import permuted_type
+from hexforge.ir.fixed_point import permute_type
 from hexforge.passes.clean import clean
 from hexforge.passes.flexible import Flexible, flexible
 from hexforge.passes.permutation import Permutation, compose, expanded_type, identity, inverse, moves_nothing
@@ -240,7 +240,7 @@ class _Layouts:
                 outs.append(value)
                 continue
             suffix = "channel_last" if perm == (0, *range(2, len(perm)), 1) else "moved"
-            stored = self.graph.value(self.graph.unique(f"{value.name}_{suffix}"), permuted_type(value.type, perm))
+            stored = self.graph.value(self.graph.unique(f"{value.name}_{suffix}"), permute_type(value.type, perm))
             self._made[value] = stored
             outs.append(stored)
         self.graph.set_outputs(node, outs)
@@ -273,7 +273,7 @@ class _Layouts:
             assert value.data is not None
             expanded = expanded_type(value.type, len(perm))
             data = value.data.reshape(expanded.shape).transpose(perm)
-            encoding = permuted_type(expanded, perm).encoding
+            encoding = permute_type(expanded, perm).encoding
             self._written[key] = self.graph.static(data, encoding, f"{value.name}_t")
         return self._written[key]
 
@@ -320,7 +320,7 @@ def _source(value: Value) -> tuple[Value, Permutation]:
 def _is_transpose(node: Node) -> bool:
     """True for a Transpose that only moves elements."""
     x = node.inputs[0] if node.op.name == "Transpose" else None
-    return x is not None and permuted_type(x.type, node.params["perm"]) == node.outputs[0].type
+    return x is not None and permute_type(x.type, node.params["perm"]) == node.outputs[0].type
 
 
 def _movable(value: Value) -> bool:

@@ -26,10 +26,10 @@ def clean(graph: Graph) -> int:
             if first is not node and node.outputs[0].role is Role.NATIVE:
                 graph.replace_uses(node.outputs[0], first.outputs[0])
                 changes += 1
-    return changes + dead(graph)
+    return changes + remove_dead(graph)
 
 
-def dead(graph: Graph) -> int:
+def remove_dead(graph: Graph) -> int:
     """Remove nodes whose outputs nobody reads, then NATIVE and STATIC values nobody writes or reads."""
     changes = 0
     for node in reversed(graph.nodes):

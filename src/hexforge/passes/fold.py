@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from hexforge.errors import HexforgeError
 from hexforge.ir import Array, Graph, Node, Role, Work
-from hexforge.ir.fixed_point import permuted_type
+from hexforge.ir.fixed_point import permute_type
 from hexforge.ops.evaluate import evaluate
-from hexforge.passes.clean import dead
+from hexforge.passes.clean import remove_dead
 
 _SMALL_BYTES = 1 << 20  # results up to this are folded even if they are larger than their inputs
 
@@ -27,7 +27,7 @@ def fold(graph: Graph) -> int:
             for value, data in zip(node.outputs, results, strict=True):
                 graph.freeze(value, data)
             changes += 1
-    return changes + dead(graph) if changes else 0
+    return changes + remove_dead(graph) if changes else 0
 
 
 def _stored_bytes(data: Array) -> int:
@@ -38,7 +38,7 @@ def _views(node: Node) -> tuple[Array] | None:
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
     assert x.data is not None
-    if node.op.name == "Transpose" and y.type == permuted_type(x.type, node.params["perm"]):
+    if node.op.name == "Transpose" and y.type == permute_type(x.type, node.params["perm"]):
         return (x.data.transpose(node.params["perm"]),)
     if node.op.kind is Work.RESHAPE and y.encoding == x.encoding and not hasattr(x.encoding, "scales"):
         return (x.data.reshape(y.shape),)

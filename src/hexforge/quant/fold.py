@@ -12,7 +12,7 @@ import onnx_ir
 from hexforge.errors import ModelError
 from hexforge.ir import Array
 from hexforge.model.nodes import dims, float_constant, integer, only_reader, real
-from hexforge.model.opset_conversion import converted
+from hexforge.model.opset_conversion import to_opset
 from hexforge.model.patterns.activations import SINCE, gelu, hard_swish
 from hexforge.model.patterns.match import Match
 from hexforge.model.patterns.normalizations import layer_norm
@@ -53,7 +53,7 @@ def _in_newest_opset(model: onnx_ir.Model) -> onnx_ir.Model:
     for opset in _OPSETS:
         if opset > model.opset_imports.get("", 0):
             try:
-                return converted(model, opset)
+                return to_opset(model, opset)
             except ModelError:
                 continue  # an op without an adapter: an older opset, or its own, can still be quantized
     return model.clone()

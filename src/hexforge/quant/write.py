@@ -12,7 +12,7 @@ import onnx_ir
 
 from hexforge.errors import ModelError
 from hexforge.ir import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
-from hexforge.ir.fixed_point import fault, quantize
+from hexforge.ir.fixed_point import encoding_fault, quantize
 from hexforge.model.nodes import dims, float_constant
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.quant_units import Bias, QuantUnit, is_float, quant_units
@@ -165,7 +165,7 @@ class _Writer:
 
     def _integers(self, name: str, data: Array, fixed: Fixed) -> onnx_ir.Value:
         type = TensorType(fixed.dtype, data.shape, _single(fixed.encoding))
-        problem = fault(type)
+        problem = encoding_fault(type)
         if problem is not None:
             raise ModelError(f"the encoding of {name!r} does not fit it: {problem}")
         integers = quantize(data.astype(np.float64), type) if data.dtype.kind == "f" else data

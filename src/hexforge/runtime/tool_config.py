@@ -40,7 +40,7 @@ def htp_settings(config: Config, graphs: str | Sequence[str], tools: Collection[
     Several graphs have settings that they may have each for itself (`graph_settings`), which are left out then.
     """
     names = [graphs] if isinstance(graphs, str) else list(graphs)
-    own = config.alike(names).settings(tools, per_graph=len(names) == 1)
+    own = config.common_section(names).settings(tools, per_graph=len(names) == 1)
     made = {**own, **config.htp.context.settings(tools)}
     if chip := soc or chip_of(config):
         made["soc_model"] = chip
@@ -104,7 +104,7 @@ def session_notes(config: Config, graph: str) -> list[str]:
     notes = list(config.warnings)
     if config.htp.graphs and named and graph not in named:
         notes.append(f"graphs: none of them is for this model, whose graph is called {graph!r}; there is {named[0]!r}")
-    for key, _, _ in config.given():
+    for key, _, _ in config.set_keys():
         if (name := key.rpartition(".")[2]) in _NOT_A_SESSIONS:
             notes.append(f"{key} has no effect in a session: {_NOT_A_SESSIONS[name]}")
     return [f"backend_extensions={config.where}: {note}" for note in notes]
@@ -112,7 +112,7 @@ def session_notes(config: Config, graph: str) -> list[str]:
 
 def effects(config: Config, soc: Soc) -> Iterator[Effect]:
     """What every key that is set does on a chip."""
-    for key, value, read_by in config.given():
+    for key, value, read_by in config.set_keys():
         yield Effect(key, value, read_by, _effect(key, value, soc))
 
 

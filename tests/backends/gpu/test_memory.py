@@ -22,11 +22,11 @@ def test_what_lives_together_lies_apart(seed: int) -> None:
     for key in sizes:
         first = chance.randrange(40)
         lives[key] = (first, first + chance.randrange(12))
-    chosen, bytes_of = memory.slots(sizes, lives)
+    chosen, bytes_of = memory.assign_buffers(sizes, lives)
     assert all(bytes_of[chosen[key]] >= size for key, size in sizes.items())
     for a in sizes:
         for b in sizes:
             together = lives[a][0] <= lives[b][1] and lives[b][0] <= lives[a][1]
             assert a == b or not together or chosen[a] != chosen[b]
     assert sum(bytes_of) < sum(sizes.values())
-    assert len(memory.slots(sizes, lives, share=False)[1]) == len(sizes)
+    assert len(memory.assign_buffers(sizes, lives, share=False)[1]) == len(sizes)

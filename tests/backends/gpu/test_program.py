@@ -16,7 +16,7 @@ pytest.importorskip("pyopencl")
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backends.gpu import building, cache
 from hexforge.backends.gpu.backend import GpuBackend
-from hexforge.backends.gpu.cache import DeviceCache, dumped, parse
+from hexforge.backends.gpu.cache import DeviceCache, cache_bytes, parse
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import choose
 from hexforge.errors import CallError
@@ -48,7 +48,7 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def test_a_damaged_cache_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = dumped("device", {"a": b"123", "b": b"4567"}, {"k": "v"})
+    data = cache_bytes("device", {"a": b"123", "b": b"4567"}, {"k": "v"})
     assert parse(data, "device") == ({"a": b"123", "b": b"4567"}, {"k": "v"})
     for broken in (data[:-1], data[:60] + b"x" + data[61:], b"", data.replace(b"4567", b"4568")):
         with pytest.raises(ValueError, match=r"."):
@@ -153,7 +153,7 @@ def test_a_damaged_kernel_is_compiled_again(tmp_path: Path, monkeypatch: pytest.
     key = f"{device.name} | {device.driver}"
     binaries, choices = parse(path.read_bytes(), key)
     assert binaries
-    for broken in (dumped(key, dict.fromkeys(binaries, b"nonsense"), choices), path.read_bytes()[:-7], b"nothing"):
+    for broken in (cache_bytes(key, dict.fromkeys(binaries, b"nonsense"), choices), path.read_bytes()[:-7], b"nothing"):
         path.write_bytes(broken)
         monkeypatch.setattr(building, "_builders", {})
         np.testing.assert_array_equal(GpuBackend().compile(graph(1.5)).run({"x": x})["y"], expected)

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import onnx_ir
 
-from hexforge.frontends.onnx.fusions.table import fused
+from hexforge.frontends.onnx.fusions.table import fuse_units
 from hexforge.frontends.onnx.node_units import node_units
-from hexforge.frontends.onnx.pipeline import joined, place
+from hexforge.frontends.onnx.pipeline import join_graphs, place
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import Graph
 
@@ -20,7 +20,7 @@ def units(
     """The units of a graph, fused unless told otherwise."""
     graph = model.graph if isinstance(model, onnx_ir.Model) else model
     found = node_units(graph, offload_io_quantization=offload_io_quantization)
-    return fused(found) if fuse else found
+    return fuse_units(found) if fuse else found
 
 
 def build(chosen: Iterable[Unit], name: str, outputs: Iterable[str]) -> Graph:
@@ -29,4 +29,4 @@ def build(chosen: Iterable[Unit], name: str, outputs: Iterable[str]) -> Graph:
     for placement in placements:
         if placement.reason is not None:
             raise Refusal(placement.reason)
-    return joined(name, [p.graph for p in placements if p.graph is not None], outputs)
+    return join_graphs(name, [p.graph for p in placements if p.graph is not None], outputs)

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 from hexforge import _native
 from hexforge.errors import CallError
 from hexforge.ir import AxisScaleOffset, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
-from hexforge.ir.fixed_point import dequantize, fault, quantize
+from hexforge.ir.fixed_point import dequantize, encoding_fault, quantize
 from hexforge.quant.data.observe import TensorStatistics
 from hexforge.quant.decide.ranges import METHODS, encoding, expected_errors, range_of, weight_encoding
 
@@ -38,7 +38,7 @@ def seen(*parts: Array) -> TensorStatistics:
 def error(array: Array, dtype: DType, chosen: Encoding) -> float:
     """Mean squared error of quantizing."""
     type = TensorType(dtype, array.shape, chosen)
-    assert fault(type) is None
+    assert encoding_fault(type) is None
     real = array.astype(np.float64)
     return float(np.mean((dequantize(quantize(real, type), type) - real) ** 2))
 
@@ -75,7 +75,7 @@ def test_ranges_lie_within_the_extremes(array: Array, method: str, dtype: DType,
         assert high <= max(-found.minimum, found.maximum, 0)
     else:
         assert found.minimum <= low <= high <= found.maximum
-    assert fault(TensorType(dtype, (), encoding(low, high, dtype, symmetric))) is None
+    assert encoding_fault(TensorType(dtype, (), encoding(low, high, dtype, symmetric))) is None
 
 
 @given(floats, floats, st.sampled_from([*TYPES, DType.INT4, DType.INT32]), st.booleans())
@@ -84,7 +84,7 @@ def test_zero_is_exact_and_the_range_is_covered(a: float, b: float, dtype: DType
     low, high = min(a, b), max(a, b)
     chosen = encoding(low, high, dtype, symmetric)
     type = TensorType(dtype, (3,), chosen)
-    assert fault(type) is None
+    assert encoding_fault(type) is None
     assert chosen.scale == float(np.float32(chosen.scale))
     real = np.array([0.0, low, high])
     back = dequantize(quantize(real, type), type)
@@ -198,7 +198,7 @@ def test_degenerate_tensors_have_encodings(method: str) -> None:
     for name, array in cases.items():
         found = seen(array)
         chosen = encoding(*range_of(found, method, DType.UINT8, False), DType.UINT8)
-        assert fault(TensorType(DType.UINT8, (), chosen)) is None
+        assert encoding_fault(TensorType(DType.UINT8, (), chosen)) is None
         assert chosen.scale >= np.float32(1e-4 / 255)
         if name == "constant":
             assert error(array, DType.UINT8, chosen) <= chosen.scale**2 / 4
@@ -233,7 +233,7 @@ def test_wrong_calls() -> None:
 def test_weights_lose_at_most_half_a_step(weight: Array, dtype: DType, axis: int | None, symmetric: bool) -> None:
     chosen = weight_encoding(weight, dtype, symmetric, axis)
     type = TensorType(dtype, weight.shape, chosen)
-    assert fault(type) is None
+    assert encoding_fault(type) is None
     integers = quantize(weight.astype(np.float64), type)
     lost = np.abs(dequantize(integers, type) - weight)
     scales = np.asarray(chosen.scale if isinstance(chosen, ScaleOffset) else chosen.scales)
@@ -289,7 +289,7 @@ def test_empty_channels_take_a_scale_near_the_others() -> None:
     assert isinstance(chosen, AxisScaleOffset)
     assert min(chosen.scales) > chosen.scales[1] * 2.0**-21
     alone = weight_encoding(np.zeros((2, 2), np.float32), DType.INT8)
-    assert fault(TensorType(DType.INT8, (2, 2), alone)) is None
+    assert encoding_fault(TensorType(DType.INT8, (2, 2), alone)) is None
 
 
 def test_wrong_weights() -> None:

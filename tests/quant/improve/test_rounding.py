@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hexforge.ir import AxisScaleOffset, DType, TensorType
-from hexforge.ir.fixed_point import fault
+from hexforge.ir.fixed_point import encoding_fault
 from hexforge.model.nodes import float_constant
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
@@ -84,7 +84,7 @@ def test_each_step_lowers_the_error(kind: str, per_channel: bool) -> None:
     assert compensated_db > max(nearest + 1, best)
     for found in (scaled, compensated):
         fixed, integers = found.tensors[name], found.integers[name]
-        assert fault(TensorType(fixed.dtype, integers.shape, fixed.encoding)) is None
+        assert encoding_fault(TensorType(fixed.dtype, integers.shape, fixed.encoding)) is None
         assert integers.shape == tuple(here.weight.shape or ())
         assert integers.dtype == DType.INT4.numpy
         assert isinstance(fixed.encoding, AxisScaleOffset) == per_channel

@@ -99,10 +99,10 @@ class DeviceCache:
             binaries = {**kept[0], **mine[0]}
             if sum(map(len, binaries.values())) > MOST_BYTES:
                 binaries = mine[0]
-            write_atomically(self.path, dumped(self.key, binaries, {**kept[1], **mine[1]}))
+            write_atomically(self.path, cache_bytes(self.key, binaries, {**kept[1], **mine[1]}))
 
 
-def dumped(key: str, binaries: dict[str, bytes], choices: dict[str, str]) -> bytes:
+def cache_bytes(key: str, binaries: dict[str, bytes], choices: dict[str, str]) -> bytes:
     """A cache as bytes."""
     table: dict[str, Any] = {"choices": choices, "binaries": {k: len(v) for k, v in binaries.items()}}
     body = json.dumps(table).encode() + b"\n" + b"".join(binaries.values())

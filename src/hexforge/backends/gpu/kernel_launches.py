@@ -229,7 +229,7 @@ class GpuLowering:
             first = [recurrent.project(self.kernel(), lstm, projected, self.machine.local)]
         turned = self.constant(hidden, "turned", lambda data: data.T) if hidden is not None else None
         wg = min(self.machine.row_group, self.machine.most_items)
-        return [*first, recurrent.recur(self.kernel(), lstm, projected, turned, wg)]
+        return [*first, recurrent.run_states(self.kernel(), lstm, projected, turned, wg)]
 
     def _convolution(self, node: Node, epilogue: Epilogue) -> list[Launch]:
         weight = node.inputs[1]

@@ -16,7 +16,7 @@ from hexforge.errors import CapacityError
 from hexforge.ir import Array
 
 
-def slots(
+def assign_buffers(
     sizes: Mapping[Any, int], lives: Mapping[Any, tuple[int, int]], share: bool = True
 ) -> tuple[dict[Any, int], list[int]]:
     """The buffer that each tensor lies in, where each has one whole buffer at a time, and the bytes of the buffers.
@@ -44,11 +44,11 @@ def slots(
     return chosen, bytes_of
 
 
-_shared: weakref.WeakValueDictionary[tuple[int, int, str], Held] = weakref.WeakValueDictionary()
+_shared: weakref.WeakValueDictionary[tuple[int, int, str], ConstantBuffer] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
-class Held:
+class ConstantBuffer:
     """A buffer of constants; it lives as long as a program uses it."""
 
     __slots__ = ("__weakref__", "buffer")
@@ -57,7 +57,7 @@ class Held:
         self.buffer = buffer
 
 
-def constant(device: ClDevice, array: Array, share: bool) -> Held:
+def constant(device: ClDevice, array: Array, share: bool) -> ConstantBuffer:
     """A buffer with an array; equal arrays in one context share one."""
     cl = opencl()
     data = np.ascontiguousarray(array)
@@ -69,14 +69,14 @@ def constant(device: ClDevice, array: Array, share: bool) -> Held:
             f"({device.most_bytes} bytes)"
         )
 
-    def made() -> Held:
+    def made() -> ConstantBuffer:
         flags = cl.mem_flags.READ_ONLY | cl.mem_flags.COPY_HOST_PTR
-        return Held(cl.Buffer(device.context, flags, hostbuf=data))
+        return ConstantBuffer(cl.Buffer(device.context, flags, hostbuf=data))
 
-    return shared((int(device.handle.int_ptr), device.generation), data, made) if share else made()
+    return shared_constant((int(device.handle.int_ptr), device.generation), data, made) if share else made()
 
 
-def shared(context: tuple[int, int], array: Array, made: Callable[[], Held]) -> Held:
+def shared_constant(context: tuple[int, int], array: Array, made: Callable[[], ConstantBuffer]) -> ConstantBuffer:
     """The buffer with an array in a context, made where no program there has one with the same bytes."""
     key = (*context, hashlib.blake2b(np.ascontiguousarray(array).data, digest_size=16).hexdigest())
     with _lock:
@@ -86,7 +86,7 @@ def shared(context: tuple[int, int], array: Array, made: Callable[[], Held]) -> 
         return held
 
 
-def activations(device: ClDevice, size: int) -> Any:
+def activation_buffer(device: ClDevice, size: int) -> Any:
     """Memory for what a program computes."""
     cl = opencl()
     if size > device.most_bytes:
@@ -100,6 +100,6 @@ def activations(device: ClDevice, size: int) -> Any:
     return cl.Buffer(device.context, flags, max(size, 1))
 
 
-def pieces(buffer: Any, offsets: Mapping[object, int], sizes: Mapping[object, int]) -> dict[object, Any]:
+def sub_buffers(buffer: Any, offsets: Mapping[object, int], sizes: Mapping[object, int]) -> dict[object, Any]:
     """The parts of an arena."""
     return {key: buffer.get_sub_region(offset, max(sizes[key], 1)) for key, offset in offsets.items()}

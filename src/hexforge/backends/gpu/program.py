@@ -20,7 +20,7 @@ from hexforge.backends.gpu.device import ClDevice
 from hexforge.backends.gpu.kernel_launches import GpuLowering
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.resident.cuda_graph import resident
-from hexforge.backends.gpu.resident.loss import Attempt, Needs
+from hexforge.backends.gpu.resident.loss import Attempt, MemoryNeeds
 from hexforge.backends.gpu.resident.resident import DeviceTimes, GraphMemory, Resident
 from hexforge.backends.gpu.tuning import fastest
 from hexforge.errors import CallError
@@ -90,8 +90,8 @@ class GpuProgram(Program):
     def _attempt(self, doing: str) -> Attempt:
         return Attempt(self.device, self.graph.name, doing, self._needs, self.forget)
 
-    def _needs(self) -> Needs:
-        return Needs() if self._resident is None else self._resident.needs
+    def _needs(self) -> MemoryNeeds:
+        return MemoryNeeds() if self._resident is None else self._resident.needs
 
     def _on_device(self, binaries: Mapping[str, bytes] | None = None) -> Resident:
         """Buffers and kernels in the device's context, made where they are not."""

@@ -92,13 +92,13 @@ def _encoded(node: Node, value: Value) -> str | None:
     )
 
 
-def _strange(node: Node, value: Value) -> str | None:
+def _unknown_type(node: Node, value: Value) -> str | None:
     if value.dtype in C_TYPES:
         return None
     return f"{value.dtype.value} tensor, which QNN's GPU has not; use float32, float16, bool, int64 or shorter"
 
 
-def _huge(node: Node, value: Value) -> str | None:
+def _too_large(node: Node, value: Value) -> str | None:
     if value.type.size <= _MOST:
         return None
     return f"a tensor of {value.type.size} elements; the gpu backend counts them in 32 bits"
@@ -182,8 +182,9 @@ RULES: RuleTable[GpuNode] = RuleTable((
     Rule.of("*", _no_kernel, "ops without a kernel here; they run on the CPU", _KERNELS, _HERE),
     Rule.of("*", _each(_encoded), "fixed point but for 4-bit weights in blocks of 32 and Dequantize of up to 8 bits; "
             "use float", "QNN's GPU is for float models: supplement", _QNN),
-    Rule.of("*", _each(_strange), "other data types than floats, bool, int64 and shorter; cast them", _KERNELS, _HERE),
-    Rule.of("*", _each(_huge), "tensors of 2^31 elements or more; split them", _KERNELS, _HERE),
+    Rule.of("*", _each(_unknown_type), "other data types than floats, bool, int64 and shorter; cast them",
+            _KERNELS, _HERE),
+    Rule.of("*", _each(_too_large), "tensors of 2^31 elements or more; split them", _KERNELS, _HERE),
     Rule.of("*", _each(_half_bytes), "4-bit integers but where they are only moved; cast them", _KERNELS, _HERE),
     Rule.of(" ".join((*_FLOAT_ONLY, *_FLOAT_POINTWISE)), _not_float, "integers; cast them to float", _KERNELS, _HERE),
     Rule.of("ElementWiseNeuron", _neuron, "operations with an op of their own; use that", _KERNELS, _HERE),

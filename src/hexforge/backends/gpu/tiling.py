@@ -82,7 +82,7 @@ class _Work:
         return _START + rounds * (steps * step + ending) + added
 
 
-def _possible(work: _Work, machine: Machine) -> list[ProductTile]:
+def _runnable_tiles(work: _Work, machine: Machine) -> list[ProductTile]:
     """Tiles that a device can run and that waste no more than half of their rows and columns."""
     tiles = []
     for bm, bn, tm, tn in _SHAPES:
@@ -102,7 +102,9 @@ def _possible(work: _Work, machine: Machine) -> list[ProductTile]:
 @cache
 def _ranked(work: _Work, machine: Machine) -> tuple[tuple[float, ProductTile], ...]:
     """Tiles with their times, the fastest first; those behind it sum up in its order."""
-    timed = sorted(((work.us(t, machine.units), t) for t in _possible(work, machine)), key=lambda x: (x[0], x[1].name))
+    timed = sorted(
+        ((work.us(t, machine.units), t) for t in _runnable_tiles(work, machine)), key=lambda x: (x[0], x[1].name)
+    )
     first = timed[0][1]
     return tuple(x for x in timed if (x[1].slices, x[1].parts) == (first.slices, first.parts))
 

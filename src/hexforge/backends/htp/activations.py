@@ -27,7 +27,7 @@ def follows_convolution(node: Node) -> bool:
     if node.op.name not in ACTIVATIONS:
         return False
     source = node.inputs[0]
-    while source is not None and source.producer is not None and source.role is Role.NATIVE and _alone(source):
+    while source is not None and source.producer is not None and source.role is Role.NATIVE and _has_one_reader(source):
         if source.producer.op.name in CONVOLUTIONS:
             return True
         if source.producer.op.name not in MOVES:
@@ -36,7 +36,7 @@ def follows_convolution(node: Node) -> bool:
     return False
 
 
-def _alone(value: Value) -> bool:
+def _has_one_reader(value: Value) -> bool:
     return sum(value.users.values()) == 1
 
 
@@ -44,7 +44,7 @@ def fold_activations(graph: Graph) -> int:
     """Cut at the ends of the encoding what activations after convolutions would cut at their own bounds."""
     changes = 0
     for node in graph:
-        ends = _wider(node)
+        ends = _room_outside(node)
         if ends is None:
             continue
         name, inputs, outputs, source = node.name, list(node.inputs), list(node.outputs), node.source
@@ -58,7 +58,7 @@ def fold_activations(graph: Graph) -> int:
 
 def encoding_hazard(node: Node) -> str | None:
     """What comes through an activation that is folded, and what would work; None where nothing does."""
-    ends = _wider(node)
+    ends = _room_outside(node)
     if ends is None:
         return None
     low, high = _bounds(node)
@@ -69,7 +69,7 @@ def encoding_hazard(node: Node) -> str | None:
     )
 
 
-def _wider(node: Node) -> tuple[float, float] | None:
+def _room_outside(node: Node) -> tuple[float, float] | None:
     """The ends of a folded activation's encoding, where that has room outside its range."""
     if not follows_convolution(node):
         return None

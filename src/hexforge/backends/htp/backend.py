@@ -94,8 +94,8 @@ class HtpBackend(ContextBackend, TimedBackend):
 
     def float16_hazard(self, node: Node) -> str | None:
         """What of a node float16, or a Relu's encoding, cannot hold, and what would work; None where all is well."""
-        if self.config.graph.folds_activations and (said := activations.encoding_hazard(node)) is not None:
-            return said
+        if self.config.graph.folds_activations and (hazard := activations.encoding_hazard(node)) is not None:
+            return hazard
         return None if self.config.htp_bf16_enable else half_range.float16_hazard(node)
 
     def prepared(self, graph: Graph) -> Graph:

@@ -39,14 +39,14 @@ def dequantize_last(graph: Graph) -> int:
     changes = 0
     for node in graph:
         if node.op.name == "Dequantize":
-            while _swapped(graph, node):
+            while _swap_dequantize(graph, node):
                 changes += 1
     if changes:
         graph.sort()
     return changes
 
 
-def _swapped(graph: Graph, node: Node) -> bool:
+def _swap_dequantize(graph: Graph, node: Node) -> bool:
     """Swap a Dequantize with the one node that reads it, if that only moves data."""
     source, real = node.inputs[0], node.outputs[0]
     if source is None or not isinstance(source.encoding, ScaleOffset) or real.role is not Role.NATIVE:

@@ -79,7 +79,7 @@ def compatibility(
     prepared anew; made for a newer one it cannot run. VTCM is judged likewise: a graph that needs more than the device
     has, or than `vtcm_mb` allows, cannot run; one prepared for "all of it" on a chip with less leaves some unused.
     """
-    verdicts = [_against(made, graphs, chip, vtcm_mb) for made in targets]
+    verdicts = [_compare_target(made, graphs, chip, vtcm_mb) for made in targets]
     model = chip.facts["soc_model"]
     own = [v for v in verdicts if v.target is not None and v.target.facts.get("soc_model") == model != 0]
     return min(own or verdicts, key=_order, default=Compatibility(Verdict.OPTIMAL))
@@ -92,7 +92,7 @@ def _order(compatibility: Compatibility) -> tuple[int, int]:
     return tuple(Verdict).index(compatibility.verdict), arch if compatibility.verdict is Verdict.UNSUPPORTED else -arch
 
 
-def _against(made: Target, graphs: Mapping[str, GraphSettings], chip: Target, vtcm_mb: int) -> Compatibility:
+def _compare_target(made: Target, graphs: Mapping[str, GraphSettings], chip: Target, vtcm_mb: int) -> Compatibility:
     there, here = made.label, chip.label
     again = f"compile the model with --soc {chip.name}" if chip.name else "compile the model for it"
     arch, room = made.facts.get("htp_arch", 0), chip.facts["vtcm_mb"]

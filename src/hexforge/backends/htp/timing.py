@@ -33,7 +33,7 @@ class Clock:
         line, costs = self.timeline(graph, precision, runtime, batch), cost.costs(self.soc)
         kinds = _kinds(graph, precision)
         known = band.certainty(line.work_us, costs, cost.fitted()["support"])
-        width = band.width(known, {tile.PRECISIONS[kind].rate for kind in kinds}, costs.provenance == "fitted")
+        width = band.band_width(known, {tile.PRECISIONS[kind].rate for kind in kinds}, costs.provenance == "fitted")
         return Timing(line, math.expm1(width), costs.provenance, known.little_known)
 
     def timeline(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timeline:
@@ -42,8 +42,8 @@ class Clock:
         if "float" in _kinds(graph, precision) and not ChipTarget(self.soc.htp_arch, self.soc).float16:
             raise UnsupportedError(f"{self.soc.name} has no float16; choose precision w8a8 or w8a16, or another chip")
         settings = fitted_settings(self.soc, self.config, self.power)
-        capacity.check(graph, wanted, settings.vtcm_bytes, batch)
-        return simulate.timed(graph, settings, wanted, runtime, batch)
+        capacity.require_capacity(graph, wanted, settings.vtcm_bytes, batch)
+        return simulate.timeline_of(graph, settings, wanted, runtime, batch)
 
     def mixed_us(self, graph: Graph, precision: str, runtime: str, nodes: Collection[str]) -> float | None:
         """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
@@ -64,7 +64,7 @@ class Clock:
                     codes = size // task.precision.activation_bytes
                     task.add("cast", codes * 2 / 1e6)
         elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
-        return simulate.run(mixed, settings, elements, runtime).latency_us
+        return simulate.fastest_timeline(mixed, settings, elements, runtime).latency_us
 
 
 def _kinds(graph: Graph, precision: str) -> set[str]:

@@ -19,7 +19,7 @@ def convert_opset(
     output: Output = None,
 ) -> None:
     """Write a copy of a model in another version of ONNX's operators."""
-    from hexforge.model.opset_conversion import converted
+    from hexforge.model.opset_conversion import to_opset
     from hexforge.model.reader import read
     from hexforge.model.save import save
 
@@ -28,5 +28,5 @@ def convert_opset(
     require_writable(target)
     with spinner(f"converting {model.name}"):
         source = read(model, fold=False)
-        files = save(converted(source.ir, opset, source.name), target)
+        files = save(to_opset(source.ir, opset, source.name), target)
     typer.echo(f"opset {source.opset} is now {opset}: wrote {', '.join(map(str, files))}")

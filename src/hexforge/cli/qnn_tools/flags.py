@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 from hexforge.cli.lazy_group import exit_on_interrupt
 from hexforge.errors import CallError
-from hexforge.formats.json_text import typographic
+from hexforge.formats.json_text import typographic_mark
 from hexforge.options import did_you_mean
 
 
@@ -49,13 +49,13 @@ def normalized_flags(arguments: Sequence[str], command: Any) -> list[str]:
     same = {name.replace("-", "_"): spelled for name, spelled in known.items()}
     made: list[str] = []
     for argument in arguments:
-        if argument[:1] in "\u2013\u2014\u2212" and (mark := typographic(argument)) is not None:
+        if argument[:1] in "\u2013\u2014\u2212" and (mark := typographic_mark(argument)) is not None:
             raise CallError(f"argument {argument!r}: {mark}")
         flag, equals, value = argument.partition("=")
         if not flag.startswith("--") or flag == "--":
             made.append(argument)
             continue
-        if (mark := typographic(flag)) is not None:
+        if (mark := typographic_mark(flag)) is not None:
             raise CallError(f"argument {argument!r}: {mark}")
         spelled = same.get(flag.replace("-", "_"))
         if spelled is None:

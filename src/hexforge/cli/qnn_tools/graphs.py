@@ -32,7 +32,7 @@ def read_config(path: Path | None, tool: str) -> Config:
     config = load(path)
     for warning in config.warnings:
         print_notice(tool, f"{config.where}: {warning}")
-    for key, _, readers in config.given():
+    for key, _, readers in config.set_keys():
         if tool not in readers:
             print_notice(tool, f"{config.where}: {key} is not read by {tool}, but by {' and '.join(readers)}")
     return config

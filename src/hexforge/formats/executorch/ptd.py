@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hexforge.errors import FormatError
-from hexforge.formats.container import mapped
+from hexforge.formats.container import map_file
 from hexforge.formats.executorch.flatbuffer import Flatbuffer, FlatTable
 
 MAGIC = b"FT01"
@@ -41,7 +41,7 @@ def read_ptd(source: str | os.PathLike[str] | bytes | memoryview, where: str = "
     if isinstance(source, bytes | memoryview):
         data, where = memoryview(source).cast("B"), where or "tensors"
     else:
-        data, where = memoryview(mapped(Path(source)) or b""), where or os.fspath(source)
+        data, where = memoryview(map_file(Path(source)) or b""), where or os.fspath(source)
     if bytes(data[4:8]) != MAGIC:
         raise FormatError(f"{where}: is not a file of tensors for ExecuTorch (.ptd, {MAGIC.decode()!r})", 4)
     if len(data) < _HEADER_AT + _HEADER.size:

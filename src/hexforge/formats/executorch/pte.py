@@ -24,7 +24,7 @@ import ml_dtypes
 import numpy as np
 
 from hexforge.errors import CallError, FormatError
-from hexforge.formats.container import mapped
+from hexforge.formats.container import map_file
 from hexforge.formats.executorch.flatbuffer import Flatbuffer, FlatTable
 from hexforge.formats.executorch.ptd import NamedTensor
 
@@ -254,7 +254,7 @@ def read_pte(
     if isinstance(source, bytes | memoryview):
         return _Reader(memoryview(source).cast("B"), where or "program", external or {}).file()
     where = where or os.fspath(source)
-    data = mapped(Path(source)) or b""
+    data = map_file(Path(source)) or b""
     return _Reader(memoryview(data), where, external or {}).file()
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hexforge.errors import CallError, FormatError
-from hexforge.formats.container import checksum, encoded
+from hexforge.formats.container import checksum, json_bytes
 from hexforge.formats.files import write_atomically
 from hexforge.formats.profile.record import (
     LEVELS,
@@ -72,7 +72,7 @@ def run_frame(graph: int, run: ProfiledRun) -> bytes:
     return _frame(b"RUN_", {"graph": graph, **_plain(run)})
 
 
-def again_frame(graph: int, run: int, timestamp_us: int) -> bytes:
+def repeated_run_frame(graph: int, run: int, timestamp_us: int) -> bytes:
     """What is added for a run that is as another of its graph was, at another time: simulated ones are."""
     return _frame(b"AGN_", {"graph": graph, "run": run, "timestamp_us": timestamp_us})
 
@@ -161,7 +161,7 @@ def _frames(profile: Profile) -> Iterator[bytes]:
 
 
 def _frame(kind: bytes, content: dict[str, Any]) -> bytes:
-    raw = encoded(content)
+    raw = json_bytes(content)
     if len(raw) > MOST_JSON_BYTES:
         raise CallError(f"a profile of {len(raw):,} bytes is more than a log holds ({MOST_JSON_BYTES:,}); zoom first")
     stored = zlib.compress(raw, 1)

@@ -21,7 +21,7 @@ from hexforge.model.declarations import Declared, Metadata, declare, metadata
 from hexforge.model.external_files import locate
 from hexforge.model.source import bodies, captures, nodes_of, open_source, schema_of
 from hexforge.model.standalone import MOST_BYTES, RUNTIME_OPSET, Extract
-from hexforge.model.wire import has_contexts, slim
+from hexforge.model.wire import has_contexts, strip_contexts
 
 
 class ContextModel:
@@ -195,7 +195,7 @@ def read_context_model(
     if data is None or not has_contexts(data):
         return None
     where = path.name if path is not None else "model bytes"
-    slimmed = slim(data)
+    slimmed = strip_contexts(data)
     chosen = Path(folder) if folder is not None else path.parent if path is not None else None
     opened = open_source(slimmed.model, chosen, where, schemas=False)  # onnxruntime checks the nodes it is left
     embedded = {i: _aligned(view) for i, view in slimmed.embedded.items()}

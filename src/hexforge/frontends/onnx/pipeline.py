@@ -23,7 +23,7 @@ import onnx_ir
 from hexforge.backend import Backend
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.frontends.onnx.ep_limits import ep_refuses
-from hexforge.frontends.onnx.fusions.table import FUSED, fused
+from hexforge.frontends.onnx.fusions.table import FUSED, fuse_units
 from hexforge.frontends.onnx.node_units import node_units
 from hexforge.frontends.onnx.translate import every_op as _every_op  # noqa: F401 - fills the registry
 from hexforge.frontends.onnx.translate.builder import TRANSLATORS, Builder, Translator
@@ -88,7 +88,7 @@ class PlacedModel:
     def graph_before_passes(self, name: str, placements: Iterable[Placement], outputs: Iterable[str]) -> Graph:
         """The graph before any pass has changed it."""
         written = [placement.graph for placement in placements if placement.graph is not None]
-        return joined(name, written, outputs)
+        return join_graphs(name, written, outputs)
 
 
 def place_model(
@@ -110,7 +110,7 @@ def place_model(
     _check_model(copy)
     pinned = {op: name for op, name in affinity.items() if name != backend.name}
     single = [_pinned(u, pinned) for u in node_units(copy.ir.graph, offload_io_quantization=offload_io_quantization)]
-    units = fused(single)
+    units = fuse_units(single)
     limited = backend.ep_limited
     limits = EpLimits(lambda unit: ep_refuses(unit, model.declared_opset), obey_ep) if limited else None
     placements = _without_inner_reads(place(units, backend.unsupported, limits), (value.name for value in copy.outputs))
@@ -201,7 +201,7 @@ def _place(
 # -- units together ----------------------------------------------------------------------------------------------------
 
 
-def joined(name: str, graphs: Sequence[Graph], outputs: Iterable[str]) -> Graph:
+def join_graphs(name: str, graphs: Sequence[Graph], outputs: Iterable[str]) -> Graph:
     """Graphs of single units as one graph: what one writes another reads; `outputs` become APP_READ."""
     whole = Graph(name)
     border = {v.name for graph in graphs for v in graph.values.values() if v.role in (Role.APP_WRITE, Role.APP_READ)}

@@ -7,7 +7,7 @@ import numpy as np
 
 from hexforge.frontends.onnx.unit import Refusal
 from hexforge.ir import Array, AxisScaleOffset, Block, DType, Encoding, ScaleOffset, TensorType
-from hexforge.ir.fixed_point import fault
+from hexforge.ir.fixed_point import encoding_fault
 
 
 def encoding_of(
@@ -35,7 +35,7 @@ def encoding_of(
         if scale.ndim != 1:
             raise Refusal(f"scales of shape {list(scale.shape)} without a block size; give a scalar or a vector")
         encoding = AxisScaleOffset(axis % len(shape), scales, offsets)
-    problem = fault(TensorType(dtype, shape, encoding))
+    problem = encoding_fault(TensorType(dtype, shape, encoding))
     if problem:
         raise Refusal(problem)
     return encoding

@@ -13,7 +13,7 @@ from hexforge.errors import ModelError
 from hexforge.frontends.onnx.unit import Refusal, constant, onnx_dtype, onnx_shape
 from hexforge.frontends.onnx.unit_encodings import encoding_of
 from hexforge.ir import Array, BlockwiseExpansion, DType, Encoding, TensorType
-from hexforge.ir.fixed_point import dequantize, fault
+from hexforge.ir.fixed_point import dequantize, encoding_fault
 from hexforge.model.nodes import integer, operand
 
 DOMAINS = ("", "ai.onnx", "com.microsoft", "com.ms.internal.nhwc")
@@ -118,7 +118,7 @@ def _blockwise(
         bitwidth=dtype.bits,
         block_scale_bitwidth=4 if integers.max() <= 16 else 8,
     )
-    return None if fault(TensorType(dtype, shape, encoding)) else encoding
+    return None if encoding_fault(TensorType(dtype, shape, encoding)) else encoding
 
 
 def first_input(node: onnx_ir.Node) -> onnx_ir.Value:

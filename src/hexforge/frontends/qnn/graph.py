@@ -9,9 +9,9 @@ import numpy as np
 
 from hexforge.errors import ModelError
 from hexforge.frontends.qnn.declarations import QTI_PACKAGE, QnnOp, QnnTensor
-from hexforge.frontends.qnn.grouped import ungrouped
-from hexforge.frontends.qnn.operations import aligned, resolved
-from hexforge.frontends.qnn.tensors import data_of, fitted, role_of, type_of
+from hexforge.frontends.qnn.grouped import merge_groups
+from hexforge.frontends.qnn.operations import align_prelu, resolve_op
+from hexforge.frontends.qnn.tensors import data_of, fit_int16_weights, role_of, type_of
 from hexforge.ir import Call, Graph, Node, Role, TensorType, Value
 from hexforge.ir.op import Op, ParamValue
 from hexforge.ir.verify import verify
@@ -65,8 +65,8 @@ class _Builder:
         if op.package not in self._packages and not _is_registered(op):
             raise ModelError(f"op {op.name!r} ({op.type}): no op package {op.package!r} is registered")
         try:
-            op = aligned(ungrouped(op))
-            kind, params = resolved(op)
+            op = align_prelu(merge_groups(op))
+            kind, params = resolve_op(op)
             inputs = [self._value(t) for t in op.inputs]
             outputs = [self._value(t) for t in op.outputs]
             self._node(op.name, kind, inputs, outputs, params)
@@ -112,7 +112,7 @@ class _Builder:
         if known is not None:
             return known[1]
         role = role_of(tensor)
-        given, tensor = tensor, fitted(tensor) if role is Role.STATIC else tensor
+        given, tensor = tensor, fit_int16_weights(tensor) if role is Role.STATIC else tensor
         type = type_of(tensor)
         data = None
         if role is Role.STATIC:

@@ -17,7 +17,7 @@ _PER_CHANNEL = ("QNN_QUANTIZATION_ENCODING_AXIS_SCALE_OFFSET", "QNN_QUANTIZATION
 _OPS = ("TransposeConv2d", "TransposeConv3d")
 
 
-def ungrouped(op: QnnOp) -> QnnOp:
+def merge_groups(op: QnnOp) -> QnnOp:
     """The op with one group, where it is a transposed convolution of several with a scale per channel; else itself."""
     group = int(op.params.get("group", 1))
     if op.type not in _OPS or group == 1 or len(op.inputs) < 2:

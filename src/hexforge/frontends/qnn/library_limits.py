@@ -111,7 +111,7 @@ UNPREPARED: Rule[Node] = Rule.of(
 """Ops that the library takes of float32 on one chip, and then fails when it prepares the graph."""
 
 
-def refused(node: Node) -> str | None:
+def library_refusal(node: Node) -> str | None:
     """Why the library refuses a node that the htp backend computes, and what would work; None where it takes it."""
     if (refusal := LIMITS.refusal(node.op.name, node)) is None:
         return None
@@ -119,7 +119,7 @@ def refused(node: Node) -> str | None:
     return f"{_asked(rule)} refuses it: {reason}"
 
 
-def unprepared(node: Node, chips: ContextBackend) -> str | None:
+def preparation_failure(node: Node, chips: ContextBackend) -> str | None:
     """Why the library fails to prepare a graph with a node that its validation takes; None if nothing is known."""
     if node.op.name not in UNPREPARED.ops or UNPREPARED_ON not in (target.name for target in chips.targets):
         return None

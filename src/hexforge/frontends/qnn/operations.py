@@ -29,7 +29,7 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
 """For each op with a parameter `operation` the op of its own that each number has; empty where it has none."""
 
 
-def aligned(op: QnnOp) -> QnnOp:
+def align_prelu(op: QnnOp) -> QnnOp:
     """A Prelu whose coefficients are one for each channel of NCHW data, with them along that axis.
 
     QNN broadcasts from the last axis; ExecuTorch leaves a Prelu without neighbours that fix a layout in torch's.
@@ -43,7 +43,7 @@ def aligned(op: QnnOp) -> QnnOp:
     return replace(op, inputs=(op.inputs[0], coefficients))
 
 
-def resolved(op: QnnOp) -> tuple[Op, dict[str, ParamValue]]:
+def resolve_op(op: QnnOp) -> tuple[Op, dict[str, ParamValue]]:
     """The op of the table that an op of a graph is, and its parameters in the types that the table declares."""
     name, params = op.type, dict(op.params)
     if name in OPERATIONS:

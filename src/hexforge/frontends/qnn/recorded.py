@@ -13,7 +13,7 @@ from hexforge.errors import FormatError, HexforgeError
 from hexforge.formats.recording import RecordedCall, Recording
 from hexforge.frontends.qnn.tensors import ROLES
 from hexforge.ir import Array, Graph, Role, text
-from hexforge.ir.packing import unpacked
+from hexforge.ir.packing import unpack
 
 _MOST_DIMENSIONS = 32
 
@@ -78,7 +78,7 @@ def _tensor(session: RecordedSession, recording: Recording, call: RecordedCall) 
     tensor_type = text.load_type(type)
     array = None
     if data:
-        array = unpacked(recording.bytes_at(data[0], call), tensor_type)
+        array = unpack(recording.bytes_at(data[0], call), tensor_type)
     elif ROLES[role] is Role.STATIC:
         raise FormatError(f"tensor {name!r} is static and has no data")
     session.graphs[graph].graph.value(str(name), tensor_type, ROLES[role], array)

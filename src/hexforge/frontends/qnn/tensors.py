@@ -11,7 +11,7 @@ import numpy as np
 from hexforge.errors import ModelError
 from hexforge.frontends.qnn.declarations import QnnTensor, QuantizeParams
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Encoding, Role, ScaleOffset, TensorType
-from hexforge.ir.fixed_point import fault, quantized_range
+from hexforge.ir.fixed_point import encoding_fault, quantized_range
 
 ROLES = {f"QNN_TENSOR_TYPE_{role.value}": role for role in Role}
 _ENCODING = "QNN_QUANTIZATION_ENCODING_"
@@ -49,7 +49,7 @@ def type_of(tensor: QnnTensor) -> TensorType:
     if quantization is None:
         return TensorType(dtype, shape)
     type = TensorType(dtype, shape, encoding_of(quantization, tensor))
-    problem = fault(type)
+    problem = encoding_fault(type)
     if problem:
         raise ModelError(f"tensor {tensor.name!r}: {problem}")
     return type
@@ -97,7 +97,7 @@ def _blockwise(
     return BlockwiseExpansion(axis, block_axis, scales, offsets, blocks, q.bitwidth or 4, q.block_scale_bitwidth)
 
 
-def fitted(tensor: QnnTensor) -> QnnTensor:
+def fit_int16_weights(tensor: QnnTensor) -> QnnTensor:
     """Int16 weights within what the HTP's matrix unit takes, by a scale a little larger where they go beyond it.
 
     ExecuTorch's 16a16w has -32767..32767, the unit takes -0x8000..0x7F7F; a weight moves by half a step at most.

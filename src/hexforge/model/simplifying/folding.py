@@ -16,7 +16,7 @@ from hexforge.ir import Array
 from hexforge.model.simplifying.known_values import KnownValues, Replacement, constant_array, read_constant
 from hexforge.model.simplifying.shapes import infer_node
 from hexforge.model.simplifying.value_rules import apply_rule
-from hexforge.model.tensors import spread, stored_bytes
+from hexforge.model.tensors import repeat_constant, stored_bytes
 
 SMALL_BYTES = 4 << 20
 """Results up to this size are always folded; larger ones only where the inputs hold as much."""
@@ -183,7 +183,7 @@ class Fold:
                 shape = np.broadcast_shapes(element.shape, shape)
             except ValueError:
                 return None
-        return self._replaced(node, [spread(element, shape, node.outputs[0].name)])
+        return self._replaced(node, [repeat_constant(element, shape, node.outputs[0].name)])
 
     def _scatter(self, node: onnx_ir.Node) -> Replacement | None:
         """ScatterND of constants."""

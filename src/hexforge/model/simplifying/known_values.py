@@ -91,7 +91,7 @@ def read_constant(node: Node) -> None:
 # -- making nodes -----------------------------------------------------------------------------------------------
 
 
-def instead(op_type: str, inputs: Sequence[Value | None], **attributes: Any) -> Replacement:
+def replaced_by(op_type: str, inputs: Sequence[Value | None], **attributes: Any) -> Replacement:
     """One new node in place of the old one."""
     new = onnx_ir.node(op_type, inputs, attributes)
     return Replacement(new.outputs, (new,))
@@ -99,12 +99,12 @@ def instead(op_type: str, inputs: Sequence[Value | None], **attributes: Any) -> 
 
 def same_as(value: Value | None) -> Replacement:
     """A node that passes a value on."""
-    return instead("Identity", (value,))
+    return replaced_by("Identity", (value,))
 
 
 def numbers_node(value: Sequence[int] | int) -> Replacement:
     """A constant of whole numbers."""
-    return instead("Constant", (), **{"value_int" if isinstance(value, int) else "value_ints": value})
+    return replaced_by("Constant", (), **{"value_int" if isinstance(value, int) else "value_ints": value})
 
 
 def integer_or_none(node: Node, name: str, default: int | None = None) -> int | None:

@@ -13,8 +13,8 @@ from hexforge.model.simplifying.known_values import (
     KnownValues,
     Replacement,
     constant_array,
-    instead,
     integer_or_none,
+    replaced_by,
     same_as,
 )
 
@@ -44,7 +44,7 @@ def concat_from_sequence(node: Node, values: KnownValues) -> Replacement | None:
     if not isinstance(items, list) or any(item is None for item in items) or axis is None or is_new not in (0, 1):
         return None
     if not is_new:
-        return instead("Concat", items, axis=axis)
+        return replaced_by("Concat", items, axis=axis)
     place = onnx_ir.node("Constant", (), {"value_int": axis})
     unsqueezed = [
         onnx_ir.node("Unsqueeze", (item, place.outputs[0]), outputs=[Value(name=f"{item.name}_unsqueeze")])

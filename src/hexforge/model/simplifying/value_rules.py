@@ -20,9 +20,9 @@ from hexforge.model.simplifying.known_values import (
     Replacement,
     all_sizes,
     constant_array,
-    instead,
     integer_or_none,
     numbers_node,
+    replaced_by,
     same_as,
     truth_of,
 )
@@ -135,7 +135,7 @@ def _concat(node: Node, values: KnownValues) -> Replacement | None:
         return None
     filled = [v for v in inputs if not _is_empty(v, axis)]
     if len(filled) != len(inputs):
-        return instead("Concat", filled, axis=axis) if filled else same_as(inputs[0])
+        return replaced_by("Concat", filled, axis=axis) if filled else same_as(inputs[0])
     parts = [values.shape_in(v) for v in inputs] if axis == 0 else [None]
     if all(part is not None for part in parts):
         values.note(node.outputs[0], Shape(d for part in parts if part is not None for d in part.dims))
@@ -185,7 +185,7 @@ def _cast_like(node: Node, values: KnownValues) -> Replacement | None:
     source, to = node.inputs[0], _type_of(operand(node, 1))
     if to == onnx_ir.DataType.UNDEFINED:
         return None
-    return same_as(source) if _type_of(source) == to else instead("Cast", (source,), to=to)
+    return same_as(source) if _type_of(source) == to else replaced_by("Cast", (source,), to=to)
 
 
 def _type_of(value: Value | None) -> int:

@@ -23,7 +23,7 @@ from hexforge.ir import (
     moves,
 )
 from hexforge.ops import rules
-from hexforge.ops.moves.layout import moved
+from hexforge.ops.moves.layout import moved_type
 from hexforge.ops.pointwise.elementwise import same_dtype
 
 SCATTER = QuantRule(data=(0, 2))
@@ -48,7 +48,7 @@ def _bounded(call: Call, indices: Array, size: int) -> Array:
 def _infer_gather(call: Call) -> tuple[TensorType, ...]:
     shape, indices = call.input(0).shape, check_indices(call)
     axis = call.axis(call["axis"])
-    return (moved(call, shape[:axis] + indices.shape + shape[axis + 1 :]),)
+    return (moved_type(call, shape[:axis] + indices.shape + shape[axis + 1 :]),)
 
 
 define(
@@ -70,7 +70,7 @@ def _infer_gather_elements(call: Call) -> tuple[TensorType, ...]:
     axis = call.axis(call["axis"])
     if len(indices) != len(shape) or any(indices[a] > shape[a] for a in range(len(shape)) if a != axis):
         raise call.fail(f"indices of shape {list(indices)} do not fit in {list(shape)} outside axis {axis}")
-    return (moved(call, indices),)
+    return (moved_type(call, indices),)
 
 
 def _within(call: Call, indices: Array, shape: tuple[int, ...], axis: int) -> tuple[Array, ...]:
@@ -100,7 +100,7 @@ def _infer_gather_nd(call: Call) -> tuple[TensorType, ...]:
         raise call.fail(f"batch_dims {batch} does not fit shapes {list(shape)} and {list(indices)}")
     if not 1 <= indices[-1] <= len(shape) - batch:
         raise call.fail(f"indices name {indices[-1]} axes of the {len(shape) - batch} there are")
-    return (moved(call, indices[:-1] + shape[batch + indices[-1] :]),)
+    return (moved_type(call, indices[:-1] + shape[batch + indices[-1] :]),)
 
 
 def _tuples(call: Call, indices: Array, shape: tuple[int, ...]) -> tuple[Array, ...]:
@@ -147,7 +147,7 @@ def _check_scatter(call: Call, updates: tuple[int, ...]) -> tuple[TensorType, ..
     if call.input(2).shape != updates:
         raise call.fail(f"updates have shape {list(call.input(2).shape)}, not {list(updates)}")
     same_dtype(call, 0, 2)
-    return (moved(call, call.input(0).shape),)
+    return (moved_type(call, call.input(0).shape),)
 
 
 def _infer_scatter_elements(call: Call) -> tuple[TensorType, ...]:
@@ -229,7 +229,7 @@ def _infer_top_k(call: Call) -> tuple[TensorType, ...]:
     if not shape or not 0 <= k <= shape[-1]:
         raise call.fail(f"k {k} is not within the last axis of {list(shape)}")
     index = call.outs[1].dtype if len(call.outs) > 1 else DType.INT32
-    return moved(call, (*shape[:-1], k)), TensorType(index, (*shape[:-1], k))
+    return moved_type(call, (*shape[:-1], k)), TensorType(index, (*shape[:-1], k))
 
 
 def _top_k(call: Call, x: Array) -> tuple[Array, Array]:

@@ -24,12 +24,12 @@ from hexforge.ir import (
     define,
     moves,
 )
-from hexforge.ir.fixed_point import permuted_type, quantize
+from hexforge.ir.fixed_point import permute_type, quantize
 from hexforge.ops import rules
 from hexforge.ops.pointwise.elementwise import same_dtype
 
 
-def moved(call: Call, shape: tuple[int, ...]) -> TensorType:
+def moved_type(call: Call, shape: tuple[int, ...]) -> TensorType:
     """The type of moved elements of input 0 in `shape`: its encoding is kept, a per-axis one must be declared."""
     type = call.input(0)
     if type.encoding is None or isinstance(type.encoding, ScaleOffset):
@@ -48,7 +48,7 @@ def _infer_transpose(call: Call) -> tuple[TensorType, ...]:
     perm, rank = call["perm"], len(call.input(0).shape)
     if sorted(perm) != list(range(rank)):
         raise call.fail(f"perm {list(perm)} is no permutation of {rank} axes")
-    return (permuted_type(call.input(0), perm),)
+    return (permute_type(call.input(0), perm),)
 
 
 define(
@@ -68,7 +68,7 @@ def _infer_reshape(call: Call) -> tuple[TensorType, ...]:
     shape = call.out().shape
     if math.prod(shape) != call.input(0).size:
         raise call.fail(f"shape {list(call.input(0).shape)} has not as many elements as {list(shape)}")
-    return (moved(call, shape),)
+    return (moved_type(call, shape),)
 
 
 for _name, _doc in (
@@ -92,7 +92,7 @@ def _infer_expand_dims(call: Call) -> tuple[TensorType, ...]:
     shape = call.input(0).shape
     rank = len(shape) + len(call["axes"])
     axes, rest = _axes(call, "axes", rank), iter(shape)
-    return (moved(call, tuple(1 if i in axes else next(rest) for i in range(rank))),)
+    return (moved_type(call, tuple(1 if i in axes else next(rest) for i in range(rank))),)
 
 
 define(
@@ -116,7 +116,7 @@ def _infer_concat(call: Call) -> tuple[TensorType, ...]:
     rest = [(len(s), s[:axis] + s[axis + 1 :]) for s in shapes]
     if any(r != rest[0] for r in rest):
         raise call.fail(f"shapes {', '.join(str(list(s)) for s in shapes)} differ outside axis {axis}")
-    return (moved(call, (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :])),)
+    return (moved_type(call, (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :])),)
 
 
 define(
@@ -140,7 +140,7 @@ def _infer_pack(call: Call) -> tuple[TensorType, ...]:
         raise call.fail("inputs have different shapes")
     same_dtype(call, *range(count))
     axis = call.axis(call["axis"], len(shape) + 1)
-    return (moved(call, (*shape[:axis], count, *shape[axis:])),)
+    return (moved_type(call, (*shape[:axis], count, *shape[axis:])),)
 
 
 define(
@@ -159,7 +159,7 @@ define(
 def _infer_unpack(call: Call) -> tuple[TensorType, ...]:
     shape = call.input(0).shape
     axis = call.axis(call["axis"])
-    return (moved(call, shape[:axis] + shape[axis + 1 :]),) * shape[axis]
+    return (moved_type(call, shape[:axis] + shape[axis + 1 :]),) * shape[axis]
 
 
 define(
@@ -182,7 +182,7 @@ def _infer_split(call: Call) -> tuple[TensorType, ...]:
     edges = (0, *index, shape[axis])
     if any(b < a for a, b in pairwise(edges)):
         raise call.fail(f"split_index {list(index)} does not rise from 0 to {shape[axis]}")
-    return tuple(moved(call, (*shape[:axis], b - a, *shape[axis + 1 :])) for a, b in pairwise(edges))
+    return tuple(moved_type(call, (*shape[:axis], b - a, *shape[axis + 1 :])) for a, b in pairwise(edges))
 
 
 def _split(call: Call, x: Array) -> tuple[Array, ...]:
@@ -219,7 +219,7 @@ def _infer_pad(call: Call) -> tuple[TensorType, ...]:
         most = (math.inf, size, size - 1, math.inf if size else 0)[scheme]
         if max(pad) > max(most, 0):
             raise call.fail(f"scheme {scheme} pads an axis of {size} by {most} at most, not by {max(pad)}")
-    return (moved(call, tuple(n + a + b for n, (a, b) in zip(shape, pads, strict=True))),)
+    return (moved_type(call, tuple(n + a + b for n, (a, b) in zip(shape, pads, strict=True))),)
 
 
 def pad(x: Array, pads: Sequence[tuple[int, int]], value: float, type: TensorType) -> Array:
@@ -299,7 +299,7 @@ def _infer_strided_slice(call: Call) -> tuple[TensorType, ...]:
             shape.append(len(range(next(sizes))[index]))
         else:
             next(sizes)
-    return (moved(call, tuple(shape)),)
+    return (moved_type(call, tuple(shape)),)
 
 
 _SLICED = Layout(
@@ -338,7 +338,7 @@ def _infer_tile(call: Call) -> tuple[TensorType, ...]:
     shape, multiples = call.input(0).shape, call["multiples"]
     if len(multiples) != len(shape) or any(m < 0 for m in multiples):
         raise call.fail(f"multiples {list(multiples)} must be {len(shape)} counts")
-    return (moved(call, tuple(n * m for n, m in zip(shape, multiples, strict=True))),)
+    return (moved_type(call, tuple(n * m for n, m in zip(shape, multiples, strict=True))),)
 
 
 define(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hexforge.ir import ALONG_AXIS, Array, Call, Param, TensorType, Work, define, moves
 from hexforge.ops import rules
-from hexforge.ops.moves.layout import moved, pad
+from hexforge.ops.moves.layout import moved_type, pad
 
 _MODE = {"DCR": 0, "CRD": 1}
 _BLOCK = Param("block_size", "uint32", 1)
@@ -24,7 +24,7 @@ def _infer_depth_to_space(call: Call) -> tuple[TensorType, ...]:
     (n, h, w, c), (bh, bw) = _rank4(call), call["block_size"]
     if c % (bh * bw):
         raise call.fail(f"{c} channels do not divide into blocks of {bh} by {bw}")
-    return (moved(call, (n, h * bh, w * bw, c // (bh * bw))),)
+    return (moved_type(call, (n, h * bh, w * bw, c // (bh * bw))),)
 
 
 def _depth_to_space(call: Call, x: Array) -> Array:
@@ -54,7 +54,7 @@ def _infer_space_to_depth(call: Call) -> tuple[TensorType, ...]:
     (n, h, w, c), (bh, bw) = _rank4(call), call["block_size"]
     if h % bh or w % bw:
         raise call.fail(f"{h} by {w} does not divide into blocks of {bh} by {bw}")
-    return (moved(call, (n, h // bh, w // bw, c * bh * bw)),)
+    return (moved_type(call, (n, h // bh, w // bw, c * bh * bw)),)
 
 
 def _space_to_depth(call: Call, x: Array) -> Array:
@@ -89,7 +89,7 @@ def _infer_batch_to_space(call: Call) -> tuple[TensorType, ...]:
     (top, bottom), (left, right) = _pairs(call, "crops")
     if n % (bh * bw) or h * bh < top + bottom or w * bw < left + right:
         raise call.fail(f"shape {[n, h, w, c]} does not fit blocks of {bh} by {bw} and crops {call['crops']}")
-    return (moved(call, (n // (bh * bw), h * bh - top - bottom, w * bw - left - right, c)),)
+    return (moved_type(call, (n // (bh * bw), h * bh - top - bottom, w * bw - left - right, c)),)
 
 
 def _batch_to_space(call: Call, x: Array) -> Array:
@@ -119,7 +119,7 @@ def _infer_space_to_batch(call: Call) -> tuple[TensorType, ...]:
     h, w = h + top + bottom, w + left + right
     if h % bh or w % bw:
         raise call.fail(f"{h} by {w} (padded) does not divide into blocks of {bh} by {bw}")
-    return (moved(call, (n * bh * bw, h // bh, w // bw, c)),)
+    return (moved_type(call, (n * bh * bw, h // bh, w // bw, c)),)
 
 
 def _space_to_batch(call: Call, x: Array) -> Array:
@@ -148,7 +148,7 @@ def _infer_shuffle(call: Call) -> tuple[TensorType, ...]:
     axis = call.axis(call["axis"])
     if groups < 1 or shape[axis] % groups:
         raise call.fail(f"{shape[axis]} channels do not divide into {groups} groups")
-    return (moved(call, shape),)
+    return (moved_type(call, shape),)
 
 
 def _shuffle(call: Call, x: Array) -> Array:

@@ -78,7 +78,7 @@ class ProfileFiles:
             self._runs[stage.name] += 1
             again = stage.source == SIMULATED and not first and self._first[stage.name] == same
             self._first.setdefault(stage.name, same)
-            frame = log.again_frame(number, 0, run.timestamp_us) if again else log.run_frame(number, run)
+            frame = log.repeated_run_frame(number, 0, run.timestamp_us) if again else log.run_frame(number, run)
             self._append(text)
             log.append(self.log_path, frame)
 

@@ -16,7 +16,7 @@ import onnx_ir
 
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
-from hexforge.ir.fixed_point import fault, quantized_range
+from hexforge.ir.fixed_point import encoding_fault, quantized_range
 from hexforge.model.nodes import dims, float_constant, text
 from hexforge.model.op_table import OPS
 from hexforge.options import did_you_mean
@@ -376,7 +376,7 @@ def _span(encoding: ScaleOffset, dtype: DType) -> tuple[float, float]:
 
 def _checked(name: str, value: onnx_ir.Value, fixed: Fixed) -> Fixed:
     shape = dims(value)
-    problem = None if shape is None else fault(TensorType(fixed.dtype, shape, fixed.encoding))
+    problem = None if shape is None else encoding_fault(TensorType(fixed.dtype, shape, fixed.encoding))
     if problem is not None:
         raise ModelError(f"the encoding of {name!r} does not fit it: {problem}")
     return fixed

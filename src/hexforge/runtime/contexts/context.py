@@ -19,7 +19,7 @@ from hexforge.chips.graph_config import THREADS
 from hexforge.deprecated import RenamedAttribute
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
-from hexforge.formats.container import MAGIC, SLACK, Container, Source, encoded
+from hexforge.formats.container import MAGIC, SLACK, Container, Source, json_bytes
 from hexforge.formats.context import GraphInfo, Info
 from hexforge.ops import packages
 from hexforge.runtime import registry
@@ -127,7 +127,7 @@ class Context:
 
         def read() -> Any:
             data = self._container.json("program", row.program)
-            return data if adapter is None else adapter.patched(adapter.graph(row.name), data)
+            return data if adapter is None else adapter.patch_program(adapter.graph(row.name), data)
 
         inputs, outputs = row.values()
         where = self.where if adapter is None else adapter.where
@@ -242,7 +242,7 @@ class Context:
         """What tells the graph from others: its program, and the checksum of the weights it lies over."""
         weights = next(s for s in self._container.sections if (s.kind, s.name) == ("weights", ""))
         digest = hashlib.blake2b(self._container.section("program", self.graph(name).program), digest_size=16)
-        digest.update(encoded([weights.bytes, weights.crc32c]))
+        digest.update(json_bytes([weights.bytes, weights.crc32c]))
         return digest.hexdigest()
 
     @property

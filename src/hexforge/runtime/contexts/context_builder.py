@@ -11,7 +11,7 @@ from typing import Any
 
 from hexforge.backend import Backend, ContextBackend, GraphSettings, Program, Target
 from hexforge.errors import CallError
-from hexforge.formats.container import Pool, Writer, encoded
+from hexforge.formats.container import Pool, Writer, json_bytes
 from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info
 from hexforge.ops import packages
 
@@ -73,8 +73,8 @@ class ContextBuilder:
             used.add(place)
             return place
 
-        self.packages |= packages.needed([node.op.name for node in program.graph])
-        data = encoded(program.save(put))
+        self.packages |= packages.needed_packages([node.op.name for node in program.graph])
+        data = json_bytes(program.save(put))
         section = self._programs.setdefault(data, str(len(self._programs)))
         self._graphs[name] = GraphInfo(
             name,

@@ -17,7 +17,7 @@ import numpy as np
 from hexforge.backend import Program
 from hexforge.errors import CallError, FormatError, ModelError
 from hexforge.formats.adapter import Adapter, AdapterGraph, program_changes, writer
-from hexforge.formats.container import SLACK, Buffer, Pool, Writer, encoded
+from hexforge.formats.container import SLACK, Buffer, Pool, Writer, json_bytes
 from hexforge.ir import Array
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compile import compiled_programs
@@ -64,7 +64,7 @@ class AdapterBuilder:
             kinds = (tuple((v.name, v.type) for v in side) for side in (graph.inputs, graph.outputs))
             if tuple(kinds) != (row.inputs, row.outputs):
                 raise CallError(f"graph {name!r}: the adapted program has other inputs or outputs than the base")
-            changed = program_changes(base, json.loads(encoded(program.save(_Put(self.context, name, self._pool)))))
+            changed = program_changes(base, json.loads(json_bytes(program.save(_Put(self.context, name, self._pool)))))
         adapter_graph = AdapterGraph(
             name, self.context.identity(name), self.context.weights_bytes, tuple(tensors), tuple(changed)
         )

@@ -40,7 +40,7 @@ def test_a_graph_of_work_the_fits_differ_on_is_less_certain() -> None:
     unsure = band.certainty([("w8a8", most, 100.0)], COSTS, support)
     assert sure.spread == pytest.approx(spreads[least])
     assert sure.spread < unsure.spread
-    assert band.shape(sure) < band.shape(unsure)
+    assert band.band_shape(sure) < band.band_shape(unsure)
 
 
 def test_little_known_work_widens_the_band_and_is_named() -> None:
@@ -50,7 +50,7 @@ def test_little_known_work_widens_the_band_and_is_named() -> None:
     assert common.little_known == some.little_known == ()
     assert rare.little_known == ("3-D convolutions",)
     assert rare.little_known_part == pytest.approx(0.6)
-    assert band.width(common, ["w8a8"], measured=True) < band.width(rare, ["w8a8"], measured=True)
+    assert band.band_width(common, ["w8a8"], measured=True) < band.band_width(rare, ["w8a8"], measured=True)
 
 
 def test_a_chip_without_rows_has_a_wider_band() -> None:

@@ -128,8 +128,10 @@ def test_zeros_around_a_window_are_part_of_it() -> None:
 
 
 def test_a_shallow_tensor_lies_flat_when_it_moves() -> None:
-    assert tile.flat((2304, 2, 16, 2)) == tile.FLAT * 2304 * 2 * 16 * 2 < tile.padded((2304, 2, 16, 2))
-    assert tile.flat((1, 32, 32, 128)) == tile.padded((1, 32, 32, 128))
+    assert (
+        tile.flat_elements((2304, 2, 16, 2)) == tile.FLAT * 2304 * 2 * 16 * 2 < tile.padded_elements((2304, 2, 16, 2))
+    )
+    assert tile.flat_elements((1, 32, 32, 128)) == tile.padded_elements((1, 32, 32, 128))
 
 
 def test_a_small_op_has_a_part_of_the_fixed_cost() -> None:
@@ -158,11 +160,11 @@ def test_a_resize_to_the_same_size_is_nothing() -> None:
 
 
 def test_lines_fold_and_axes_behind_the_depth_are_not_padded() -> None:
-    assert tile.padded((1, 1, 16384, 256)) == 16384 * 256
-    assert tile.padded((1, 2, 16384, 256)) == 8 * 16384 * 256
-    assert tile.padded((1, 4096, 1)) == 4096
-    assert tile.padded((64, 7, 2, 7, 2)) == 64 * 224
-    assert tile.padded((1, 224, 224, 3)) == 224 * 224 * 32
+    assert tile.padded_elements((1, 1, 16384, 256)) == 16384 * 256
+    assert tile.padded_elements((1, 2, 16384, 256)) == 8 * 16384 * 256
+    assert tile.padded_elements((1, 4096, 1)) == 4096
+    assert tile.padded_elements((64, 7, 2, 7, 2)) == 64 * 224
+    assert tile.padded_elements((1, 224, 224, 3)) == 224 * 224 * 32
 
 
 def test_a_linear_layer_counts_its_rows_together() -> None:

@@ -59,12 +59,12 @@ def latency(net: Graph, costs: cost.Costs = COSTS, precision: tile.Precision = W
 
 
 def test_tiles_pad_depth_to_32_and_pixels_to_2_kib() -> None:
-    assert tile.padded((1, 7, 7, 3)) == 8 * 8 * 32
-    assert tile.pixels((1, 7, 7, 3), W8A8) == 64
-    assert tile.pixels((1, 7, 9, 3), FLOAT) == 8 * 12
-    assert tile.pixels((1, 17, 17, 64), W8A8) == 24 * 20
-    assert tile.pixels((1, 17, 17, 64), W8A8, folded=True) == 320
-    assert tile.pixels((1, 1, 197, 768), W8A8) == 256
+    assert tile.padded_elements((1, 7, 7, 3)) == 8 * 8 * 32
+    assert tile.pixel_rows((1, 7, 7, 3), W8A8) == 64
+    assert tile.pixel_rows((1, 7, 9, 3), FLOAT) == 8 * 12
+    assert tile.pixel_rows((1, 17, 17, 64), W8A8) == 24 * 20
+    assert tile.pixel_rows((1, 17, 17, 64), W8A8, folded=True) == 320
+    assert tile.pixel_rows((1, 1, 197, 768), W8A8) == 256
     assert tile.window_depth(3, 3, 64) == 9 * 64
     assert tile.window_depth(7, 7, 3) == 7 * 32
     for precision in tile.PRECISIONS.values():

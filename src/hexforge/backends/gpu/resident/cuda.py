@@ -124,7 +124,7 @@ class CudaHandles:
 
     def __init__(self, cuda: Cuda) -> None:
         self._made: list[tuple[str, c_void_p]] = []
-        self._end = weakref.finalize(self, _ended, cuda, self._made)
+        self._end = weakref.finalize(self, _destroy_all, cuda, self._made)
         self._end.atexit = False
 
     def add(self, ending: str, handle: c_void_p) -> c_void_p:
@@ -137,7 +137,7 @@ class CudaHandles:
         self._end()
 
 
-def _ended(cuda: Cuda, made: list[tuple[str, c_void_p]]) -> None:
+def _destroy_all(cuda: Cuda, made: list[tuple[str, c_void_p]]) -> None:
     """End what was made last first, unless the context is lost with it all."""
     driver = _driver()
     if driver is not None and cuda.context and driver.cuCtxPushCurrent_v2(cuda.context) == 0:

@@ -86,14 +86,14 @@ class CudaResident(Resident):
     def _activations(self, size: int) -> CudaBuffer:
         return CudaBuffer(self.cuda, size)
 
-    def _constant(self, array: Array, share: bool) -> memory.Held:
-        def made() -> memory.Held:
+    def _constant(self, array: Array, share: bool) -> memory.ConstantBuffer:
+        def made() -> memory.ConstantBuffer:
             buffer, data = CudaBuffer(self.cuda, array.nbytes), np.ascontiguousarray(array)
             with self.cuda.current():
                 call("cuMemcpyHtoD_v2", buffer.pointer, c_void_p(data.ctypes.data), c_size_t(data.nbytes))
-            return memory.Held(buffer)
+            return memory.ConstantBuffer(buffer)
 
-        return memory.shared((int(self.cuda.context.value or 0), 0), array, made) if share else made()
+        return memory.shared_constant((int(self.cuda.context.value or 0), 0), array, made) if share else made()
 
     def _recorded(self, timed: bool) -> c_void_p:
         """All kernels as a graph; where they are timed, with an event before each and one at the end."""

@@ -35,7 +35,7 @@ def _function() -> Any:
     return function
 
 
-def prepared(queue: Any, kernels: Sequence[Any], launches: Sequence[Launch]) -> Callable[[], int] | None:
+def prepare_launches(queue: Any, kernels: Sequence[Any], launches: Sequence[Launch]) -> Callable[[], int] | None:
     """Something that enqueues all kernels in order and gives OpenCL's first error, or None where it cannot be."""
     function = _function()
     if function is None:

@@ -29,7 +29,7 @@ _FULL_NAMES = ("MEM_OBJECT_ALLOCATION_FAILURE", "OUT_OF_HOST_MEMORY", "INVALID_B
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class MemoryNeeds:
     """Memory that a graph takes on a device."""
 
     activations: int = 0
@@ -45,7 +45,7 @@ class Attempt:
     device: ClDevice
     graph: str
     doing: str
-    needs: Callable[[], Needs]
+    needs: Callable[[], MemoryNeeds]
     forget: Callable[[], None]
 
     def carried_out(self, action: Callable[[], T]) -> T:
@@ -105,7 +105,7 @@ class Attempt:
         )
 
 
-def failed(call: str, code: int) -> Exception:
+def opencl_error(call: str, code: int) -> Exception:
     """An error of OpenCL that came as a number, as pyopencl would raise it."""
     cl = opencl()
     error: Exception = cl.RuntimeError(cl._cl._ErrorRecord(call, code, ""))

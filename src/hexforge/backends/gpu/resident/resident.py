@@ -15,8 +15,8 @@ from hexforge.backends.gpu.device import ClDevice, opencl
 from hexforge.backends.gpu.kernel_launches import GpuLowering
 from hexforge.backends.gpu.kernels.code import FAULT
 from hexforge.backends.gpu.kernels.launch import Constant, Launch, Scratch
-from hexforge.backends.gpu.resident.enqueue import prepared
-from hexforge.backends.gpu.resident.loss import Needs, failed
+from hexforge.backends.gpu.resident.enqueue import prepare_launches
+from hexforge.backends.gpu.resident.loss import MemoryNeeds, opencl_error
 from hexforge.ir import Array, Role, Value
 from hexforge.ir.arena import arena
 
@@ -95,11 +95,11 @@ class Resident:
         self._own: list[Any] = []
 
     @property
-    def needs(self) -> Needs:
+    def needs(self) -> MemoryNeeds:
         """The memory it takes, as far as it is known."""
         constants = self.layout.constant_bytes
         largest = max([self.largest_bytes, *map(self.layout.bytes_of, self.layout.constants.values())])
-        return Needs(self.arena_bytes, constants, largest)
+        return MemoryNeeds(self.arena_bytes, constants, largest)
 
     def place(self, binaries: Mapping[str, bytes] | None = None) -> None:
         """Take memory, bring constants there, compile what is not compiled and set the kernels' arguments."""
@@ -115,7 +115,7 @@ class Resident:
         self.arguments = [[self.buffer(a) for a in launch.arguments] for launch in launches]
         for kernel, arguments in zip(self.kernels, self.arguments, strict=True):
             kernel.set_args(*arguments)
-        self.enqueue = prepared(self.queue, self.kernels, launches)
+        self.enqueue = prepare_launches(self.queue, self.kernels, launches)
 
     def _place_activations(self) -> None:
         layout, device = self.layout, self.device
@@ -125,9 +125,9 @@ class Resident:
             self.largest_bytes = self.arena_bytes
             whole = self._activations(self.arena_bytes)
             self._own.append(whole)
-            self.buffers |= memory.pieces(whole, offsets, layout.sizes)
+            self.buffers |= memory.sub_buffers(whole, offsets, layout.sizes)
             return
-        chosen, bytes_of = memory.slots(layout.sizes, layout.lives, share)
+        chosen, bytes_of = memory.assign_buffers(layout.sizes, layout.lives, share)
         self.arena_bytes, self.largest_bytes = sum(bytes_of), max(bytes_of, default=0)
         for size in bytes_of:
             self._own.append(self._activations(size))
@@ -146,9 +146,9 @@ class Resident:
             self.buffers[key] = held.buffer
 
     def _activations(self, size: int) -> Any:
-        return memory.activations(self.device, size)
+        return memory.activation_buffer(self.device, size)
 
-    def _constant(self, array: Array, share: bool) -> memory.Held:
+    def _constant(self, array: Array, share: bool) -> memory.ConstantBuffer:
         return memory.constant(self.device, array, share)
 
     def buffer(self, argument: Any) -> Any:
@@ -175,7 +175,7 @@ class Resident:
         queue.finish()
         for event in reads:  # what ended badly has not filled the array
             if (code := event.command_execution_status) < 0:
-                raise failed("clEnqueueReadBuffer", code)
+                raise opencl_error("clEnqueueReadBuffer", code)
         if times is not None and events:
             times.kernels += [(e.profile.start, e.profile.end) for e in events]
             times.span_us = (times.kernels[-1][1] - times.kernels[0][0]) / 1e3
@@ -186,7 +186,7 @@ class Resident:
         cl, record, events = opencl(), self.layout.lowering.config.gpu_use_queue_recording, []
         if record and not timed and check is None and self.enqueue is not None:
             if code := self.enqueue():
-                raise failed("clEnqueueNDRangeKernel", code)
+                raise opencl_error("clEnqueueNDRangeKernel", code)
             return []
         for i, (launch, kernel) in enumerate(zip(self.layout.launches, self.kernels, strict=True)):
             if check is not None and i % 16 == 0:

@@ -37,17 +37,17 @@ class WholeArray(np.ndarray[Any, Any]):
 
 def write_array(array: Array, put: Put, packing: bool) -> dict[str, Any]:
     """What a file holds of an array; its bytes are put elsewhere."""
-    said: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape)}
+    header: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape)}
     if isinstance(array, WholeArray) and isinstance(array.source, np.ndarray):
-        return {"at": list(put(array.source)), **said, "half": 1}
+        return {"at": list(put(array.source)), **header, "half": 1}
     if isinstance(array, WholeArray) and array.form is not None and "winograd" in array.form:
-        return {"at": list(put(np.frombuffer(array.source, np.uint8))), **said, **array.form}
+        return {"at": list(put(np.frombuffer(array.source, np.uint8))), **header, **array.form}
     if array.nbytes >= LEAST_BYTES:
         flat = np.ascontiguousarray(array).reshape(-1)
         for word, form in FORMS.items():
             if (packed := form.stored(flat, packing)) is not None:
-                return {"at": list(put(packed[0])), **said, word: packed[1]}
-    return {"at": list(put(array)), **said}
+                return {"at": list(put(packed[0])), **header, word: packed[1]}
+    return {"at": list(put(array)), **header}
 
 
 def read_array(value: dict[str, Any], get: Get) -> Array:
@@ -59,7 +59,7 @@ def read_array(value: dict[str, Any], get: Get) -> Array:
     if len(words) > 1:
         raise ValueError(f"an array has one form, not {' and '.join(words)}")
     if words:
-        flat = _made_whole(words[0], value[words[0]], dtype, count, get(offset, size))
+        flat = _expand_array(words[0], value[words[0]], dtype, count, get(offset, size))
     elif count * dtype.itemsize != size:
         raise ValueError(f"{dtype.name}{list(shape)} has not {size} bytes")
     else:
@@ -78,16 +78,16 @@ def widened(halves: Array) -> WholeArray:
 _WHOLE: weakref.WeakValueDictionary[tuple[Any, ...], WholeArray] = weakref.WeakValueDictionary()
 
 
-def _made_whole(word: str, value: Any, dtype: np.dtype[Any], count: int, source: memoryview) -> Array:
+def _expand_array(word: str, value: Any, dtype: np.dtype[Any], count: int, source: memoryview) -> Array:
     raw = np.frombuffer(source, np.uint8)
-    form, said = FORMS[word], (1,) if value == 1 else numbers(value, LEAST)
-    if not form.fits(said, raw.size, dtype, count):
+    form, form_data = FORMS[word], (1,) if value == 1 else numbers(value, LEAST)
+    if not form.fits(form_data, raw.size, dtype, count):
         raise ValueError(f"{dtype.name}[{count}] cannot be made of {raw.size} bytes")
-    key = raw.ctypes.data, raw.size, dtype.str, count, word, said
+    key = raw.ctypes.data, raw.size, dtype.str, count, word, form_data
     whole = _WHOLE.get(key)
     if whole is None:
         whole = np.empty(count + -(-ROOM // dtype.itemsize), dtype).view(WholeArray)
-        form.fill(said, raw, whole, count)
+        form.fill(form_data, raw, whole, count)
         require_whole(mappings_of([raw]))
         whole.flags.writeable = False
         whole.source, whole.form = source, {word: value}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forms in which arrays lie in a context file in less room than in memory, none of which loses a bit: one table."""
+"""The lossless compact forms in which a context file stores arrays, as one table."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _PIECE = 1 << 20
 
 
 class FileForm(Protocol):
-    """One of them. What a file says under its `word` is `said`, checked to be integers: a tuple, or 1."""
+    """A form. `form_data` is what the file has under the form's `word`: integers in a tuple, already checked."""
 
     word: str
 
     def stored(self, flat: Array, packing: bool) -> tuple[Array, Any] | None:
-        """The bytes that a file holds of an array, and what it says; None where this form does not suit."""
+        """The bytes and the form data that a file holds of an array; None where this form does not suit."""
 
-    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
-        """True where so many bytes can be so many elements."""
+    def fits(self, form_data: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+        """True where `size` bytes can hold `count` elements."""
 
-    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
-        """Write so many elements, behind which is room; ValueError where the bytes are none."""
+    def fill(self, form_data: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+        """Write `count` elements into `whole`, which is longer; ValueError where the bytes are malformed."""
 
 
 class _Half:
@@ -57,10 +57,10 @@ class _Half:
                 return None
         return halves.view(np.float16), 1
 
-    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+    def fits(self, form_data: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
         return dtype == np.float32 and size == count * 2
 
-    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+    def fill(self, form_data: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
         widen_halves(raw.view(np.uint16), whole[:count])
 
 
@@ -84,13 +84,13 @@ class _Values:
             target[: part.size // 2] |= part[1::2] << 4
         return packed, values.tolist()
 
-    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
-        if dtype.kind not in "iu" or not 0 < len(said) <= VALUES or size != -(-count // 2):
+    def fits(self, form_data: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+        if dtype.kind not in "iu" or not 0 < len(form_data) <= VALUES or size != -(-count // 2):
             return False
-        return bool(np.iinfo(dtype).min <= min(said) <= max(said) <= np.iinfo(dtype).max)
+        return bool(np.iinfo(dtype).min <= min(form_data) <= max(form_data) <= np.iinfo(dtype).max)
 
-    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
-        table = np.resize(np.array(said, whole.dtype), VALUES)
+    def fill(self, form_data: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+        table = np.resize(np.array(form_data, whole.dtype), VALUES)
         pairs = np.stack([table[np.arange(256) & 15], table[np.arange(256) >> 4]], axis=1)
         target = whole[:count]
         for first in range(0, count, 2 * _PIECE):
@@ -115,10 +115,10 @@ class _Steps:
         table = np.frombuffer(packed.ljust(LEAST_TABLE_BYTES, b"\0"), np.uint8)
         return (table, 1) if table.nbytes <= flat.nbytes // 2 else None
 
-    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+    def fits(self, form_data: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
         return _is_table(dtype, count) and size >= LEAST_TABLE_BYTES
 
-    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+    def fill(self, form_data: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
         stream, wanted = zlib.decompressobj(), count * whole.itemsize
         try:
             steps = stream.decompress(raw.data, wanted)
@@ -150,13 +150,13 @@ class _Bytes:
             return None
         return (numbers - np.int16(least)).astype(np.uint8), [least]
 
-    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
-        near = len(said) == 1 and -(1 << 15) <= said[0] < 1 << 15
+    def fits(self, form_data: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+        near = len(form_data) == 1 and -(1 << 15) <= form_data[0] < 1 << 15
         return near and dtype in (np.int16, np.int32) and size == count
 
-    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+    def fill(self, form_data: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
         for first in range(0, count, _PIECE):
-            part = (raw[first : first + _PIECE] + np.uint16(said[0] & 0xFFFF)).astype(np.uint16)
+            part = (raw[first : first + _PIECE] + np.uint16(form_data[0] & 0xFFFF)).astype(np.uint16)
             whole[first : first + _PIECE][: part.size] = part if whole.dtype == np.int32 else part.view(np.int16)
 
 
@@ -168,14 +168,14 @@ class _Winograd:
     def stored(self, flat: Array, packing: bool) -> tuple[Array, Any] | None:
         return None
 
-    def fits(self, said: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
-        if len(said) != 2 or min(said) < 1 or dtype != np.float32 or size != 18 * math.prod(said):
+    def fits(self, form_data: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
+        if len(form_data) != 2 or min(form_data) < 1 or dtype != np.float32 or size != 18 * math.prod(form_data):
             return False
-        cells = self._cells(*said)
+        cells = self._cells(*form_data)
         return cells <= count <= cells + MOST_SLACK
 
-    def fill(self, said: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
-        channels, outputs = said
+    def fill(self, form_data: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
+        channels, outputs = form_data
         whole[self._cells(channels, outputs) - 64 * 16 * channels :] = 0  # where the last 64 outputs may be fewer
         winograd_cells(raw.view(np.uint16).reshape(3, 3, channels, outputs), whole)
 

@@ -20,8 +20,8 @@ def float16_hazard(node: Node) -> str | None:
     """What of a node float16 cannot hold, and what would work; None where it holds all."""
     if node.op.name == "Dequantize":
         return _coarse(node)
-    if node.op.name == "ElementWiseAdd" and (said := _partial_sum(node)) is not None:
-        return said
+    if node.op.name == "ElementWiseAdd" and (hazard := _partial_sum(node)) is not None:
+        return hazard
     if not node.outputs or storage(node.outputs[0].type).kind != "f32":
         return None
     for value in node.inputs:

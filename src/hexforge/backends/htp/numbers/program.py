@@ -14,7 +14,13 @@ from hexforge.backends.htp.numbers import large_pages
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
 from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, is_padded, padded
-from hexforge.backends.htp.numbers.storage import computes_in_float32, half, natural, storage, stored
+from hexforge.backends.htp.numbers.storage import (
+    computes_in_float32,
+    half,
+    storage,
+    stored,
+    to_model_type,
+)
 from hexforge.errors import FormatError
 from hexforge.formats.container import mappings_of, require_whole
 from hexforge.ir import Array, Graph, Node, Role, Value, text
@@ -179,7 +185,7 @@ class Evaluated:
 
     def run(self, tensors: dict[str, Array], threads: int, spinning: Spinning, targets: Mapping[str, Array]) -> None:
         arrays = [
-            constant if name is None else natural(tensors[name].reshape(value.shape), value.type)  # type: ignore[union-attr]
+            constant if name is None else to_model_type(tensors[name].reshape(value.shape), value.type)  # type: ignore[union-attr]
             for constant, name, value in zip(self._constants, self.ins, self.node.inputs, strict=True)
         ]
         results = self._evaluation(arrays)

@@ -89,7 +89,7 @@ def stored(array: Array, type: TensorType) -> Array:
     return np.ascontiguousarray(array)
 
 
-def natural(array: Array, type: TensorType) -> Array:
+def to_model_type(array: Array, type: TensorType) -> Array:
     """A stored array as the model's type has it."""
     own = storage(type)
     if own.shift:
@@ -104,13 +104,13 @@ def in_range(multipliers: Any) -> bool:
 
 def half(array: Array) -> Array:
     """float32 values rounded to float16."""
-    halves = narrow(array)
+    halves = to_float16(array)
     wide = np.empty(halves.shape, np.float32)
     widen_halves(halves.reshape(-1).view(np.uint16), wide.reshape(-1))
     return wide
 
 
-def narrow(array: Array) -> Array:
+def to_float16(array: Array) -> Array:
     """The nearest float16 numbers."""
     given = np.ascontiguousarray(array)
     if given.dtype != np.float32:

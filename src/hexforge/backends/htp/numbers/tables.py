@@ -14,7 +14,14 @@ import numpy as np
 
 from hexforge.backends.htp.numbers.arithmetic import binary
 from hexforge.backends.htp.numbers.file_arrays import widened
-from hexforge.backends.htp.numbers.storage import computes_in_float32, half, narrow, natural, storage, stored
+from hexforge.backends.htp.numbers.storage import (
+    computes_in_float32,
+    half,
+    storage,
+    stored,
+    to_float16,
+    to_model_type,
+)
 from hexforge.ir import Array, Call, Graph, Node, Role, TensorType, Value
 from hexforge.ops.evaluate import evaluate
 
@@ -34,7 +41,7 @@ def has_table(source: TensorType, output: TensorType) -> bool:
     return kinds[0] == kinds[1] != "raw" or kinds in (("u8", "s16"), ("s16", "u8"))
 
 
-def _tabled(type: TensorType) -> bool:
+def _is_tabled(type: TensorType) -> bool:
     return storage(type).kind in ("u8", "s16", "f32")
 
 
@@ -51,7 +58,7 @@ def chains(graph: Graph) -> list[Chain]:
         entry = roots.get(node.outputs[0]) if len(node.outputs) == 1 else None
         if entry is None or node in taken:
             continue
-        source, nodes = _private(entry, node)
+        source, nodes = _without_inner_readers(entry, node)
         if not has_table(source.type, node.outputs[0].type):
             continue  # an earlier node may still end a chain
         if any(n in taken for n in nodes):
@@ -69,13 +76,13 @@ def _border(node: Node) -> bool:
 
 
 def _root(node: Node, roots: dict[Value, tuple[Value, tuple[Node, ...]]]) -> tuple[Value, tuple[Node, ...]] | None:
-    if not (node.op.pointwise and node.op.gives_reals) or not _tabled(node.outputs[0].type) or _border(node):
+    if not (node.op.pointwise and node.op.gives_reals) or not _is_tabled(node.outputs[0].type) or _border(node):
         return None
     dynamic = [v for v in node.inputs if v is not None and v.data is None]
     scalars = [v for v in node.inputs if v is not None and v.data is not None]
     if not dynamic or any(v.type.size != 1 or len(v.shape) > len(node.outputs[0].shape) for v in scalars):
         return None
-    if any(v.shape != node.outputs[0].shape or not _tabled(v.type) for v in dynamic):
+    if any(v.shape != node.outputs[0].shape or not _is_tabled(v.type) for v in dynamic):
         return None
     sources = {roots[v][0] if v in roots else v for v in dynamic}
     if len(sources) != 1:
@@ -89,7 +96,7 @@ def _root(node: Node, roots: dict[Value, tuple[Value, tuple[Node, ...]]]) -> tup
     return sources.pop(), (*nodes, node)
 
 
-def _private(entry: tuple[Value, tuple[Node, ...]], last: Node) -> tuple[Value, tuple[Node, ...]]:
+def _without_inner_readers(entry: tuple[Value, tuple[Node, ...]], last: Node) -> tuple[Value, tuple[Node, ...]]:
     """The chain cut where an intermediate is also read from outside it: from there on it is its own source."""
     source, nodes = entry
     inside = set(nodes)
@@ -102,11 +109,11 @@ def _private(entry: tuple[Value, tuple[Node, ...]], last: Node) -> tuple[Value, 
             made = {n.outputs[0] for n in later}
             if reads - made == {value}:
                 return value, tuple(n for n in nodes if n in later)
-            return last_only(last)
+            return single_node_chain(last)
     return source, nodes
 
 
-def last_only(node: Node) -> tuple[Value, tuple[Node, ...]]:
+def single_node_chain(node: Node) -> tuple[Value, tuple[Node, ...]]:
     """The node as a chain of its own, where it has one dynamic source; an empty chain otherwise."""
     dynamic = {v for v in node.inputs if v is not None and v.data is None}
     return (dynamic.pop(), (node,)) if len(dynamic) == 1 else (node.outputs[0], ())
@@ -116,9 +123,9 @@ def every_value(type: TensorType) -> Array:
     """Every value a stored tensor of this type can have, in the model's type."""
     own = storage(type)
     if own.kind == "u8":
-        return natural(np.arange(256).astype(np.uint8), type)
+        return to_model_type(np.arange(256).astype(np.uint8), type)
     if own.kind == "s16":
-        return natural(np.arange(-32768, 32768).astype(np.int16), type)
+        return to_model_type(np.arange(-32768, 32768).astype(np.int16), type)
     return _every_half()
 
 
@@ -136,7 +143,7 @@ def _native(node: Node, arrays: list[Array | None]) -> Array | None:
     ins, out = [v.type for v in node.inputs if v is not None], node.outputs[0].type
     wide = [stored(np.asarray(a), t) for a, t in zip(arrays, ins, strict=True) if a is not None]
     result = binary(node.op.name, storage(ins[0]), storage(ins[1]), storage(out), wide[0], wide[1])
-    return None if result is None else natural(result, out)
+    return None if result is None else to_model_type(result, out)
 
 
 def table(chain: Chain) -> Array:
@@ -169,7 +176,7 @@ def table(chain: Chain) -> Array:
         if storage(out.type).kind != "f32":
             values[out] = result[0]
         elif out is chain.output:
-            return widened(narrow(result[0]))
+            return widened(to_float16(result[0]))
         else:
             values[out] = half(result[0])
     outputs = stored(values[chain.output], TensorType(chain.output.dtype, count, chain.output.encoding))

@@ -63,7 +63,7 @@ def certainty(work: WorkTimes, costs: cost.Costs, support: Mapping[str, Mapping[
     return Certainty(spread, named, sum(part for part, _ in rare))
 
 
-def shape(known: Certainty) -> float:
+def band_shape(known: Certainty) -> float:
     """How much wider a band is than that of a graph all fits agree on."""
     return math.sqrt(1 + (known.spread / SPREAD_UNIT) ** 2 + (known.little_known_part / RARE_UNIT) ** 2)
 
@@ -74,8 +74,8 @@ RARE_UNIT = 0.2
 """The same for the part of the time in little known work."""
 
 
-def width(known: Certainty, rates: Iterable[str], measured: bool, fit: Mapping[str, Any] | None = None) -> float:
+def band_width(known: Certainty, rates: Iterable[str], measured: bool, fit: Mapping[str, Any] | None = None) -> float:
     """The logarithm an estimate may be off by, as nine of ten rows of held-out families were at most."""
     band = (cost.fitted() if fit is None else fit)["band"]
-    half = max((band["half_width"][rate] for rate in rates), default=0.0) * shape(known)
+    half = max((band["half_width"][rate] for rate in rates), default=0.0) * band_shape(known)
     return float(half if measured else math.hypot(half, band["unmeasured_chip"]))

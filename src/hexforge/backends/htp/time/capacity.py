@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from hexforge.backends.htp.time.tile import CHANNELS, Precision, up
+from hexforge.backends.htp.time.tile import CHANNELS, Precision, round_up
 from hexforge.chips.soc import SESSION_BYTES
 from hexforge.errors import CapacityError
 from hexforge.ir import Graph, Node, Value, Work
@@ -15,7 +15,7 @@ WHOLE_ROWS = of_kind(Work.SOFTMAX, Work.NORM) - {"Lrn"}
 """Ops that need a whole row of their last axis at once."""
 
 
-def check(graph: Graph, precision: Precision | None, vtcm_bytes: int, batch: int = 1) -> None:
+def require_capacity(graph: Graph, precision: Precision | None, vtcm_bytes: int, batch: int = 1) -> None:
     """CapacityError naming the tensor, how big it is and what would fit."""
     wrong = _too_big(graph, precision, batch)
     for node in graph:
@@ -65,14 +65,14 @@ def _smallest(node: Node, precision: Precision | None) -> tuple[int, Value | Non
         return 0, None
     size = 2 if precision is None and data.dtype.is_float else (precision.activation_bytes if precision else 1)
     if node.op.name in WHOLE_ROWS:
-        return 2 * up(data.shape[-1], CHANNELS) * size, data
+        return 2 * round_up(data.shape[-1], CHANNELS) * size, data
     weight = node.inputs[1] if len(node.inputs) > 1 else None
     if weight is None or node.op.name not in ("Conv2d", "TransposeConv2d", "FullyConnected"):
         return 0, None
     # 32 outputs accumulate over the whole depth: their weights, and one row of tiles of the input, are there at once
     per_output = math.prod(weight.shape) // max(1, weight.shape[0 if node.op.name == "FullyConnected" else -1])
     bits = precision.weight_bits if precision else 16 if weight.dtype.is_float else weight.dtype.bits
-    return up(per_output, CHANNELS) * CHANNELS * bits // 8, weight
+    return round_up(per_output, CHANNELS) * CHANNELS * bits // 8, weight
 
 
 def _advice(node: Node, need: int) -> str:

@@ -7,8 +7,17 @@ import math
 from collections.abc import Callable, Sequence, Set
 
 from hexforge.backends.htp.activations import follows_convolution
-from hexforge.backends.htp.time.tile import PRECISIONS, Precision, Task, flat, padded, place
-from hexforge.backends.htp.time.work import convolution, convolution_3d, data, dynamic, other, product, static, whole
+from hexforge.backends.htp.time.tile import PRECISIONS, Precision, Task, flat_elements, padded_elements, place_in_vtcm
+from hexforge.backends.htp.time.work import (
+    constant_input,
+    convolution,
+    convolution_3d,
+    data_input,
+    dynamic_inputs,
+    fixed_cost_share,
+    other_op,
+    product,
+)
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Role, Value, Work
@@ -70,7 +79,7 @@ def schedule(
     if runtime not in RUNTIMES:
         raise CallError(f"runtime {runtime!r} is not known; it is one of {', '.join(RUNTIMES)}")
     tasks = _Scheduler(graph, precision, runtime, int(vtcm_bytes * STAYS), config or GraphConfig()).tasks
-    place(tasks, vtcm_bytes)
+    place_in_vtcm(tasks, vtcm_bytes)
     return tasks
 
 
@@ -101,11 +110,11 @@ class _Scheduler:
         """Transposes at the graph's border."""
         nodes = graph.nodes
         for node in nodes:
-            if not any(dynamic(node)):
+            if not any(dynamic_inputs(node)):
                 self._skipped.add(node)
             elif node.op.name == "Transpose":
                 self._border_transpose(node)
-            elif (node.op.name == "Reshape" and _renames(node)) or _stays(node) or _pads_a_window(node):
+            elif (node.op.name == "Reshape" and _only_renames(node)) or _keeps_size(node) or _pads_a_window(node):
                 self._skipped.add(node)
         for node in nodes:
             if node not in self._skipped:
@@ -114,7 +123,7 @@ class _Scheduler:
             _whole_gelu(task)
 
     def _border_transpose(self, node: Node) -> None:
-        perm, source = tuple(node.params["perm"]), data(node)
+        perm, source = tuple(node.params["perm"]), data_input(node)
         if perm == TO_LAST:
             chain = _chain(source, lambda v: v.producer, lambda v: v.role is Role.APP_WRITE, BORDER | LOOKUPS)
         elif perm == TO_FIRST:
@@ -127,7 +136,7 @@ class _Scheduler:
         # 8-bit onnx graphs compute what precedes the first layer channel-last, as dlc and tflite graphs do, where the
         # image stays in VTCM with its channels padded
         eight_bit = self._precision(node).activation_bytes == 1 and perm == TO_LAST and bool(chain)
-        if self._runtime != "onnx" or (eight_bit and padded(node.outputs[0].shape) <= self._stays_bytes):
+        if self._runtime != "onnx" or (eight_bit and padded_elements(node.outputs[0].shape) <= self._stays_bytes):
             self._skipped.add(node)
             self._channel_last.update(chain)
 
@@ -137,7 +146,7 @@ class _Scheduler:
     def _task_of(self, value: Value) -> int:
         """The task that makes a value, through what only renames it; -1 for the graph's input."""
         while value.producer is not None and value.producer in self._skipped:
-            value = data(value.producer) if any(dynamic(value.producer)) else Value("", value.type)
+            value = data_input(value.producer) if any(dynamic_inputs(value.producer)) else Value("", value.type)
         return -1 if value.producer is None else self._made[value.producer]
 
     def _add(self, node: Node) -> None:
@@ -146,18 +155,19 @@ class _Scheduler:
         self._work(task, node, out)
         written = any(v.role is Role.APP_READ or self._leaves(v) for v in node.outputs)
         if written and len(out) == 4:
-            task.add("pack", padded(out) * p.activation_bytes / 1e6)
+            task.add("pack", padded_elements(out) * p.activation_bytes / 1e6)
         if op in CLAMPS or op in LOOKUPS or op in ARITHMETIC:
             constant = max((math.prod(v.shape) for v in node.inputs if v is not None and v.is_static), default=0)
             task.weight_bytes = constant * p.activation_bytes if constant > SMALL else 0
-        reads = [(self._task_of(v), v.type.size * p.activation_bytes) for v in dynamic(node)]
+        reads = [(self._task_of(v), v.type.size * p.activation_bytes) for v in dynamic_inputs(node)]
         size = node.outputs[0].type.size
         last = len(self.tasks) - 1
         joins = (
             (op in CLAMPS or op in LOOKUPS or op in ARITHMETIC)
             and not self._stands_alone(node)
             and any(
-                index == last >= 0 and v.type.size == size for (index, _), v in zip(reads, dynamic(node), strict=True)
+                index == last >= 0 and v.type.size == size
+                for (index, _), v in zip(reads, dynamic_inputs(node), strict=True)
             )
         )
         task.members.append(dict(task.hvx))
@@ -187,9 +197,9 @@ class _Scheduler:
 
     def _work(self, task: Task, node: Node, out: tuple[int, ...]) -> None:
         op, p = node.op.name, task.precision
-        source = self._shape(node, data(node))
+        source = self._shape(node, data_input(node))
         size = p.activation_bytes / 1e6
-        written, read = padded(out) * size, padded(source) * size
+        written, read = padded_elements(out) * size, padded_elements(source) * size
         if op in ("Conv2d", "DepthWiseConv2d", "TransposeConv2d"):
             convolution(task, node, source, out, on_hvx=self._config.short_depth_conv_on_hmx_off)
             return
@@ -201,21 +211,21 @@ class _Scheduler:
             return
         if op in CLAMPS:
             if self._stands_alone(node):
-                task.add("vector_op", whole(written * 1e6))
+                task.add("vector_op", fixed_cost_share(written * 1e6))
                 task.add("add", written)
             return
-        task.add("handover" if op in COPIES | SHUFFLES else "vector_op", whole(max(written, read) * 1e6))
+        task.add("handover" if op in COPIES | SHUFFLES else "vector_op", fixed_cost_share(max(written, read) * 1e6))
         if op in BY_RESULT:
             task.add(BY_RESULT[op], written)
         elif op in ARITHMETIC:
-            difference = op == "ElementWiseSubtract" and len(dynamic(node)) == 2
+            difference = op == "ElementWiseSubtract" and len(dynamic_inputs(node)) == 2
             task.add("divide" if difference else self._arithmetic(node), written * (DIFFERENCE if difference else 1.0))
         elif op in COPIES:
             task.add("copy", read if op == "Split" else written)
         elif op == "Transpose" and node in self._border:
             task.add("border_transpose", math.prod(out) * size)
         elif op in ("Transpose", "Reshape"):
-            task.add("shuffle", (flat(out) + flat(source)) * size / 2)
+            task.add("shuffle", (flat_elements(out) + flat_elements(source)) * size / 2)
         elif op in SHUFFLES:
             task.add("shuffle", read if op in ("DepthToSpace", "SpaceToDepth") else written)
         elif op in IMAGE_NORMS:
@@ -230,7 +240,7 @@ class _Scheduler:
         elif op in REDUCTIONS:
             task.add("reduce", read)
         else:
-            other(task, node, written, whole_sequence=self._config.monolithic_lstm)
+            other_op(task, node, written, whole_sequence=self._config.monolithic_lstm)
 
     def _stands_alone(self, node: Node) -> bool:
         """True for an activation after a convolution that is not folded into it."""
@@ -238,8 +248,8 @@ class _Scheduler:
 
     def _arithmetic(self, node: Node) -> str:
         kind = ARITHMETIC[node.op.name]
-        alone = sum(1 for _ in dynamic(node)) == 1
-        first = alone and len(node.outputs[0].shape) == 4 and self._task_of(data(node)) == -1
+        alone = sum(1 for _ in dynamic_inputs(node)) == 1
+        first = alone and len(node.outputs[0].shape) == 4 and self._task_of(data_input(node)) == -1
         if node in self._channel_last or first:
             # tflite folds an 8-bit normalisation into the input's quantization
             folded = self._runtime == "tflite" and self._precision(node).activation_bytes == 1
@@ -251,11 +261,11 @@ def _is_local(node: Node, out: Sequence[int]) -> bool:
     op = node.op.name
     if op in ATTENTION:
         along = node.params.get("axis", len(out) - 1) == len(out) - 1
-        return along and static(node) is None and not node.params.get("transpose_in0")
+        return along and constant_input(node) is None and not node.params.get("transpose_in0")
     if op in ROW_NORMS:  # a pixel's norm needs that pixel alone
         return len(out) == 4 and tuple(node.params.get("axes", (3,))) == (3,)
     if op in CUTS:  # a cut of channels keeps every pixel where it is
-        return len(out) == 4 and tuple(out[:-1]) == data(node).shape[:-1]
+        return len(out) == 4 and tuple(out[:-1]) == data_input(node).shape[:-1]
     return op in LOCAL and len(out) == 4
 
 
@@ -270,41 +280,43 @@ def _chain(
     nodes: list[Node] = []
     while not done(value):
         node = step(value)
-        if node is None or node.op.name not in ops or len(dynamic(node)) != 1:
+        if node is None or node.op.name not in ops or len(dynamic_inputs(node)) != 1:
             return None
         nodes.append(node)
-        value = data(node) if node.outputs[0] is value else node.outputs[0]
+        value = data_input(node) if node.outputs[0] is value else node.outputs[0]
     return nodes
 
 
 def _gates_itself(node: Node) -> bool:
     """True for x times a function of x (SiLU, Mish, Gelu by Sigmoid): one look-up does both."""
-    factors = dynamic(node)
+    factors = dynamic_inputs(node)
     return (
-        node.op.name == "ElementWiseMultiply" and len(factors) == 2 and (_leads(*factors) or _leads(*reversed(factors)))
+        node.op.name == "ElementWiseMultiply"
+        and len(factors) == 2
+        and (_is_function_of(*factors) or _is_function_of(*reversed(factors)))
     )
 
 
-def _leads(start: Value, value: Value) -> bool:
+def _is_function_of(start: Value, value: Value) -> bool:
     """True where a value is a function of another by look-ups and constants alone."""
     lookups = 0
     while value is not start:
         node = value.producer
-        if node is None or node.op.name not in LOOKUPS | ARITHMETIC.keys() or len(dynamic(node)) != 1:
+        if node is None or node.op.name not in LOOKUPS | ARITHMETIC.keys() or len(dynamic_inputs(node)) != 1:
             return False
         lookups += node.op.name in LOOKUPS
-        value = data(node)
+        value = data_input(node)
     return lookups > 0
 
 
-def _stays(node: Node) -> bool:
+def _keeps_size(node: Node) -> bool:
     """True for a resize to the size there was."""
-    return node.op.name in RESIZES and node.outputs[0].shape == data(node).shape
+    return node.op.name in RESIZES and node.outputs[0].shape == data_input(node).shape
 
 
-def _renames(node: Node) -> bool:
+def _only_renames(node: Node) -> bool:
     """True for a reshape that only adds or drops axes of 1, or is too small to matter."""
-    before, after = data(node).shape, node.outputs[0].shape
+    before, after = data_input(node).shape, node.outputs[0].shape
     return [d for d in before if d != 1] == [d for d in after if d != 1] or math.prod(after) <= SMALL
 
 
@@ -314,7 +326,7 @@ def _pads_a_window(node: Node) -> bool:
     return (
         node.op.name == "Pad"
         and len(result.shape) == 4
-        and result.shape[-1] == data(node).shape[-1]
+        and result.shape[-1] == data_input(node).shape[-1]
         and result.role is not Role.APP_READ
         and all(user.op.name in WINDOWED for user in result.users)
     )
@@ -327,7 +339,7 @@ def _whole_gelu(task: Task) -> None:
         return
     amount = task.hvx["lookup"] / lookups
     task.hvx.pop("add", None)
-    task.hvx["lookup"], task.hvx["vector_op"] = amount, whole(amount * 1e6)
+    task.hvx["lookup"], task.hvx["vector_op"] = amount, fixed_cost_share(amount * 1e6)
 
 
 def _products(task: Task) -> int:

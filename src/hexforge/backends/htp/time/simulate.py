@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from hexforge.backends.htp.time.cost import COUNTED, Costs
 from hexforge.backends.htp.time.schedule import schedule
 from hexforge.backends.htp.time.settings import Settings
-from hexforge.backends.htp.time.tile import Precision, Task, place, spill_fill_bytes
+from hexforge.backends.htp.time.tile import Precision, Task, place_in_vtcm, spill_fill_bytes
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Power
 from hexforge.ir import Graph, ScaleOffset
@@ -61,35 +61,39 @@ def simulate(
     batch: int = 1,
 ) -> Timeline:
     """The timeline of one inference; without a precision each node has that of its types."""
-    return timed(graph, Settings.of(costs, config or GraphConfig(), power or Power()), precision, runtime, batch)
+    return timeline_of(graph, Settings.of(costs, config or GraphConfig(), power or Power()), precision, runtime, batch)
 
 
-def timed(graph: Graph, settings: Settings, precision: Precision | None, runtime: str, batch: int = 1) -> Timeline:
+def timeline_of(
+    graph: Graph, settings: Settings, precision: Precision | None, runtime: str, batch: int = 1
+) -> Timeline:
     """The timeline of one inference under settings."""
     tasks = schedule(graph, precision, runtime, settings.costs.vtcm_bytes, settings.config)
     if settings.config.weights_packing:
         _pack(graph, tasks)
     elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs)) * batch
-    return run(tasks, settings, elements, runtime, batch)
+    return fastest_timeline(tasks, settings, elements, runtime, batch)
 
 
-def run(tasks: Sequence[Task], settings: Settings, elements: int, runtime: str, batch: int = 1) -> Timeline:
+def fastest_timeline(
+    tasks: Sequence[Task], settings: Settings, elements: int, runtime: str, batch: int = 1
+) -> Timeline:
     """The timeline of tasks in their order, with the use of VTCM that is fastest."""
-    best = _fastest([_repeated(task, batch) for task in tasks] if batch > 1 else tasks, settings)
+    best = _fastest([_batched_task(task, batch) for task in tasks] if batch > 1 else tasks, settings)
     if batch > 1:  # one sample after the other may keep more in VTCM, but fetches the weights each time
         alone = _fastest(tasks, settings)
         if alone.end_us * batch < best.end_us:
-            again = [_later(task, k * len(tasks)) for k in range(batch) for task in tasks]
-            best = _Order(_Work(again, settings), alone.vtcm_bytes, alone.spill * batch, alone.written * batch)
+            again = [_shifted_task(task, k * len(tasks)) for k in range(batch) for task in tasks]
+            best = _Placed(_Work(again, settings), alone.vtcm_bytes, alone.spill * batch, alone.written * batch)
     return best.timeline(tasks, elements, runtime, batch)
 
 
-def _fastest(tasks: Sequence[Task], settings: Settings) -> _Order:
+def _fastest(tasks: Sequence[Task], settings: Settings) -> _Placed:
     work = _Work(tasks, settings)
     least = settings.budgets[0]
     if _fits(tasks, least):  # more of it would change nothing
-        return _Order(work, least)
-    return min((_Order(work, size) for size in settings.budgets), key=lambda order: order.end_us)
+        return _Placed(work, least)
+    return min((_Placed(work, size) for size in settings.budgets), key=lambda order: order.end_us)
 
 
 def _fits(tasks: Sequence[Task], vtcm_bytes: int) -> bool:
@@ -111,7 +115,7 @@ class _Work:
         self.us = [max(m, v) + serial * min(m, v) + self.fixed for m, v in zip(self.hmx, self.hvx, strict=True)]
 
 
-class _Order:
+class _Placed:
     """Tasks placed in so much VTCM: when each tile ends."""
 
     def __init__(
@@ -120,7 +124,7 @@ class _Order:
         self.tasks, self.settings, self.vtcm_bytes = work.tasks, work.settings, vtcm_bytes
         self.hmx, self.hvx, self.fixed = work.hmx, work.hvx, work.fixed
         if spill is None:
-            place(self.tasks, vtcm_bytes)
+            place_in_vtcm(self.tasks, vtcm_bytes)
             spill, written = [t.spill_bytes for t in self.tasks], [t.written_bytes for t in self.tasks]
         self.spill, self.written = list(spill), list(written)
         self.tiles = tiles(self.tasks, vtcm_bytes, self.settings.ahead_eighths)
@@ -294,7 +298,7 @@ class _Order:
         return tuple(reversed(path)), on_path
 
 
-def _repeated(task: Task, batch: int) -> Task:
+def _batched_task(task: Task, batch: int) -> Task:
     """The task for several samples at once: its weights are fetched once."""
     once = COUNTED.keys()
     return replace(
@@ -321,7 +325,7 @@ def _pack(graph: Graph, tasks: Sequence[Task]) -> None:
         task.packed = left / whole if whole else 1.0
 
 
-def _later(task: Task, shift: int) -> Task:
+def _shifted_task(task: Task, shift: int) -> Task:
     """The task as one of a later sample."""
     return replace(task, reads=[(source + shift if source >= 0 else source, size) for source, size in task.reads])
 

@@ -49,7 +49,7 @@ def precision(name: str) -> Precision:
     return PRECISIONS[known_precision(name)]
 
 
-def up(size: int, step: int) -> int:
+def round_up(size: int, step: int) -> int:
     """`size` rounded up to a multiple of `step`."""
     return -(-size // step) * step
 
@@ -60,7 +60,7 @@ def image(shape: Sequence[int]) -> tuple[int, int, int, int]:
     return math.prod(full[:-3]), full[-3], full[-2], full[-1]
 
 
-def padded(shape: Sequence[int]) -> int:
+def padded_elements(shape: Sequence[int]) -> int:
     """Elements of a tensor as the vector units see it: depth to 32 and, where there is an image, 8 x 4 pixels."""
     rank = len(shape)
     while rank != 4 and len(shape) > 1 and (shape[-1] == 1 or (rank > 4 and shape[-1] < CHANNELS)):
@@ -70,27 +70,27 @@ def padded(shape: Sequence[int]) -> int:
         )  # no image: what is less than a tile deep is one with the axis before
     n, h, w, c = image(shape)
     if len(shape) >= 4 and h * w > 1:  # what is one pixel high is a line, folded into whole tiles
-        h, w = (1, up(w, 32)) if h == 1 else (up(h, 8), up(w, 4))
-    return n * h * w * up(c, CHANNELS)
+        h, w = (1, round_up(w, 32)) if h == 1 else (round_up(h, 8), round_up(w, 4))
+    return n * h * w * round_up(c, CHANNELS)
 
 
-def flat(shape: Sequence[int]) -> int:
+def flat_elements(shape: Sequence[int]) -> int:
     """Elements of a tensor as a move sees it: a shallow one lies flat, with at most `FLAT` times what it holds."""
-    return min(padded(shape), FLAT * math.prod(shape))
+    return min(padded_elements(shape), FLAT * math.prod(shape))
 
 
-def pixels(shape: Sequence[int], p: Precision, folded: bool = False) -> int:
+def pixel_rows(shape: Sequence[int], p: Precision, folded: bool = False) -> int:
     """Rows of the matrix a tensor is, padded: an image to 8 x 4 pixels, a line or what is `folded` to whole tiles."""
     n, h, w, _ = image(shape)
-    whole, plane = n * up(h * w, p.rows * p.columns), n * up(h, 8) * up(w, 4)
+    whole, plane = n * round_up(h * w, p.rows * p.columns), n * round_up(h, 8) * round_up(w, 4)
     return whole if h == 1 else min(whole, plane) if folded else plane
 
 
 def window_depth(height: int, width: int, channels: int) -> int:
     """Multiply-accumulates per output element of a window; a shallow input packs its columns into the depth."""
     if channels >= CHANNELS:
-        return height * width * up(channels, CHANNELS)
-    return height * min(up(width * up(channels, 4), CHANNELS), width * CHANNELS)
+        return height * width * round_up(channels, CHANNELS)
+    return height * min(round_up(width * round_up(channels, 4), CHANNELS), width * CHANNELS)
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +130,7 @@ class Task:
         self.hvx[kind] = self.hvx.get(kind, 0.0) + amount
 
 
-def place(tasks: Sequence[Task], vtcm_bytes: int) -> None:
+def place_in_vtcm(tasks: Sequence[Task], vtcm_bytes: int) -> None:
     """Set the spill of each task: what neither stays in VTCM nor is consumed tile by tile where it is made.
 
     What tasks tiled together read arrives tile by tile while they work: it is the last of them that waits for its end.
@@ -161,7 +161,7 @@ def place(tasks: Sequence[Task], vtcm_bytes: int) -> None:
 
 
 def spill_fill_bytes(tasks: Sequence[Task], vtcm_bytes: int) -> int:
-    """The buffer in DRAM that holds, at the worst moment, what `place` moves there between its task and its readers."""
+    """Bytes of the DRAM buffer that holds what `place_in_vtcm` moved out, at the moment when that is most."""
     group, half = _tiled_together(tasks, vtcm_bytes), vtcm_bytes // 2
     change = [0] * (len(tasks) + 1)
     for source, size, readers in _tensors(tasks):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hexforge.backends.htp.time.tile import CHANNELS, Task, padded, pixels, up, window_depth
+from hexforge.backends.htp.time.tile import CHANNELS, Task, padded_elements, pixel_rows, round_up, window_depth
 from hexforge.ir import Node, Value, Work
 from hexforge.ops import of_kind
 
@@ -19,22 +19,22 @@ WHOLE_BYTES = 32768
 """Bytes from which on an op is spread over the vector threads and has the whole fixed cost of that."""
 
 
-def whole(size: float) -> float:
+def fixed_cost_share(size: float) -> float:
     """How much of an op's fixed cost a tensor of so many bytes has."""
     return min(1.0, size / WHOLE_BYTES)
 
 
-def dynamic(node: Node) -> list[Value]:
+def dynamic_inputs(node: Node) -> list[Value]:
     """The inputs that are not constant."""
     return [v for v in node.inputs if v is not None and not v.is_static]
 
 
-def data(node: Node) -> Value:
+def data_input(node: Node) -> Value:
     """The first input that is not constant."""
-    return dynamic(node)[0]
+    return dynamic_inputs(node)[0]
 
 
-def static(node: Node, index: int = 1) -> Value | None:
+def constant_input(node: Node, index: int = 1) -> Value | None:
     """An input that is constant, None where it is not or there is none."""
     value = node.inputs[index] if index < len(node.inputs) else None
     return value if value is not None and value.is_static else None
@@ -54,20 +54,20 @@ def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int
     dilation = max(node.params.get("dilation", (1, 1)))
     task.weight_bytes = p.weight_bytes(math.prod(kernel))
     pointwise = height * width == group == 1 and source[-1] >= CHANNELS and node.op.name == "Conv2d"
-    rows, wide = pixels(out, p, folded=pointwise), up(out[-1], CHANNELS)
+    rows, wide = pixel_rows(out, p, folded=pointwise), round_up(out[-1], CHANNELS)
     size = p.activation_bytes / 1e6
     if node.op.name == "TransposeConv2d":
-        kind, deep = "depthwise" if group > 1 else "conv", up(source[-1] // group, CHANNELS)
-        macs = pixels(source, p) * deep * up(out[-1] * height * width, CHANNELS)
-        task.add("shuffle", padded(out) * size)
+        kind, deep = "depthwise" if group > 1 else "conv", round_up(source[-1] // group, CHANNELS)
+        macs = pixel_rows(source, p) * deep * round_up(out[-1] * height * width, CHANNELS)
+        task.add("shuffle", padded_elements(out) * size)
     elif node.op.name == "DepthWiseConv2d" or source[-1] == group > 1:
         kind, macs = "depthwise", rows * height * width * CHANNELS * wide  # a diagonal block for each 32 channels
     elif group > 1:
-        kind, macs = "depthwise", rows * height * width * up(source[-1] // group, CHANNELS) * wide
+        kind, macs = "depthwise", rows * height * width * round_up(source[-1] // group, CHANNELS) * wide
     else:
         kind, macs = "pointwise" if pointwise else "conv", rows * window_depth(height, width, source[-1]) * wide
         if source[-1] <= 4:
-            task.add("pack", padded(source) * size)
+            task.add("pack", padded_elements(source) * size)
     if on_hvx and node.op.name == "Conv2d" and group == 1 and source[-1] < CHANNELS:
         task.add("mac", math.prod(out) * height * width * source[-1] * p.activation_bytes / MACS_PER_BYTE / 1e6)
         task.halo = (height - 1) * dilation / max(1, out[-3])
@@ -77,23 +77,23 @@ def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int
         task.hmx["dilation"] = macs / 1e9
     packed = "pack" in task.hvx and p.rate in STRIDED_AS_PACKED
     if stride > 1 and (height > 1 or kind == "depthwise") and not packed and node.op.name != "TransposeConv2d":
-        task.add("stride", padded(source) * size)
+        task.add("stride", padded_elements(source) * size)
     task.halo = (height - 1) * dilation / max(1, out[-3]) if node.op.name != "TransposeConv2d" else 0.0
 
 
 def convolution_3d(task: Task, node: Node, out: Sequence[int]) -> None:
     """A convolution over frames: images of the frames, a window of as many planes as the kernel has frames."""
     kernel = node.inputs[1].shape if node.inputs[1] is not None else (1, 1, 1, out[-1], out[-1])
-    rows = math.prod(out[:-3]) * up(out[-3], 8) * up(out[-2], 4)
+    rows = math.prod(out[:-3]) * round_up(out[-3], 8) * round_up(out[-2], 4)
     depth = kernel[0] * window_depth(kernel[1], kernel[2], kernel[3])
-    task.hmx["conv3d"] = rows * depth * up(out[-1], CHANNELS) / 1e9
+    task.hmx["conv3d"] = rows * depth * round_up(out[-1], CHANNELS) / 1e9
     task.weight_bytes = task.precision.weight_bytes(math.prod(kernel))
 
 
 def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -> None:
     """A product with weights, or of two results."""
     p = task.precision
-    constant = static(node)
+    constant = constant_input(node)
     if constant is not None:
         task.weight_bytes = p.weight_bytes(constant.type.size)
     if node.op.name == "FullyConnected":
@@ -105,22 +105,22 @@ def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -
         rows, wide = (out[-2] if len(out) > 1 else 1), out[-1]
         batch = math.prod(out) // (rows * wide)
         if constant is None:  # the second operand is brought into the weights' layout
-            moved = batch * up(deep, CHANNELS) * up(wide, CHANNELS)
+            moved = batch * round_up(deep, CHANNELS) * round_up(wide, CHANNELS)
             task.add("operand", moved * p.activation_bytes / 1e6)
-    lines = batch * up(rows, p.rows * p.columns)
+    lines = batch * round_up(rows, p.rows * p.columns)
     kind = "product" if rows > 1 else "classifier"  # one row, which waits for its weights
-    task.hmx[kind] = lines * up(deep, CHANNELS) * up(wide, CHANNELS) / 1e9
-    task.add("handover", whole(math.prod(out) * p.activation_bytes))
+    task.hmx[kind] = lines * round_up(deep, CHANNELS) * round_up(wide, CHANNELS) / 1e9
+    task.add("handover", fixed_cost_share(math.prod(out) * p.activation_bytes))
 
 
-def other(task: Task, node: Node, written: float, *, whole_sequence: bool = False) -> None:
+def other_op(task: Task, node: Node, written: float, *, whole_sequence: bool = False) -> None:
     """An op without a rule of its own: by the kind of work it says it is.
 
     Of a recurrent op the state is handed over between time steps, unless it runs as one for the `whole_sequence`.
     """
     p, work = task.precision, node.op.work(node.call)
     if node.op.name in RECURRENT:  # a step waits for the one before
-        shape = data(node).shape
+        shape = data_input(node).shape
         steps = 1 if len(shape) < 3 else shape[0] if node.params.get("time_major") else shape[1]
         task.add("handover", 1 if whole_sequence else steps)
         task.add("vector_op", 4 * steps)

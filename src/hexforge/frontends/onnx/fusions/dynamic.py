@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir
 
-from hexforge.frontends.onnx.fusions.net import Fusion, Net, known, other, shape
+from hexforge.frontends.onnx.fusions.net import Fusion, Net, constant_input, operand_shape, other_input
 from hexforge.frontends.onnx.translate.builder import Builder
 from hexforge.frontends.onnx.translate.products.conv import convolve
 from hexforge.frontends.onnx.translate.products.matmul import multiply
@@ -64,25 +64,31 @@ def _product(net: Net, unit: Unit, codes: Operand, scale: Operand, zero: Operand
     if unit.op not in ("MatMulInteger", "ConvInteger") or not _same(unit, 2, zero):
         return None
     weight = constant(unit.inputs[1].value) if unit.inputs[1] is not None else None
-    offset = known(unit, 3) if len(unit.inputs) > 3 and unit.inputs[3] is not None else np.int32(0)
+    offset = constant_input(unit, 3) if len(unit.inputs) > 3 and unit.inputs[3] is not None else np.int32(0)
     cast = net.reader(unit, "Cast")
     scaled = net.reader(cast, "Mul")
     if weight is None or offset is None or cast is None or scaled is None or scaled.outputs[0] is None:
         return None
-    index = other(scaled, cast.outputs[0])
+    index = other_input(scaled, cast.outputs[0])
     factor = None if index is None else scaled.inputs[index]
     steps = net.before(factor, "Mul")
     parts = [unit, cast, scaled]
     step: Array = np.ones((), np.float32)
     if factor is not None and factor.value is scale.value:
         pass  # by the input's scale alone: whatever the weights' is, follows
-    elif steps is not None and (place := other(steps, scale)) is not None and (by := known(steps, place)) is not None:
+    elif (
+        steps is not None
+        and (place := other_input(steps, scale)) is not None
+        and (by := constant_input(steps, place)) is not None
+    ):
         parts.append(steps)
         step = by
     else:
         return None
     real = _real(unit, weight, np.asarray(offset), np.asarray(step))
-    kept = shape(scaled.outputs[0]) == shape(unit.outputs[0])  # a scale of more dimensions would add some
+    kept = operand_shape(scaled.outputs[0]) == operand_shape(
+        unit.outputs[0]
+    )  # a scale of more dimensions would add some
     return DynamicProduct(unit.target, real, tuple(parts), scaled.outputs[0]) if real is not None and kept else None
 
 

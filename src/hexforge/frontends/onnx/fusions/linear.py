@@ -9,7 +9,15 @@ from dataclasses import replace
 import numpy as np
 import onnx_ir
 
-from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, known, other, plain, shape
+from hexforge.frontends.onnx.fusions.net import (
+    Fusion,
+    Net,
+    attribute,
+    constant_input,
+    is_plain,
+    operand_shape,
+    other_input,
+)
 from hexforge.frontends.onnx.translate.builder import Builder
 from hexforge.frontends.onnx.translate.products.conv import conv
 from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind
@@ -28,10 +36,10 @@ def _source(net: Net, operand: Operand | None) -> Operand | None:
 def _conv_norm(net: Net, convolution: Unit) -> Unit | None:
     """A BatchNormalization by constants after a Conv: a Conv with other weights, as onnxruntime and converters do."""
     norm = net.reader(convolution, "BatchNormalization")
-    if norm is None or not plain(convolution) or not plain(norm) or attribute(norm, "training_mode", 0):
+    if norm is None or not is_plain(convolution) or not is_plain(norm) or attribute(norm, "training_mode", 0):
         return None
-    parameters = [known(norm, i) for i in range(1, 5)]
-    weight, bias, x = known(convolution, 1), known(convolution, 2), norm.inputs[0]
+    parameters = [constant_input(norm, i) for i in range(1, 5)]
+    weight, bias, x = constant_input(convolution, 1), constant_input(convolution, 2), norm.inputs[0]
     if weight is None or x is None or convolution.outputs[0] is None or x.value is not convolution.outputs[0].value:
         return None
     if (
@@ -65,20 +73,20 @@ def _constant(name: str, array: Array, like: Array) -> Operand:
 def _matmul_add(net: Net, matmul: Unit) -> Unit | None:
     """x B + c with a constant matrix B and a constant row c; with DQ before, [Relu] and Q after, all of it."""
     add = net.reader(matmul, "Add")
-    if add is None or not plain(matmul) or not plain(add):
+    if add is None or not is_plain(matmul) or not is_plain(add):
         return None
-    index = other(add, matmul.outputs[0])
+    index = other_input(add, matmul.outputs[0])
     if index is None:
         return None
     weight, bias = _source(net, matmul.inputs[1]), _source(net, add.inputs[index])
-    x, matrix, row = shape(matmul.inputs[0]), shape(weight), shape(bias)
+    x, matrix, row = operand_shape(matmul.inputs[0]), operand_shape(weight), operand_shape(bias)
     if x is None or matrix is None or row is None or len(x) < 2 or len(matrix) != 2:
         return None
     assert bias is not None
     flat = row[-1:] == (matrix[1],) and set(row[:-1]) <= {1}
     if not flat or (len(row) > 1 and bias.encoding is not None):
         return None
-    if shape(add.outputs[0]) != (*x[:-1], matrix[1]):
+    if operand_shape(add.outputs[0]) != (*x[:-1], matrix[1]):
         return None
     whole = net.quantized(
         net.join(
@@ -109,12 +117,12 @@ def _reshape_gemm(net: Net, reshape: Unit) -> Unit | None:
     if attribute(gemm, "transA", 0) or attribute(gemm, "alpha", 1.0) != 1.0 or attribute(gemm, "beta", 1.0) != 1.0:
         return None
     weight = gemm.inputs[1]
-    size, rows = shape(weight), shape(flat)
-    if weight is None or weight.value.const_value is None or size is None or rows is None or not shape(source):
+    size, rows = operand_shape(weight), operand_shape(flat)
+    if weight is None or weight.value.const_value is None or size is None or rows is None or not operand_shape(source):
         return None
     n, k = size if attribute(gemm, "transB", 0) else size[::-1]
     bias = gemm.inputs[2] if len(gemm.inputs) > 2 else None
-    if rows[-1] != k or (bias is not None and (bias.value.const_value is None or shape(bias) != (n,))):
+    if rows[-1] != k or (bias is not None and (bias.value.const_value is None or operand_shape(bias) != (n,))):
         return None
     whole = net.join(UnitKind.RESHAPE_GEMM, [reshape, gemm], [source, weight, bias], gemm.outputs)
     return None if whole is None else replace(whole, clip=gemm.clip, dequantized=gemm.dequantized)

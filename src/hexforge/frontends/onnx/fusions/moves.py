@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, chain, known, shape
+from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, constant_input, move_chain, operand_shape
 from hexforge.frontends.onnx.translate.builder import Builder
 from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind, detail_of
 from hexforge.ir import Array, ParamValue, ScaleOffset
@@ -98,10 +98,10 @@ def _nhwc(size: Shape, last: bool) -> Shape:
 
 
 def _reshape_transpose_reshape(net: Net, start: Unit) -> Unit | None:
-    units = chain(net, start, "Transpose", "Reshape")
+    units = move_chain(net, start, "Transpose", "Reshape")
     if units is None:
         return None
-    before, inner, after = (shape(o) for o in (start.inputs[0], start.outputs[0], units[2].outputs[0]))
+    before, inner, after = (operand_shape(o) for o in (start.inputs[0], start.outputs[0], units[2].outputs[0]))
     if before is None or inner is None or after is None or not math.prod(inner):
         return None
     movement = canonical(inner, _perm(units[1], len(inner)))
@@ -136,11 +136,11 @@ def _write_low_rank(b: Builder, u: Unit) -> None:
 
 def _gather_transpose_reshape(net: Net, start: Unit) -> Unit | None:
     """A Gather whose indices have so many axes that its output has more than five dimensions."""
-    units = chain(net, start, "Transpose", "Reshape")
-    indices = known(start, 1)
+    units = move_chain(net, start, "Transpose", "Reshape")
+    indices = constant_input(start, 1)
     if units is None or indices is None:
         return None
-    source, inner = shape(start.inputs[0]), shape(start.outputs[0])
+    source, inner = operand_shape(start.inputs[0]), operand_shape(start.outputs[0])
     if source is None or inner is None or len(inner) <= _MAX_RANK or not source or not math.prod(inner):
         return None
     movement = canonical(inner, _perm(units[1], len(inner)))
@@ -157,7 +157,7 @@ def _gather_transpose_reshape(net: Net, start: Unit) -> Unit | None:
 
 def _focus(net: Net, concat: Unit) -> Unit | None:
     """Four slices of every second row and column, concatenated along the channels."""
-    size = shape(concat.outputs[0])
+    size = operand_shape(concat.outputs[0])
     if len(concat.inputs) != 4 or size is None or len(size) != 4 or int(attribute(concat, "axis", -9)) not in (1, -3):
         return None
     parts, offsets, sources = [concat], [], set()
@@ -181,7 +181,7 @@ def _focus(net: Net, concat: Unit) -> Unit | None:
         x = operand
         sources.add(operand.value)
         offsets.append((offset[2], offset[3]))
-    before = shape(x)
+    before = operand_shape(x)
     if len(sources) != 1 or before is None or before[2] % 2 or before[3] % 2 or x is None:
         return None
     encodings = {o.encoding for u in parts for o in (*u.inputs[:1], *u.outputs) if o is not None}
@@ -196,8 +196,8 @@ def _focus(net: Net, concat: Unit) -> Unit | None:
 
 def _every_second(cut: Unit) -> dict[int, int] | None:
     """Axis -> start of a Slice that takes every second element up to the end of some of the axes 2 and 3."""
-    size = shape(cut.inputs[0])
-    starts, ends, axes, steps = (known(cut, i) for i in range(1, 5))
+    size = operand_shape(cut.inputs[0])
+    starts, ends, axes, steps = (constant_input(cut, i) for i in range(1, 5))
     if size is None or len(size) != 4 or starts is None or ends is None or axes is None or steps is None:
         return None
     out = {}

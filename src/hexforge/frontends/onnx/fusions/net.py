@@ -90,13 +90,13 @@ class Net:
         """The units of a matched pattern's nodes as one, with Q and DQ around it; None where one is no plain node."""
         if match is None:
             return None
-        parts = [unit for node in match.nodes if (unit := self._reader.get(node)) is not None and plain(unit)]
+        parts = [unit for node in match.nodes if (unit := self._reader.get(node)) is not None and is_plain(unit)]
         if len(parts) != len(match.nodes):
             return None
         inputs = [None if value is None else Operand(value) for value in match.inputs]
         return self.quantized(self.join(kind, parts, inputs, parts[-1].outputs, match))
 
-    def settle(self, unit: Unit) -> None:
+    def replace_parts(self, unit: Unit) -> None:
         """Put a joined unit in the place of its parts."""
         self.order[unit] = max(self.order[part] for part in unit.parts)
         for part in unit.parts:
@@ -144,12 +144,12 @@ def _is(unit: Unit | None, ops: Sequence[str]) -> bool:
     return unit is not None and not unit.kind.is_fusion and unit.op in ops
 
 
-def plain(unit: Unit | None) -> bool:
+def is_plain(unit: Unit | None) -> bool:
     """True for a single node on real numbers."""
     return unit is not None and unit.kind is UnitKind.NODE and not unit.quantized
 
 
-def shape(operand: Operand | None) -> tuple[int, ...] | None:
+def operand_shape(operand: Operand | None) -> tuple[int, ...] | None:
     """Static shape of an operand, None where it has none."""
     if operand is None:
         return None
@@ -159,13 +159,13 @@ def shape(operand: Operand | None) -> tuple[int, ...] | None:
         return None
 
 
-def known(unit: Unit, index: int) -> Array | None:
+def constant_input(unit: Unit, index: int) -> Array | None:
     """Data of a constant input that is not fixed point, else None."""
     operand = unit.inputs[index] if index < len(unit.inputs) else None
     return None if operand is None or operand.encoding is not None else constant(operand.value)
 
 
-def other(unit: Unit, operand: Operand | None) -> int | None:
+def other_input(unit: Unit, operand: Operand | None) -> int | None:
     """The index of the input of a two-input unit that is not `operand`; None where neither or both are."""
     if operand is None or len(unit.inputs) != 2:
         return None
@@ -179,7 +179,7 @@ def attribute(unit: Unit, name: str, default: Any = None) -> Any:
     return default if given is None else given.value
 
 
-def chain(net: Net, start: Unit, *ops: str) -> list[Unit] | None:
+def move_chain(net: Net, start: Unit, *ops: str) -> list[Unit] | None:
     """Units that move data one after the other, each alone reading the one before, all with one encoding."""
     units = [start]
     for op in ops:

@@ -22,7 +22,7 @@ _BY_START: dict[str, tuple[Fusion, ...]] = {
 }
 
 
-def fused(units: Sequence[Unit]) -> list[Unit]:
+def fuse_units(units: Sequence[Unit]) -> list[Unit]:
     """`units`, in topological order, with those a fusion matches joined."""
     net = Net(units)
     for unit in units:
@@ -31,6 +31,6 @@ def fused(units: Sequence[Unit]) -> list[Unit]:
         for fusion in _BY_START.get(unit.op, ()):
             joined = fusion.match(net, unit)
             if joined is not None:
-                net.settle(joined)
+                net.replace_parts(joined)
                 break
     return sorted(net.units, key=net.order.__getitem__)

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import (
     data,
@@ -59,14 +59,14 @@ def _prelu(editor: Editor, node: Node) -> Rewrite | None:
     slopes = _slopes(node)
     if slopes is None or not np.any(slopes):
         return None
-    return change(_where(node), [node], lambda: _to_relu(editor, node))
+    return rewrite_of(_where(node), [node], lambda: _to_relu(editor, node))
 
 
 def _zero_slopes(editor: Editor, node: Node) -> Rewrite | None:
     slopes = _slopes(node)
     if slopes is None or np.any(slopes):
         return None
-    return change(f"{_where(node)} with slopes of 0", [node], lambda: _to_relu(editor, node))
+    return rewrite_of(f"{_where(node)} with slopes of 0", [node], lambda: _to_relu(editor, node))
 
 
 def _equal_slopes(editor: Editor, node: Node) -> Rewrite | None:
@@ -78,7 +78,7 @@ def _equal_slopes(editor: Editor, node: Node) -> Rewrite | None:
     def make() -> None:
         editor.replace(node.outputs[0], editor.add("LeakyRelu", [node.inputs[0]], node, alpha=alpha)[0])
 
-    return change(f"{_where(node)} with one slope", [node], make)
+    return rewrite_of(f"{_where(node)} with one slope", [node], make)
 
 
 def _as_maximum(editor: Editor, node: Node) -> Rewrite | None:
@@ -97,7 +97,7 @@ def _as_maximum(editor: Editor, node: Node) -> Rewrite | None:
         (scaled,) = editor.add("Mul", [x, factor], node)
         editor.replace(node.outputs[0], editor.add("Max", [x, scaled], node)[0])
 
-    return change(f"{_where(node)} with slopes between 0 and 1", [node], make)
+    return rewrite_of(f"{_where(node)} with slopes between 0 and 1", [node], make)
 
 
 def _clamps_meet(editor: Editor, node: Node) -> Rewrite | None:
@@ -124,7 +124,7 @@ def _clamps_meet(editor: Editor, node: Node) -> Rewrite | None:
             value = editor.add("Clip", [x, *ends], node)[0]
         editor.replace(node.outputs[0], value)
 
-    return change(f"{above.op_type} and {node.op_type}, one after the other", [above, node], make)
+    return rewrite_of(f"{above.op_type} and {node.op_type}, one after the other", [above, node], make)
 
 
 def _hard_swish(editor: Editor, node: Node) -> Rewrite | None:
@@ -136,7 +136,7 @@ def _hard_swish(editor: Editor, node: Node) -> Rewrite | None:
     def make() -> None:
         editor.replace(match.last.outputs[0], editor.add("HardSwish", match.inputs, match.last)[0])
 
-    return change("x * clip(x + 3, 0, 6) / 6 written out", list(match.nodes), make)
+    return rewrite_of("x * clip(x + 3, 0, 6) / 6 written out", list(match.nodes), make)
 
 
 def _gelu(editor: Editor, node: Node) -> Rewrite | None:
@@ -150,7 +150,7 @@ def _gelu(editor: Editor, node: Node) -> Rewrite | None:
         editor.model.opset_imports.setdefault(domain, 1)
         editor.replace(match.last.outputs[0], editor.add("Gelu", match.inputs, match.last, domain=domain)[0])
 
-    return change("x * (1 + erf(x / sqrt 2)) / 2 written out", list(match.nodes), make)
+    return rewrite_of("x * (1 + erf(x / sqrt 2)) / 2 written out", list(match.nodes), make)
 
 
 RULES = (

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import (
@@ -50,7 +50,7 @@ def _div_by_constant(editor: Editor, node: Node) -> Rewrite | None:
         factor = editor.constant(inverse, f"{divisor.name}_reciprocal")
         editor.replace(node.outputs[0], editor.add("Mul", [x, factor], node)[0])
 
-    return change(f"divides {_size(node)} by a constant", [node], make)
+    return rewrite_of(f"divides {_size(node)} by a constant", [node], make)
 
 
 def _div_by_quantized(editor: Editor, node: Node) -> Rewrite | None:
@@ -75,7 +75,7 @@ def _div_by_quantized(editor: Editor, node: Node) -> Rewrite | None:
         factor = editor.like(dequantize, inputs)
         editor.replace(node.outputs[0], editor.add("Mul", [node.inputs[0], factor], node)[0])
 
-    return change(f"divides {_size(node)} by a quantized constant", [node], make)
+    return rewrite_of(f"divides {_size(node)} by a quantized constant", [node], make)
 
 
 def _size(node: Node) -> str:
@@ -101,7 +101,7 @@ def _div_by_smaller(editor: Editor, node: Node) -> Rewrite | None:
         (inverse,) = editor.add("Reciprocal", [divisor], node)
         editor.replace(node.outputs[0], editor.add("Mul", [divided, inverse], node)[0])
 
-    return change(f"divides {_size(node)} by {'x'.join(map(str, shape(divisor)))}", [node], make)
+    return rewrite_of(f"divides {_size(node)} by {'x'.join(map(str, shape(divisor)))}", [node], make)
 
 
 def _is_normalization(node: Node) -> bool:
@@ -122,7 +122,7 @@ def _div_of_branches(editor: Editor, node: Node) -> Rewrite | None:
     def make() -> None:
         editor.replace(node.outputs[0], editor.add("Mul", list(node.inputs), node)[0])
 
-    return change(f"divides {_size(node)} by what {below.name} computes", [node], make)
+    return rewrite_of(f"divides {_size(node)} by what {below.name} computes", [node], make)
 
 
 def _without_codes(node: Node | None) -> Node | None:
@@ -156,7 +156,7 @@ def _constants_meet(editor: Editor, node: Node) -> Rewrite | None:
         constant = editor.constant(joined.astype(a.dtype), f"{node.name}_constant")
         editor.replace(node.outputs[0], editor.add("Mul" if mul else "Add", [inner[0], constant], node)[0])
 
-    return change(f"{above.op_type} and {node.op_type} of constants, one after the other", [above, node], make)
+    return rewrite_of(f"{above.op_type} and {node.op_type} of constants, one after the other", [above, node], make)
 
 
 def affine(node: Node, axis: int = 1) -> tuple[Value, Array, Array] | None:
@@ -228,7 +228,7 @@ def _normalized_input(editor: Editor, node: Node) -> Rewrite | None:
         return None
     nodes = chain[::-1]
     description = f"{' and '.join(n.op_type for n in nodes)} by constants on the input, {_size(node)}"
-    return change(description, nodes, lambda: editor.replace(node.outputs[0], x))
+    return rewrite_of(description, nodes, lambda: editor.replace(node.outputs[0], x))
 
 
 def _scalar_power(editor: Editor, node: Node) -> Rewrite | None:
@@ -246,7 +246,7 @@ def _scalar_power(editor: Editor, node: Node) -> Rewrite | None:
             written = editor.add("Mul", [x, x], node) if exponent == 2.0 else editor.add("Sqrt", [x], node)
             editor.replace(node.outputs[0], written[0])
 
-    return change(f"x to the power of {exponent:g}", [node], make, exponent)
+    return rewrite_of(f"x to the power of {exponent:g}", [node], make, exponent)
 
 
 RULES = (

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.conv import LANES, Conv, conv, dense
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
+from hexforge.frontends.onnx.rewrites.conv import LANES, Conv, conv, dense_weights
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, is_float, is_op, reader, shape
 from hexforge.model.op_table import ACTIVATIONS
@@ -24,7 +24,7 @@ def _up(size: int) -> int:
     return -(-size // LANES) * LANES
 
 
-def merged(editor: Editor, values: Sequence[Value], at: Node) -> Value:
+def merge_branches(editor: Editor, values: Sequence[Value], at: Node) -> Value:
     """The values along their channels as one: the branches that make them run as one as far up as they are alike."""
     nodes = [v.producer() for v in values]
     first = nodes[0]
@@ -37,11 +37,11 @@ def merged(editor: Editor, values: Sequence[Value], at: Node) -> Value:
         if all(is_op(n, *UNARY) and n.op_type == first.op_type and _same(n, first) for n in writers):
             inputs = [n.inputs[0] for n in writers]
             return editor.add(
-                first.op_type, [merged(editor, [v for v in inputs if v], at)], at, 1, **_attributes(first)
+                first.op_type, [merge_branches(editor, [v for v in inputs if v], at)], at, 1, **_attributes(first)
             )[0]
         if all(is_op(n, "PRelu") and data(n.inputs[1]) is not None for n in writers):
             slopes = [np.broadcast_to(data(n.inputs[1]), (shape(n.outputs[0])[1], 1, 1)) for n in writers]  # type: ignore[arg-type]
-            x = merged(editor, [v for n in writers if (v := n.inputs[0])], at)
+            x = merge_branches(editor, [v for n in writers if (v := n.inputs[0])], at)
             return editor.add("PRelu", [x, editor.constant(np.concatenate(slopes), f"{first.name}_slope")], at)[0]
     return editor.add("Concat", list(values), at, axis=1)[0]
 
@@ -61,18 +61,18 @@ def _merged_convs(editor: Editor, convs: Sequence[Conv], at: Node) -> Value:
     if shared:
         weight = np.concatenate([c.weight for c in convs])
         return _before(editor, first, first.x, weight, bias, 1, at)
-    x = merged(editor, [c.x for c in convs], at)
+    x = merge_branches(editor, [c.x for c in convs], at)
     if len({(c.weight.shape, c.group) for c in convs}) == 1:
         weight, group = np.concatenate([c.weight for c in convs]), sum(c.group for c in convs)
         deep = weight.shape[1]
         if 1.2 * _up(deep) <= _up(deep * group) or group > 2 * LANES:  # groups fill their blocks: no zeros to multiply
             return _before(editor, first, x, weight, bias, group, at)
-        return _before(editor, first, x, dense(weight, group), bias, 1, at)
+        return _before(editor, first, x, dense_weights(weight, group), bias, 1, at)
     out, deep = sum(c.weight.shape[0] for c in convs), sum(c.weight.shape[1] * c.group for c in convs)
     weight = np.zeros((out, deep, *first.weight.shape[2:]), first.weight.dtype)
     row = column = 0
     for c in convs:
-        block = dense(c.weight, c.group)
+        block = dense_weights(c.weight, c.group)
         weight[row : row + block.shape[0], column : column + block.shape[1]] = block
         row, column = row + block.shape[0], column + block.shape[1]
     return _before(editor, first, x, weight, bias, 1, at)
@@ -108,14 +108,14 @@ def _sub_to_conv(editor: Editor, node: Node) -> Rewrite | None:
     count = shape(a)[1]
 
     def make() -> None:
-        both = merged(editor, [a, b], node)
+        both = merge_branches(editor, [a, b], node)
         identity = np.eye(count, dtype=np.float32)
         weight = np.concatenate([identity, -identity], 1)[:, :, None, None]
         dtype = a.dtype.numpy() if a.dtype is not None else np.float32
         kernel = editor.constant(weight.astype(dtype), f"{node.name}_weight")
         editor.replace(node.outputs[0], editor.add("Conv", [both, kernel], node, kernel_shape=(1, 1))[0])
 
-    return change(f"Sub of two branches of {'x'.join(map(str, shape(a)))}", [node], make, _depth(a), _depth(b))
+    return rewrite_of(f"Sub of two branches of {'x'.join(map(str, shape(a)))}", [node], make, _depth(a), _depth(b))
 
 
 def _depth(value: Value) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ def _sum_of_convs(editor: Editor, node: Node) -> Rewrite | None:
             value = _before(editor, a, x, np.concatenate([a.weight, sign * b.weight], 1), bias, 1, node)
         editor.replace(node.outputs[0], value)
 
-    return change(f"{node.op_type} of {a.node.name} and {b.node.name}", [node, a.node, b.node], make, a.x is b.x)
+    return rewrite_of(f"{node.op_type} of {a.node.name} and {b.node.name}", [node, a.node, b.node], make, a.x is b.x)
 
 
 def _siblings(editor: Editor, node: Node) -> Rewrite | None:
@@ -172,7 +172,7 @@ def _siblings(editor: Editor, node: Node) -> Rewrite | None:
 
     if editor.opset < 13:
         return None
-    return change(f"{len(siblings)} convolutions of {first.x.name}", [c.node for c in siblings], make)
+    return rewrite_of(f"{len(siblings)} convolutions of {first.x.name}", [c.node for c in siblings], make)
 
 
 RULES = (

@@ -10,7 +10,7 @@ import onnx_ir
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.conv import LANES, conv
-from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, change
+from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, is_op, shape
 from hexforge.model.op_table import ACTIVATIONS
@@ -140,7 +140,7 @@ def _shrunk(editor: Editor, node: Node) -> Rewrite | None:
 
     above = less + LANES
     description = f"{count} channels take the time of {above}; {less} would be whole blocks"
-    return change(description, group.written, make, count)
+    return rewrite_of(description, group.written, make, count)
 
 
 RULES = (

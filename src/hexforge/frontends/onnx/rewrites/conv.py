@@ -10,7 +10,7 @@ import numpy as np
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.arithmetic import affine
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, integer, ints, is_float, is_op, number, operand, reader, shape, source, text
@@ -99,7 +99,7 @@ def _after_conv(editor: Editor, node: Node) -> Rewrite | None:
         bias = convolution.bias * factor + _channels(shift, count)
         editor.replace(node.outputs[0], convolution.write(editor, convolution.x, weight, bias, convolution.group))
 
-    return change(f"{node.op_type} by constants after {convolution.node.name}", [convolution.node, node], make)
+    return rewrite_of(f"{node.op_type} by constants after {convolution.node.name}", [convolution.node, node], make)
 
 
 def _before_conv(editor: Editor, node: Node) -> Rewrite | None:
@@ -126,7 +126,7 @@ def _before_conv(editor: Editor, node: Node) -> Rewrite | None:
             node.outputs[0], convolution.write(editor, x, weight, convolution.bias + moved, convolution.group)
         )
 
-    return change(f"{above.op_type} by constants before {node.name}", [above, node], make)
+    return rewrite_of(f"{above.op_type} by constants before {node.name}", [above, node], make)
 
 
 def _after_matmul(editor: Editor, node: Node) -> Rewrite | None:
@@ -155,7 +155,7 @@ def _after_matmul(editor: Editor, node: Node) -> Rewrite | None:
             (value,) = editor.add("Add", [value, editor.constant(moved, f"{product.name}_bias")], node)
         editor.replace(node.outputs[0], value)
 
-    return change(f"{node.op_type} by a constant after {product.name}", [product, node], make)
+    return rewrite_of(f"{node.op_type} by a constant after {product.name}", [product, node], make)
 
 
 def _conv_after_conv(editor: Editor, node: Node) -> Rewrite | None:
@@ -180,7 +180,7 @@ def _conv_after_conv(editor: Editor, node: Node) -> Rewrite | None:
             bias = np.einsum("omhw,m->o", b, first.bias.astype(np.float64)) + second.bias
         editor.replace(node.outputs[0], shaped.write(editor, first.x, weight, bias, 1))
 
-    return change(f"{first.node.name} and {node.name} without an activation between", [first.node, node], make)
+    return rewrite_of(f"{first.node.name} and {node.name} without an activation between", [first.node, node], make)
 
 
 def _pad_before_conv(editor: Editor, node: Node) -> Rewrite | None:
@@ -207,10 +207,10 @@ def _pad_before_conv(editor: Editor, node: Node) -> Rewrite | None:
             convolution.write(editor, x, convolution.weight, convolution.bias, convolution.group, pads=pads),
         )
 
-    return change(f"Pad of zeros before {node.name}", [above, node], make)
+    return rewrite_of(f"Pad of zeros before {node.name}", [above, node], make)
 
 
-def dense(weight: Array, group: int) -> Array:
+def dense_weights(weight: Array, group: int) -> Array:
     """Weights of a grouped convolution as those of a dense one: zeros between the groups."""
     out, per_group = weight.shape[:2]
     dense = np.zeros((out, per_group * group, *weight.shape[2:]), weight.dtype)
@@ -233,10 +233,10 @@ def _grouped(editor: Editor, node: Node) -> Rewrite | None:
         return None
 
     def make() -> None:
-        weight = dense(convolution.weight, convolution.group)
+        weight = dense_weights(convolution.weight, convolution.group)
         editor.replace(node.outputs[0], convolution.write(editor, convolution.x, weight, convolution.bias, 1))
 
-    return change(f"{convolution.group} groups of {per_group} channels", [node], make, convolution.group)
+    return rewrite_of(f"{convolution.group} groups of {per_group} channels", [node], make, convolution.group)
 
 
 def _dilated(editor: Editor, node: Node) -> Rewrite | None:
@@ -262,7 +262,7 @@ def _dilated(editor: Editor, node: Node) -> Rewrite | None:
         editor.replace(node.outputs[0], value)
 
     description = f"dilation {'x'.join(map(str, convolution.dilation))} at {'x'.join(map(str, shape(node.outputs[0])))}"
-    return change(description, [node], make, convolution.dilation)
+    return rewrite_of(description, [node], make, convolution.dilation)
 
 
 def _normalization_after_conv(editor: Editor, node: Node) -> Rewrite | None:

@@ -9,7 +9,7 @@ import numpy as np
 from onnx_ir import Node
 
 from hexforge.frontends.onnx.rewrites.arithmetic import affine
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, is_float, is_op, operand, reader, shape
 
@@ -41,7 +41,7 @@ def _matmul_to_conv(editor: Editor, node: Node) -> Rewrite | None:
         (back,) = editor.add("Transpose", [value], last, perm=(0, 2, 3, 1))
         editor.replace(last.outputs[0], editor.reshape(back, shape(last.outputs[0]), last))
 
-    return change(f"{rows} rows by {'x'.join(map(str, weight.shape))}", [node], make)
+    return rewrite_of(f"{rows} rows by {'x'.join(map(str, weight.shape))}", [node], make)
 
 
 def _siblings(editor: Editor, node: Node) -> Rewrite | None:
@@ -75,7 +75,7 @@ def _siblings(editor: Editor, node: Node) -> Rewrite | None:
         for part, result in zip(parts, pieces, strict=True):
             editor.replace(part[1].outputs[0], result)
 
-    return change(f"{len(parts)} products of {x.name}", [p[0] for p in parts], make)
+    return rewrite_of(f"{len(parts)} products of {x.name}", [p[0] for p in parts], make)
 
 
 RULES = (

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, change
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, integer, ints, is_float, is_op, operand, reader, shape, source
 
@@ -34,7 +34,7 @@ def _transposes_meet(editor: Editor, node: Node) -> Rewrite | None:
         same = perm == tuple(range(len(perm)))
         editor.replace(node.outputs[0], x if same else editor.add("Transpose", [x], node, perm=perm)[0])
 
-    return change("Transpose after Transpose", [above, node], make, perm)
+    return rewrite_of("Transpose after Transpose", [above, node], make, perm)
 
 
 def _heads(editor: Editor, node: Node) -> Rewrite | None:
@@ -51,7 +51,7 @@ def _heads(editor: Editor, node: Node) -> Rewrite | None:
     def make() -> None:
         editor.replace(node.outputs[0], editor.reshape(x, shape(node.outputs[0]), node))
 
-    return change("Transpose of axes of size 1", [node], make)
+    return rewrite_of("Transpose of axes of size 1", [node], make)
 
 
 def _gather_to_slice(editor: Editor, node: Node) -> Rewrite | None:
@@ -75,7 +75,7 @@ def _gather_to_slice(editor: Editor, node: Node) -> Rewrite | None:
         value = editor.add("Slice", [x, *inputs], node)[0]
         editor.replace(node.outputs[0], editor.reshape(value, shape(node.outputs[0]), node))
 
-    return change(f"Gather of {chosen.size} neighbours", [node], make, step)
+    return rewrite_of(f"Gather of {chosen.size} neighbours", [node], make, step)
 
 
 def _split_concat(editor: Editor, node: Node) -> Rewrite | None:
@@ -88,7 +88,7 @@ def _split_concat(editor: Editor, node: Node) -> Rewrite | None:
     rank = len(shape(x))
     if integer(node, "axis", 0) % rank != integer(above, "axis", 0) % rank:
         return None
-    return change("Concat of all parts of a Split", [above, node], lambda: editor.replace(node.outputs[0], x))
+    return rewrite_of("Concat of all parts of a Split", [above, node], lambda: editor.replace(node.outputs[0], x))
 
 
 def _broadcast(editor: Editor, node: Node) -> Rewrite | None:
@@ -107,7 +107,7 @@ def _broadcast(editor: Editor, node: Node) -> Rewrite | None:
             return None
         if np.broadcast_shapes(shape(x), *others) != shape(user.outputs[0]):
             return None
-    return change(f"{node.op_type} before ops that broadcast", [node], lambda: editor.replace(out, x))
+    return rewrite_of(f"{node.op_type} before ops that broadcast", [node], lambda: editor.replace(out, x))
 
 
 def _mean_to_pool(editor: Editor, node: Node) -> Rewrite | None:
@@ -122,7 +122,7 @@ def _mean_to_pool(editor: Editor, node: Node) -> Rewrite | None:
         (value,) = editor.add("GlobalAveragePool", [node.inputs[0]], node)
         editor.replace(node.outputs[0], editor.reshape(value, shape(node.outputs[0]), node))
 
-    return change("ReduceMean over an image", [node], make)
+    return rewrite_of("ReduceMean over an image", [node], make)
 
 
 def _duplicate(editor: Editor, node: Node) -> Rewrite | None:
@@ -137,7 +137,9 @@ def _duplicate(editor: Editor, node: Node) -> Rewrite | None:
     first = next(other for other, _ in x.uses() if other is node or _alike(other, node))
     if first is node:
         return None
-    return change(f"{node.op_type} as {first.name}", [node], lambda: editor.replace(node.outputs[0], first.outputs[0]))
+    return rewrite_of(
+        f"{node.op_type} as {first.name}", [node], lambda: editor.replace(node.outputs[0], first.outputs[0])
+    )
 
 
 def _alike(a: Node, b: Node) -> bool:
@@ -176,7 +178,7 @@ def _channel_last(editor: Editor, node: Node) -> Rewrite | None:
         for user, index in users:
             user.replace_input_with(index, first)
 
-    return change(f"input {x.name} of {'x'.join(map(str, sizes))}", [node], make)
+    return rewrite_of(f"input {x.name} of {'x'.join(map(str, sizes))}", [node], make)
 
 
 def _gathers(editor: Editor, node: Node) -> Rewrite | None:
@@ -205,7 +207,7 @@ def _gathers(editor: Editor, node: Node) -> Rewrite | None:
         for part, value in zip(parts, pieces, strict=True):
             editor.replace(part[3].outputs[0], value)
 
-    return change(f"{len(parts)} slices of {x.name}", [part[3] for part in parts], make)
+    return rewrite_of(f"{len(parts)} slices of {x.name}", [part[3] for part in parts], make)
 
 
 def _span(node: Node, sizes: tuple[int, ...]) -> tuple[int, int, int] | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from onnx_ir import Node
 
-from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, change
+from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, dequantizes, integer, is_op, operand, shape
@@ -40,7 +40,7 @@ def _exact(editor: Editor, node: Node) -> Rewrite | None:
         signed = (codes.astype(np.int16) - 128).astype(np.int8)
         _write(editor, node, signed, weights[1])
 
-    return change(f"uint8 weights {'x'.join(map(str, shape(node.outputs[0])))} with zero point 128", [node], make)
+    return rewrite_of(f"uint8 weights {'x'.join(map(str, shape(node.outputs[0])))} with zero point 128", [node], make)
 
 
 def _requantized(editor: Editor, node: Node) -> Rewrite | None:
@@ -65,7 +65,9 @@ def _requantized(editor: Editor, node: Node) -> Rewrite | None:
 
     points = np.unique(zero)
     shown = str(points[0]) if points.size == 1 else f"{points[0]} to {points[-1]}"
-    return change(f"uint8 weights {'x'.join(map(str, shape(node.outputs[0])))} with zero point {shown}", [node], make)
+    return rewrite_of(
+        f"uint8 weights {'x'.join(map(str, shape(node.outputs[0])))} with zero point {shown}", [node], make
+    )
 
 
 def _write(editor: Editor, node: Node, codes: Array, scale: Array) -> None:

@@ -54,7 +54,7 @@ class RewriteRule:
         return None if is_quantized(node) and not self.quantized else self.match(editor, node)
 
 
-def change(description: str, nodes: list[Node], make: Callable[[], object], *more: Hashable) -> Rewrite:
+def rewrite_of(description: str, nodes: list[Node], make: Callable[[], object], *more: Hashable) -> Rewrite:
     """A change of nodes; places whose nodes have the same ops and shapes are alike."""
     key = tuple((n.op_type, *(shape(v) for v in (*n.inputs, *n.outputs) if v is not None)) for n in nodes)
     return Rewrite(tuple(n.name or "" for n in nodes), description, (*key, *more), make)

@@ -11,7 +11,7 @@ import onnx_ir
 
 from hexforge.frontends.onnx.unit import Operand, Refusal, Unit, constant, onnx_dtype, onnx_shape
 from hexforge.ir import Array, DType, Encoding, Graph, ParamValue, Role, TensorType, Value
-from hexforge.ir.fixed_point import dequantize, fault, permuted_type, quantized_range
+from hexforge.ir.fixed_point import dequantize, encoding_fault, permute_type, quantized_range
 
 Translator = Callable[["Builder", Unit], None]
 TRANSLATORS: dict[str, Translator] = {}
@@ -107,7 +107,7 @@ class Builder:
     def type_of(self, operand: Operand) -> TensorType:
         """The tensor type of an operand; Refusal if QNN cannot have it."""
         type = TensorType(onnx_dtype(operand.value), onnx_shape(operand.value), operand.encoding)
-        problem = fault(type)
+        problem = encoding_fault(type)
         if problem:
             raise Refusal(f"tensor {operand.value.name!r}: {problem}")
         return type
@@ -180,7 +180,7 @@ class Builder:
     def transpose(self, value: Value, perm: Iterable[int], out: Value | None = None) -> Value:
         """`value` with its axes permuted; constants are transposed at once, as a view."""
         perm = tuple(perm)
-        type = permuted_type(value.type, perm)
+        type = permute_type(value.type, perm)
         if out is None and perm == tuple(range(len(perm))):
             return value
         if value.data is not None and out is None:

@@ -38,7 +38,7 @@ class _Branch(Builder):
         return self._values[key]
 
 
-def _settle(node: onnx_ir.Node) -> None:
+def _set_constant(node: onnx_ir.Node) -> None:
     """Give a Constant's output its value, which the model's own constants have already."""
     for name, dtype in (("value", None), ("value_float", "float32"), ("value_floats", "float32"),
                         ("value_int", "int64"), ("value_ints", "int64")):  # fmt: skip
@@ -54,7 +54,7 @@ def _results(b: Builder, branch: onnx_ir.Graph) -> list[Value]:
     inner = _Branch(b, branch)
     for node in branch:
         if node.op_type == "Constant":
-            _settle(node)
+            _set_constant(node)
             continue
         unit = single(node)
         translator = TRANSLATORS.get(unit.op)

@@ -178,13 +178,13 @@ def tiled_attention(kernel: Kernel, attention: Attention, epilogue: Epilogue, ti
     code.add(f"{vector} acc[{chunks}]; float top[1] = {{-INFINITY}}, sum = 0.0f;")
     code.add(f"for (int c = 0; c < {chunks}; c++) acc[c] = ({vector})(0.0f);")
     row = _padded(scores.depth)
-    _bring(kernel, code, scores.a, bases[0], "q", (tile.rows, scores.depth, row), ("row0", scores.m))
+    _load_rows(kernel, code, scores.a, bases[0], "q", (tile.rows, scores.depth, row), ("row0", scores.m))
     keys = replace(scores.b, row=scores.b.column, column=scores.b.row)
     code.add(f"for (int n0 = 0; n0 < {scores.n}; n0 += {tile.keys}) {{")
-    _bring(kernel, code, keys, bases[1], "k", (tile.keys, scores.depth, row), ("n0", scores.n))
-    _bring(kernel, code, mixed.b, bases[2], "v", (tile.keys, dv, dv), ("n0", scores.n))
+    _load_rows(kernel, code, keys, bases[1], "k", (tile.keys, scores.depth, row), ("n0", scores.n))
+    _load_rows(kernel, code, mixed.b, bases[2], "v", (tile.keys, dv, dv), ("n0", scores.n))
     code.add("barrier(CLK_LOCAL_MEM_FENCE);")
-    _weigh(kernel, code, attention, tile, chunks)
+    _score_weights(kernel, code, attention, tile, chunks)
     code.add("#pragma unroll 8")
     code.add(f"for (int j = 0; j < {tile.keys}; j++) {{")
     code.add(f"  const float p = p_tile[ty * {tile.keys + 1} + j]; sum += p;")
@@ -211,7 +211,7 @@ def tiled_attention(kernel: Kernel, attention: Attention, epilogue: Epilogue, ti
     )  # fmt: skip
 
 
-def _weigh(kernel: Kernel, code: KernelCode, attention: Attention, tile: AttentionTile, chunks: int) -> None:
+def _score_weights(kernel: Kernel, code: KernelCode, attention: Attention, tile: AttentionTile, chunks: int) -> None:
     """The weights of a block of keys in p_tile, and what was summed up before brought to their scale."""
     each, row, depth = tile.keys // tile.across, _padded(attention.scores.depth), attention.scores.depth
     step = 4 if depth % 4 == 0 else 1
@@ -246,7 +246,7 @@ def _padded(depth: int) -> int:
     return depth + 4
 
 
-def _bring(
+def _load_rows(
     kernel: Kernel, code: KernelCode, operand: Matrix, base: str, name: str, size: tuple[int, int, int],
     range: tuple[str, int],
 ) -> None:  # fmt: skip

@@ -97,7 +97,7 @@ def project(kernel: Kernel, lstm: LstmShape, projected: Value, local: int) -> La
     return kernel.launch("Lstm inputs", (lstm.node,), text, (projected,), (size,), (local,), flops)
 
 
-def recur(kernel: Kernel, lstm: LstmShape, projected: Value, hidden: Constant | None, wg: int) -> Launch:
+def run_states(kernel: Kernel, lstm: LstmShape, projected: Value, hidden: Constant | None, wg: int) -> Launch:
     """The states through time; `hidden` has the weights of all gates as [size, gates * units]."""
     node, given, units, size, columns = lstm.node, lstm.given, lstm.units, lstm.size, lstm.columns
     code = kernel.code()
@@ -143,11 +143,11 @@ def recur(kernel: Kernel, lstm: LstmShape, projected: Value, hidden: Constant | 
             block.add("const float forget = 1.0f / (1.0f + exp(-a_f));")
             admit = "1.0f / (1.0f + exp(-a_i))" if "i" in lstm.gates else "1.0f - forget"
             cell = f"forget * c[u] + ({admit}) * tanh(a_c)"
-            block.add(f"const float cell = {_kept(kernel, cell, node.params['cell_clip_threshold'])};")
+            block.add(f"const float cell = {_clipped_state(kernel, cell, node.params['cell_clip_threshold'])};")
             if "W_co" in given:
                 block.add(f"a_o += {_load(kernel, given['W_co'], 'u')} * cell;")
             block.add("c[u] = cell;")
-            state = _kept(kernel, "tanh(cell) / (1.0f + exp(-a_o))", 0.0)
+            state = _clipped_state(kernel, "tanh(cell) / (1.0f + exp(-a_o))", 0.0)
             block.add(f"{'m' if 'W_proj' in given else 'next'}[u] = {state};")
         step.add("barrier(CLK_LOCAL_MEM_FENCE);")
         if "W_proj" in given:
@@ -155,7 +155,7 @@ def recur(kernel: Kernel, lstm: LstmShape, projected: Value, hidden: Constant | 
                 block.add(f"float acc = {_load(kernel, given['b_proj'], 'i') if 'b_proj' in given else '0.0f'};")
                 weights = _load(kernel, given["W_proj"], f"i * {units} + u")
                 block.add(f"for (int u = 0; u < {units}; u++) acc += m[u] * {weights};")
-                block.add(f"next[i] = {_kept(kernel, 'acc', node.params['output_clip_threshold'])};")
+                block.add(f"next[i] = {_clipped_state(kernel, 'acc', node.params['output_clip_threshold'])};")
             step.add("barrier(CLK_LOCAL_MEM_FENCE);")
         out = node.outputs[0]
         storage = kernel.elements.storage(out)
@@ -171,7 +171,7 @@ def recur(kernel: Kernel, lstm: LstmShape, projected: Value, hidden: Constant | 
     return kernel.launch("Lstm", (node,), text, tuple(node.outputs), (lstm.batch * wg,), (wg,), flops)
 
 
-def _kept(kernel: Kernel, value: str, limit: float) -> str:
+def _clipped_state(kernel: Kernel, value: str, limit: float) -> str:
     """A state as it is kept: within a limit where there is one, rounded where every result is."""
     if limit > 0:
         value = f"clamp({value}, {literal(-limit, 'float')}, {literal(limit, 'float')})"

@@ -74,14 +74,14 @@ def predicate(b: Builder, u: Unit) -> None:
 @translates("Min", writes=("ElementWiseMinimum",))
 @translates("Sum", writes=("ElementWiseAdd", *_ADDED_ROWS))
 @translates("Mean", writes=("ElementWiseAdd", "ElementWiseDivide", "ElementWiseMultiply", *_ADDED_ROWS))
-def folded(b: Builder, u: Unit) -> None:
+def fold_inputs(b: Builder, u: Unit) -> None:
     """Ops of any number of inputs: two at a time, in real numbers where there are intermediates."""
     op, mean = _FOLDED.get(u.target.op_type, "ElementWiseAdd"), u.target.op_type == "Mean"
     count = len(u.inputs)
     if count == 2 and not mean:
         b.emit(op, [carried(b, u, 0), carried(b, u, 1)], b.output(u))
         return
-    if _folded_fixed(b, u, op, count if mean else 1):
+    if _fold_fixed_point(b, u, op, count if mean else 1):
         return
     value = b.real(u, 0)
     for i in range(1, count):
@@ -89,7 +89,7 @@ def folded(b: Builder, u: Unit) -> None:
     b.finish(u, b.emit("ElementWiseDivide", [value, number(b, count, value)]) if mean else value)
 
 
-def _folded_fixed(b: Builder, u: Unit, op: str, divisor: int) -> bool:
+def _fold_fixed_point(b: Builder, u: Unit, op: str, divisor: int) -> bool:
     """The same in fixed point where that loses less; False where it does not.
 
     Maxima and minima are rounded once, whatever the number of inputs: rounding keeps the order. So are sums of two, or
@@ -110,7 +110,7 @@ def _folded_fixed(b: Builder, u: Unit, op: str, divisor: int) -> bool:
     if len(values) > 2 and out.dtype.bits < 16:
         return False
     if len(values) > 2 and all(v.type == values[0].type for v in values):
-        return scaled_output(b, u, 1 / divisor, lambda to: _summed(b, values, to))
+        return scaled_output(b, u, 1 / divisor, lambda to: _sum_rounded_once(b, values, to))
     value = values[0]
     for other in values[1:-1]:
         shape = _together(value, other)
@@ -120,7 +120,7 @@ def _folded_fixed(b: Builder, u: Unit, op: str, divisor: int) -> bool:
     return scaled_output(b, u, 1 / divisor, lambda to: b.emit(op, [value, values[-1]], to))
 
 
-def _summed(b: Builder, values: Sequence[Value], to: Value | TensorType) -> Value:
+def _sum_rounded_once(b: Builder, values: Sequence[Value], to: Value | TensorType) -> Value:
     """The sum of values of one type, as rows under each other: added up as integers, and rounded once."""
     type = to if isinstance(to, TensorType) else to.type
     size = values[0].type.size
