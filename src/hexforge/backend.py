@@ -39,7 +39,7 @@ Read = Callable[[], Any]
 
 @dataclass(frozen=True, slots=True)
 class ProgramFacts:
-    """What a program tells of itself."""
+    """Facts about a compiled program."""
 
     references: tuple[Node, ...] = ()
     """Nodes that have no kernel of their own and run by their op's reference, which is right and slow."""
@@ -75,7 +75,7 @@ class Program(ABC):
 
     @property
     def facts(self) -> ProgramFacts:
-        """What it tells of itself."""
+        """Facts about the program."""
         return ProgramFacts()
 
     def save(self, put: Put) -> dict[str, Any]:
@@ -110,7 +110,7 @@ interruption: ContextVar[Callable[[], None] | None] = ContextVar("interruption",
 
 @contextmanager
 def interrupted_by(check: Callable[[], None] | None) -> Iterator[None]:
-    """Let programs that run meanwhile, in this thread, ask `check` whether to go on."""
+    """Let programs that this thread runs inside the block call `check`, which may raise to stop them."""
     token = interruption.set(check)
     try:
         yield
@@ -136,7 +136,7 @@ kernel_times: ContextVar[list[KernelTime] | None] = ContextVar("kernel_times", d
 
 @contextmanager
 def timed_kernels() -> Iterator[list[KernelTime]]:
-    """The times of the kernels that programs run meanwhile, in this thread; empty where they cannot tell."""
+    """The times of the kernels that this thread runs inside the block; empty where a backend cannot measure them."""
     times: list[KernelTime] = []
     token = kernel_times.set(times)
     try:
@@ -184,7 +184,7 @@ class Backend(ABC):
         return None
 
     def float16_hazard(self, node: Node) -> str | None:
-        """What of a node the backend's narrower numbers cannot hold, and what would work; None where they hold all."""
+        """Why the backend's narrower numbers cannot hold a node's, and what would work; None where they can."""
         return None
 
     @abstractmethod

@@ -111,7 +111,7 @@ class Option:
 
     @property
     def sentence_without_zero(self) -> str:
-        """The same for a face where the option is left out instead of being 0."""
+        """The sentence for a face where the option is left out instead of being 0."""
         return f"{self.sentence[:-1].removesuffix(self.zero)}." if self.least else self.sentence
 
     @property

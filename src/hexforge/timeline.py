@@ -141,7 +141,7 @@ class Timeline:
         return tuple(row.us for row in self.rows)
 
     def throughput(self, threads: int = 1) -> float:
-        """Samples per second with so many threads calling: while one's call is on the host, another's runs."""
+        """Samples per second with `threads` calling: while one call is on the host, another runs on the accelerator."""
         period = max(self.accelerator_us, (self.accelerator_us + self.host_us) / threads) * self.factor
         return self.batch * 1e6 / period
 

@@ -41,11 +41,11 @@ class SaverBackend(Backend):
         return self.inner.unsupported(node)
 
     def float16_hazard(self, node: Node) -> str | None:
-        """What of a node the other backend's numbers cannot hold, or None."""
+        """Why the other backend's numbers cannot hold the node's, or None."""
         return self.inner.float16_hazard(node)
 
     def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> Program:
-        """The other backend's program, of which nothing is recorded: its graph was never composed here."""
+        """The other backend's program; nothing of it is recorded, as its graph was never composed here."""
         return self.inner.load(name, inputs, outputs, read, get)
 
     def compile(self, graph: Graph) -> SavedProgram:
@@ -68,7 +68,7 @@ class SaverBackend(Backend):
 
 
 class _FromInner:
-    """What the recorded backend answers."""
+    """An attribute that is read from the recorded backend."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -78,7 +78,7 @@ class _FromInner:
 
 
 class ChipSaverBackend(SaverBackend, ContextBackend, TimedBackend):
-    """The same for a backend that has chips; whatever concerns a chip, the recorded backend answers."""
+    """A SaverBackend for a backend that has chips: the recorded backend answers whatever concerns a chip."""
 
     inner: ContextBackend
 
@@ -102,11 +102,11 @@ class ChipSaverBackend(SaverBackend, ContextBackend, TimedBackend):
     blob_info = _FromInner()
 
     def for_chip(self, index: int) -> Self:
-        """The same for one of the chips."""
+        """This backend for one of the chips."""
         return type(self)(self.inner.for_chip(index), self._recorder, self._folder)
 
     def at_level(self, level: int) -> Self:
-        """The same with another effort spent on preparing graphs."""
+        """This backend with another level of effort for preparing graphs."""
         return type(self)(self.inner.at_level(level), self._recorder, self._folder)
 
 

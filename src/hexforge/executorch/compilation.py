@@ -75,7 +75,7 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
 
 @functools.lru_cache(16)
 def _context_backend(backend: Backend) -> ContextBackend | None:
-    """The backend where it prepares for chips: to find that out takes as long as to compile a small graph."""
+    """The backend if it prepares for chips, else None; cached, as the check takes as long as a small graph."""
     return backend if isinstance(backend, ContextBackend) else None
 
 

@@ -30,7 +30,7 @@ class CompileRequest:
 
     @classmethod
     def read(cls, option: bytes) -> CompileRequest:
-        """What a serialized compile spec asks for; those of equal specs share a backend."""
+        """What a serialized compile spec asks for; equal specs share a backend."""
         spec = _spec(option)
         if spec.backend not in registry.QNN_BACKENDS:
             raise UnsupportedError(

@@ -78,7 +78,7 @@ class Adapter:
         return program
 
     def arrays(self, graph: AdapterGraph, get: Get) -> Get:
-        """What the arrays of a patched program are read with; `get` reads those of the base."""
+        """The function that reads the arrays of a patched program; `get` reads those of the base."""
         own, first, where = self.weights, graph.base_bytes, self.where
 
         def both(offset: int, size: int) -> memoryview:

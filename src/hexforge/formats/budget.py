@@ -68,7 +68,7 @@ class Budget(_Limits):
 
 
 def load(path: Path) -> Budget:
-    """A budget file; every fault of it is said at once."""
+    """Read a budget file; the error lists every fault at once."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise FormatError(f"{path}: is larger than a budget file can be ({MOST_BYTES:,} bytes)")

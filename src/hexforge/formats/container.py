@@ -267,7 +267,7 @@ def mappings_of(arrays: Iterable[np.ndarray[Any, Any]]) -> frozenset[int]:
 
 
 def require_whole(mappings: Iterable[int]) -> None:
-    """FormatError where a mapped file was truncated: what was computed with its bytes is worth nothing."""
+    """FormatError where a mapped file was truncated: results computed from its bytes are wrong."""
     if any(map(mapping_lost, mappings)):
         raise FormatError(
             "a file that holds its constants was truncated while it was open; write contexts anew, and rename them "

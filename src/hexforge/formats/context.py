@@ -10,7 +10,7 @@ weights   ""               arrays, each stored once, that programs refer to by o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,7 +95,7 @@ class Info:
                     arena_bytes=_size(g["arena_bytes"]),
                     spill_fill_bytes=_size(g["spill_fill_bytes"]),
                     settings=_sizes(g["settings"]),
-                    updatable=_texts(g["updatable"]),
+                    updatable=tuple(as_text(name) for name in g["updatable"]),
                 )
                 for g in data["graphs"]
             )
@@ -118,10 +118,6 @@ class Info:
 
 def _tensors(rows: Any) -> tuple[tuple[str, TensorType], ...]:
     return tuple((as_text(name), text.load_type(as_text(type))) for name, type in rows)
-
-
-def _texts(values: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(as_text(v) for v in values)
 
 
 def _strings(values: Mapping[str, Any]) -> dict[str, str]:

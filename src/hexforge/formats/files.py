@@ -28,7 +28,7 @@ def write_atomically(path: Path, data: Data) -> None:
 
 
 def require_writable(*paths: Path | None) -> None:
-    """CallError where a file cannot be written: said before the work that it is for."""
+    """CallError where a file cannot be written; call it before the work whose result is to be written."""
     for path in paths:
         if path is not None and not path.parent.is_dir():
             raise CallError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
@@ -113,7 +113,7 @@ def _lock(handle: int) -> bool:
 
 
 def _sweep(path: Path) -> None:
-    """Remove the temporaries of a file whose writers were killed; those of living ones are locked."""
+    """Remove the temporary files that killed writers left; those of running writers are locked."""
     with suppress(OSError):
         for left in path.parent.glob(f".{glob.escape(path.name)}.????????{_SUFFIX}"):
             handle = os.open(left, os.O_RDONLY)

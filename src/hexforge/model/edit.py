@@ -105,7 +105,7 @@ class Editor:
         return not any(v.uses() or v.is_graph_output() for v in node.outputs)
 
     def nodes(self) -> Iterator[Node]:
-        """The nodes there are now; those that go meanwhile are passed over."""
+        """The nodes of the model; nodes that are removed during the loop are skipped."""
         for node in list(self.graph):
             if node.graph is not None:
                 yield node

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a model names: only such as lie beside it."""
+"""Files that a model names, which must be in the model's folder."""
 
 from __future__ import annotations
 

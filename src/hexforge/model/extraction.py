@@ -105,7 +105,7 @@ def _in_order(model: Model, nodes: Sequence[onnx_ir.Node]) -> Iterator[onnx_ir.N
 
 
 def _opsets(model: Model, nodes: Sequence[onnx_ir.Node]) -> dict[str, int]:
-    """The opsets that are used, that of ai.onnx lowered to what onnxruntime loads where no op has changed since."""
+    """The opsets that are used; ai.onnx is lowered to one that onnxruntime loads where no op has changed since."""
     used = [n for node in nodes for n in (node, *(i for b in _bodies(node) for i in b.all_nodes()))]
     versions = {d: v for d, v in model.ir.opset_imports.items() if d == "" or any(n.domain == d for n in used)}
     for node in used:

@@ -212,7 +212,7 @@ def _scale(type: TensorType) -> Array:
 
 
 def _product_scale(call: Call) -> Array:
-    """What one step of the accumulator is worth: a scalar, or one per slice of the output's last axis."""
+    """The scale of the accumulator: a scalar, or one number per slice of the output's last axis."""
     return np.asarray(_scale(call.input(0)) * _scale(call.input(1)))
 
 

@@ -223,7 +223,7 @@ def unregister(name: str) -> None:
 
 
 def _python(file: Path, interface: str, spec: str) -> OpPackage:
-    """The package that a Python file defines; whatever goes wrong in it is said with its line."""
+    """The package that a Python file defines; an error in the file is reported with its line."""
     module_spec = importlib.util.spec_from_file_location(f"hexforge_op_package_{file.stem}", file)
     if module_spec is None or module_spec.loader is None:
         raise CallError(f"op package {spec!r}: {file} cannot be imported")
@@ -282,6 +282,6 @@ def require_registered(wanted: Mapping[str, Mapping[str, str]], where: str) -> N
 
 
 def needed_packages(ops: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Of some ops those of packages, with what a file keeps of them."""
+    """The ops among these that belong to packages, with the record that a file keeps of each."""
     by_name = {name: _BY_NAME[name] for name in ops if name in _BY_NAME}
     return {name: {"package": custom.package, "digest": custom.digest} for name, custom in by_name.items()}

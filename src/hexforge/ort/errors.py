@@ -62,7 +62,7 @@ _OURS = (*(kind for _, kind in _KINDS), NoSuchFileError, EngineFailedError)
 
 
 def as_onnxruntime(error: HexforgeError, source: Any = None) -> HexforgeError:
-    """The same error as one of onnxruntime's too; `source` is the model a session is made of."""
+    """The error as one that is also onnxruntime's; `source` is the model a session is made of."""
     if isinstance(error, _OURS):
         return error
     kind = next(ours for theirs, ours in _KINDS if isinstance(error, theirs))

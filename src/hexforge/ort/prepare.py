@@ -200,7 +200,7 @@ def _compile_model(model: Model, backend: Backend, sess_options: Any, config: Se
 
 
 def extension_notes(options: ProviderOptions, source: ModelSource) -> list[str]:
-    """What of the file of backend_extensions changes nothing in a session."""
+    """The keys of the backend_extensions file that change nothing in a session."""
     if (file := options.extensions()) is None:
         return []
     from hexforge.runtime.tool_config import session_notes

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class _Absent:
-    """Stands where onnxruntime's native session would be; whatever is asked of it is not there with QNN."""
+    """Takes the place of onnxruntime's native session, whose attributes do not exist with QNN."""
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedError(f"InferenceSession: {name} is not there with {QNN}; use a session with {CPU} only")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Submodules of the stand-in are the real ones, but for a function that is mended; it can take the real one's name."""
+"""The stand-in's submodules are onnxruntime's own, with one function fixed; it can be imported as onnxruntime."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _NAME = "qnn_preprocess_model"
 
 
 def replace_function() -> None:
-    """Put the mended function in onnxruntime's place: now if its module is there, or when it is first imported."""
+    """Replace onnxruntime's function by the fixed one: now if its module is loaded, else when it is first imported."""
     if MODULE in sys.modules:
         _replace(sys.modules[MODULE])
     elif not any(isinstance(finder, _OnImport) for finder in sys.meta_path):
@@ -118,7 +118,7 @@ def _replace(module: types.ModuleType) -> None:
 
 
 def keeping_metadata(preprocess: Callable[..., bool]) -> Callable[..., bool]:
-    """The function, called without the model's metadata, which is put back into what it writes."""
+    """The function called without the model's metadata, which is added again to the model that it writes."""
 
     @functools.wraps(preprocess)
     def qnn_preprocess_model(model_input: Any, model_output: Any, *args: Any, **kwargs: Any) -> bool:

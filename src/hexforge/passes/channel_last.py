@@ -53,7 +53,7 @@ class _Layouts:
             shared = [v for i in freedom.linked if (v := node.inputs[i]) is not None]
             if freedom.groups is None:
                 shared += node.outputs
-            if not all(_movable(v) and len(v.shape) == freedom.rank for v in shared):
+            if not all(isinstance(v.encoding, ScaleOffset | None) and len(v.shape) == freedom.rank for v in shared):
                 continue
             self.flexible[node] = freedom
             for value in shared:
@@ -321,10 +321,6 @@ def _is_transpose(node: Node) -> bool:
     """True for a Transpose that only moves elements."""
     x = node.inputs[0] if node.op.name == "Transpose" else None
     return x is not None and permute_type(x.type, node.params["perm"]) == node.outputs[0].type
-
-
-def _movable(value: Value) -> bool:
-    return value.encoding is None or isinstance(value.encoding, ScaleOffset)
 
 
 def _stored(value: Value, undo: Permutation) -> tuple[int, ...]:

@@ -30,10 +30,6 @@ def fold(graph: Graph) -> int:
     return changes + remove_dead(graph) if changes else 0
 
 
-def _stored_bytes(data: Array) -> int:
-    return data.nbytes if any(data.strides) else data.itemsize
-
-
 def _views(node: Node) -> tuple[Array] | None:
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
@@ -47,7 +43,7 @@ def _views(node: Node) -> tuple[Array] | None:
 
 def _computed(node: Node) -> tuple[Array, ...] | None:
     arrays = [None if v is None else v.data for v in node.inputs]
-    room = max(_SMALL_BYTES, sum(_stored_bytes(a) for a in arrays if a is not None))
+    room = max(_SMALL_BYTES, sum(a.nbytes if any(a.strides) else a.itemsize for a in arrays if a is not None))
     if sum(v.type.nbytes for v in node.outputs) > room:
         return None
     try:

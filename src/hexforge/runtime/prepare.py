@@ -65,7 +65,7 @@ class PartitionedModel:
 
     @property
     def refused(self) -> tuple[PlacedNode, ...]:
-        """Those of them that the backend refuses; the others are not worth a graph because of these."""
+        """The nodes on the CPU that the backend refuses; the others are too few for a graph of their own."""
         return tuple(row for row in self.left_on_cpu if not self.placed.placements[row.unit].taken)
 
     def graph(self, part: Part, name: str) -> Graph:
@@ -107,7 +107,7 @@ def prepare_model(
 
 
 def read_static(source: ModelSource | Model, request: ModelRequest) -> Model:
-    """A model with known shapes only: read with the request's sizes and constants where it is not read yet."""
+    """A model whose shapes are all known; a path or bytes are read with the request's sizes and constants."""
     model = source
     if not isinstance(model, Model):
         model = read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)

@@ -99,7 +99,7 @@ def power_of(config: Config, perf_profile: str = "") -> Power:
 
 
 def session_notes(config: Config, graph: str) -> list[str]:
-    """What of a file changes nothing in a session of a model whose graph is called so."""
+    """The keys of a file that change nothing in a session, for the graph of this name."""
     named = [name for section in config.htp.graphs for name in section.graph_names or ()]
     notes = list(config.warnings)
     if config.htp.graphs and named and graph not in named:

@@ -115,7 +115,7 @@ class ClDevice:
             raise
 
     def answers(self) -> bool:
-        """Whether the context still does what it is asked: after a fault none of its calls works."""
+        """Whether the context still works: after a fault none of its calls does."""
         cl = opencl()
         try:
             queue, word = self.queue(), cl.Buffer(self.context, cl.mem_flags.READ_WRITE, 4)
@@ -126,7 +126,7 @@ class ClDevice:
         return True
 
     def renew_if_lost(self) -> None:
-        """Drop a context that does not answer, with all that lives in it; only for who is alone with it."""
+        """Drop a context that does not answer, and all that is in it; the caller must hold the device alone."""
         if self._lost_cuda is not None:
             self._forget_all()
             self._lost_cuda.destroy()

@@ -65,7 +65,7 @@ def _appended(node: Node, value: Value, inside: set[Node]) -> bool:
 
 
 def _chain(root: Node, index: dict[Node, int]) -> tuple[Node, ...]:
-    """The longest chain after a node of which only the end is read by others."""
+    """The longest chain after a node in which only the last result is read by others."""
     inside: set[Node] = {root}
     grown: list[Node] = []
     best = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machine: what of a device decides how kernels are written."""
+"""Machine: the properties of a device that decide how kernels are written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What of a device decides how kernels are written; kernels made for equal machines are the same."""
+    """The properties of a device that decide how kernels are written; equal machines get the same kernels."""
 
     is_processor: bool
     units: int

@@ -42,7 +42,7 @@ _BUSY = 5.38 * 32
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What of a product decides how long it takes."""
+    """The properties of a product that decide how long it takes."""
 
     m: int
     n: int

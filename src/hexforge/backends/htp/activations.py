@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from hexforge.ir import Graph, Node, Role, ScaleOffset, Value, Work
+from hexforge.ir import Graph, Node, Role, ScaleOffset, Work
 from hexforge.ir.fixed_point import quantized_range
 from hexforge.ops import of_kind
 
@@ -27,17 +27,15 @@ def follows_convolution(node: Node) -> bool:
     if node.op.name not in ACTIVATIONS:
         return False
     source = node.inputs[0]
-    while source is not None and source.producer is not None and source.role is Role.NATIVE and _has_one_reader(source):
+    while source is not None and source.producer is not None and source.role is Role.NATIVE:
+        if sum(source.users.values()) != 1:
+            break
         if source.producer.op.name in CONVOLUTIONS:
             return True
         if source.producer.op.name not in MOVES:
             return False
         source = source.producer.inputs[0]
     return False
-
-
-def _has_one_reader(value: Value) -> bool:
-    return sum(value.users.values()) == 1
 
 
 def fold_activations(graph: Graph) -> int:

@@ -93,7 +93,7 @@ class HtpBackend(ContextBackend, TimedBackend):
         return None
 
     def float16_hazard(self, node: Node) -> str | None:
-        """What of a node float16, or a Relu's encoding, cannot hold, and what would work; None where all is well."""
+        """Why float16, or a Relu's encoding, cannot hold a node's numbers, and what would work; None where it can."""
         if self.config.graph.folds_activations and (hazard := activations.encoding_hazard(node)) is not None:
             return hazard
         return None if self.config.htp_bf16_enable else half_range.float16_hazard(node)

@@ -270,7 +270,7 @@ def _float_result(node: Node, target: ChipTarget) -> str | None:
 
 
 def _int16_weight(node: Node) -> Value | None:
-    """The constant int16 weight of a node, if it has one: the guide has words on those of A16W16."""
+    """The constant int16 weight of a node, if it has one; the guide has rules for those of A16W16."""
     weight = pair[1] if (pair := _pair(node)) is not None else None
     return weight if weight is not None and weight.data is not None and weight.dtype is DType.INT16 else None
 

@@ -37,7 +37,7 @@ class Clock:
         return Timing(line, math.expm1(width), costs.provenance, known.little_known)
 
     def timeline(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timeline:
-        """The same without how sure it is."""
+        """The timeline of one inference, without how far to trust it."""
         wanted = None if precision == AS_IS else tile.precision(precision)
         if "float" in _kinds(graph, precision) and not ChipTarget(self.soc.htp_arch, self.soc).float16:
             raise UnsupportedError(f"{self.soc.name} has no float16; choose precision w8a8 or w8a16, or another chip")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice on a .pte: what of its time on a chip comes from how it was lowered, each idea timed by the simulator."""
+"""Advice on a .pte: which time on the chip comes from how it was lowered; the simulator times each idea."""
 
 from __future__ import annotations
 

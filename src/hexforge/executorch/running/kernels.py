@@ -43,7 +43,7 @@ COPIES = ("dim_order_ops::_to_dim_order_copy.out", "dim_order_ops::_clone_dim_or
 
 
 def primitive(name: str) -> Callable[..., Any] | None:
-    """What computes an operator on numbers; None where it is not one of them."""
+    """The function that computes an operator on plain numbers; None where there is none."""
     if name == "aten::sym_size.int":
         return lambda array, dim: int(array.shape[dim])
     if name == "aten::sym_numel":

@@ -120,6 +120,6 @@ def operator(node: str) -> str:
 
 
 def _reason(kernel: str, reasons: dict[str, str]) -> str:
-    """Why an operator was left, by what the backend said of operators of its name."""
+    """Why an operator was left to the CPU: the backend's reason for operators of its name."""
     name = kernel.partition("::")[2].partition(".")[0]
     return next((reason for op, reason in reasons.items() if op == f"aten.{name}"), NOT_SHOWN)

@@ -37,7 +37,7 @@ def check_appendable(path: Path, sources: bool) -> bool:
 
 
 def rows(events: Iterable[HostEvent], sources: bool = False) -> str:
-    """Lines of events; those of a profile's ops have their sources by `run_rows`."""
+    """The CSV lines of events; `run_rows` adds the sources of a profile's ops."""
     out = io.StringIO()
     write = csv.writer(out, lineterminator="\n").writerow
     for event in events:

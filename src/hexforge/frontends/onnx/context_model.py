@@ -113,7 +113,7 @@ class ContextModel:
         return {v.name: v for v in (*graph.value_info, *graph.output, *graph.input) if v.type.WhichOneof("value")}
 
     def _opsets(self, nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.OperatorSetIdProto]:
-        """The model's opsets, that of ai.onnx lowered to what onnxruntime loads where no op has changed since."""
+        """The model's opsets; ai.onnx is lowered to one that onnxruntime loads where no op has changed since."""
         used = {n.op_type for node in nodes for n in (node, *(i for b in bodies(node) for i in nodes_of(b)))
                 if n.domain == ""}  # fmt: skip
         for entry in self._proto.opset_import:

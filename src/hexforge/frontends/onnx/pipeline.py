@@ -129,7 +129,7 @@ def _pinned(unit: Unit, pinned: Mapping[str, str]) -> Unit:
 
 
 def translator(unit: Unit) -> Translator:
-    """The function that writes a unit; Refusal if there is none, or the unit says it stays with the CPU."""
+    """The function that translates a unit; Refusal if there is none, or if the unit must stay on the CPU."""
     if unit.refusal is not None:
         raise Refusal(unit.refusal)
     write = FUSED.get(unit.kind) if unit.kind.is_fusion else TRANSLATORS.get(unit.op) or package_translator(unit)

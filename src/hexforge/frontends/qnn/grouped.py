@@ -53,7 +53,7 @@ def _spread(filter: QnnTensor, group: int) -> QnnTensor:
 
 
 def _bias(bias: QnnTensor, x: QnnTensor, filter: QnnTensor, group: int) -> QnnTensor:
-    """The bias in the scales of the accumulators: those of the input times the filter's."""
+    """The bias in the scales of the accumulators, which are the input's scale times the filter's."""
     own = bias.quantization
     if own is None or own.encoding not in _PER_CHANNEL or x.quantization is None or filter.quantization is None:
         return bias

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recorded calls become graphs and executions again: what is wrong with a recording is said by its line."""
+"""Recorded calls become graphs and executions again; an error names the line of the recording."""
 
 from __future__ import annotations
 

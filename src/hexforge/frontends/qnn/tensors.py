@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QNN tensors to types, roles and data of the IR; what is wrong with one is said by its name."""
+"""QNN tensors become types, roles and data of the IR; an error names the tensor."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def encoding_of(quantization: QuantizeParams, tensor: QnnTensor) -> Encoding:
 def _blockwise(
     q: QuantizeParams, tensor: QnnTensor, axis: int, scales: tuple[float, ...], offsets: tuple[int, ...]
 ) -> BlockwiseExpansion:
-    """Blocks run along the input channels: the axis beside that of the scales."""
+    """The blockwise encoding; blocks run along the input channels, the axis next to that of the scales."""
     rank = len(tensor.dimensions)
     block_axis = axis - 1 if axis == rank - 1 else axis + 1
     if rank < 2 or len(q.block_scales) != len(scales) * q.blocks_per_axis or not q.blocks_per_axis:

@@ -265,7 +265,7 @@ def _group_query_attention(node: onnx_ir.Node) -> list[Type]:
 
 
 def _by_standard(op_type: str, inputs: Sequence[int], dtype_from: int) -> Rule:
-    """A quantized or fused form of an onnx op: the shape is that of the op, over the inputs named."""
+    """The rule of a quantized or fused form of an onnx op: its shape is the op's shape for the named inputs."""
 
     def rule(node: onnx_ir.Node) -> list[Type]:
         values = []

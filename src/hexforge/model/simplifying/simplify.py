@@ -37,7 +37,7 @@ def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
                 changed = Fold(model).run() if fold else _infer_only(model)
             changed |= _tidy(model)
             _infer_branches(model)
-            if _is_static(model):
+            if all(v.shape is not None and v.shape.is_static() for n in model.graph for v in n.outputs):
                 break
             shapes = common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
             changed |= shapes(model).modified
@@ -68,10 +68,6 @@ def _root(error: BaseException) -> BaseException:
 
 def _all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
     return iter(onnx_ir.traversal.RecursiveGraphIterator(model.graph))
-
-
-def _is_static(model: onnx_ir.Model) -> bool:
-    return all(v.shape is not None and v.shape.is_static() for n in model.graph for v in n.outputs)
 
 
 def _tidy(model: onnx_ir.Model) -> bool:

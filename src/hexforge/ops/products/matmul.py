@@ -53,10 +53,6 @@ def _matmul(call: Call, a: Array, b: Array, bias: Array | None = None) -> Array:
     return out if bias is None else out + bias
 
 
-def _macs(call: Call) -> int:
-    return call.out().size * _matmul_dims(call)[0][-1]
-
-
 define(
     "MatMul",
     "in0 in1 bias?",
@@ -64,7 +60,7 @@ define(
     infer=_infer_matmul,
     reference=_matmul,
     kind=Work.MATMUL,
-    work=Measure(macs=_macs),
+    work=Measure(macs=lambda call: call.out().size * _matmul_dims(call)[0][-1]),
     quant=QuantRule(weight=1, weight_axis=-1, bias=2, bilinear=True),
     doc="Matrix product over the last two axes, the others broadcast.",
 )

@@ -105,10 +105,6 @@ def _taps(taps: int) -> Measure:
     return Measure(lanes=lambda call: taps * call.out().size)
 
 
-def _taps_of_mode(call: Call) -> int:
-    return (1, 4, 16)[int(call["interpolation_mode"])] * call.out().size
-
-
 define(
     "Resize",
     "in",
@@ -131,7 +127,7 @@ define(
         bool(call["exclude_outside"]),
     ),
     kind=Work.RESIZE,
-    work=Measure(lanes=_taps_of_mode),
+    work=Measure(lanes=lambda call: (1, 4, 16)[int(call["interpolation_mode"])] * call.out().size),
     quant=rules.OWN,
     doc="Spatial axes interpolated to the declared output shape, by the ratio of the sizes.",
 )  # fmt: skip

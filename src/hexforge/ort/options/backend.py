@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend that provider options name, made with what of them is its own."""
+"""The backend that provider options name, made with those options that are the backend's own."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ class ProviderOptions(OptionTable):
         return {op: name.lower() for op, name in rows.items()}
 
     def settings(self) -> dict[str, str]:
-        """What the backend is made with: the options that are its own, by its own names, which are the same."""
+        """The options that the backend itself has, by name, which it is made with."""
         own = {option.key for option in registry.config_class(self.backend).table()}
         return {key: value for key, value in self.pairs().items() if key in own}
 

@@ -39,7 +39,7 @@ def write_dumps(wanted: RequestedDumps, plan: Stages, backend: Backend, model: M
 
 
 def tensor_log(graph: Graph) -> dict[str, Any]:
-    """Every tensor of a graph: what it is, and what of it is the model's."""
+    """Every tensor of a graph: its type, and the tensor of the model that it is, if any."""
     tensors = {}
     for value in graph.values.values():
         entry: dict[str, Any] = {

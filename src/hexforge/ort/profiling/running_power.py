@@ -38,7 +38,7 @@ class RunningPower:
 
     @property
     def config(self) -> RunConfig:
-        """The run options that say the same."""
+        """The run options that ask for what holds now."""
         given = {MODE: self._mode, LATENCY: None if self._latency_us is None else str(self._latency_us)}
         return RunConfig.parse({key: value for key, value in given.items() if value is not None})
 

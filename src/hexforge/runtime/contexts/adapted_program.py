@@ -17,13 +17,13 @@ Load = Callable[[Adapter | None], Program]
 
 
 class AdapterHolder(Protocol):
-    """A context, of which only its adapters matter here."""
+    """What this module needs of a context: its adapters."""
 
     adapters: Adapters
 
 
 class AdaptedProgram(Program):
-    """A graph that adapters change, as a program: each run is that of the adapter the context has when it begins."""
+    """A program of a graph that adapters change: a run uses the adapter that the context has when the run begins."""
 
     def __init__(self, context: AdapterHolder, name: str, load: Load) -> None:
         self.context, self.name = context, name
@@ -53,7 +53,7 @@ class AdaptedProgram(Program):
 
     @property
     def facts(self) -> ProgramFacts:
-        """What the program that runs now tells of itself."""
+        """The facts of the program that runs now."""
         return self.current.facts
 
     def save(self, put: Put) -> dict[str, Any]:

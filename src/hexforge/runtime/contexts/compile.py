@@ -41,7 +41,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class NodesOnCpu:
-    """What is not in the context: the nodes of a model that stay with the CPU."""
+    """The nodes of a model that are not in the context because they stay on the CPU."""
 
     model: str
     rows: tuple[PlacedNode, ...]
@@ -124,7 +124,10 @@ def compile(
     builder = ContextBuilder.of(backend, weight_sharing=sharing)
     report = _Steps(progress, len(sources) * (2 + len(builder.targets)) + 1)
     names = request.names(sources)
-    hows = [_sizes(dims, shapes, i, len(sources)) for i in range(len(sources))]
+    hows = [
+        {"dims": item_of(dims, i, len(sources), "dims"), "shapes": item_of(shapes, i, len(sources), "shapes")}
+        for i in range(len(sources))
+    ]
     weights: dict[str, int] = {}
     left_on_cpu: list[NodesOnCpu] = []
     graphs: dict[str, list[str]] = {}
@@ -162,11 +165,6 @@ def compile(
         compiled.save(output)
     report.step()
     return compiled
-
-
-def _sizes(dims: Any, shapes: Any, index: int, of: int) -> dict[str, Any]:
-    """The sizes that one of the models is read with."""
-    return {"dims": item_of(dims, index, of, "dims"), "shapes": item_of(shapes, index, of, "shapes")}
 
 
 def _settings(request: ContextRequest, count: int, backend: Backend) -> list[GraphSettings]:

@@ -239,7 +239,7 @@ class Context:
                             "with `--updatable` for these")  # fmt: skip
 
     def identity(self, name: str) -> str:
-        """What tells the graph from others: its program, and the checksum of the weights it lies over."""
+        """A key that differs between graphs: their program, and the checksum of the weights that it uses."""
         weights = next(s for s in self._container.sections if (s.kind, s.name) == ("weights", ""))
         digest = hashlib.blake2b(self._container.section("program", self.graph(name).program), digest_size=16)
         digest.update(json_bytes([weights.bytes, weights.crc32c]))

@@ -229,7 +229,7 @@ def _compose_model(model: Model, plan: Stages, cuts: Mapping[str, Extract], outp
 
 
 def _write_model(composed: Composed, output: Output, files: list[tuple[Path, Data]]) -> bytes | None:
-    """Put the model, and its constants' file, after the files to write before it; its bytes where it goes nowhere."""
+    """Write the model and its constants after the other files; return its bytes where it has no path."""
     if output.place is not None:
         composed.place(output.place)
     if output.initializers:

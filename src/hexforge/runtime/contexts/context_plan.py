@@ -97,7 +97,7 @@ class ContextPlan(Stages):
         ]
 
     def stages_with_adapters(self, config: str) -> Sequence[Stage]:
-        """Apply what a LoRA config file says; the parts as they are then, whatever other runs apply meanwhile."""
+        """Apply a LoRA config file and return the parts with its adapters, which other runs do not change."""
         with ExitStack() as locks:
             for context in sorted(self.contexts, key=id):
                 locks.enter_context(context.switching)

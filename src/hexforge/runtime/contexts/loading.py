@@ -37,7 +37,7 @@ class CancelledError(HexforgeError):
 
 
 class _StoppedError(HexforgeError):
-    """Another file of the list has failed, and none is wanted then."""
+    """Another file of the list has failed, so loading stops."""
 
 
 class Signal:
@@ -87,7 +87,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What became of several files, by what they were called."""
+    """The outcome of loading several files, by their names."""
 
     loaded: Mapping[str, Loaded]
     errors: Mapping[str, HexforgeError]
@@ -201,7 +201,7 @@ def load_contexts(
 
 
 def _without_traceback(error: HexforgeError) -> HexforgeError:
-    """The error without the frames it came through: they refer to what was half made."""
+    """The error without its traceback, whose frames refer to unfinished objects."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)
 

@@ -203,7 +203,7 @@ def _add_model(maker: AdapterBuilder, name: str, changed: Sequence[str], adapted
 
 def merge_weights(base: Constants, arrays: Mapping[str, Array], alpha: float | None, names: Mapping[str, str]
            ) -> dict[str, Array]:  # fmt: skip
-    """Constants of the base with what is given put in; every fault at once."""
+    """The constants of the base merged with the given arrays; the error lists every fault at once."""
     factors: dict[str, dict[bool, Array]] = {}
     alphas: dict[str, float] = {}
     whole: dict[str, Array] = {}

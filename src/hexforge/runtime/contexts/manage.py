@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manage: start with a context that runs, make a better one meanwhile, switch when it is there.
+"""ManagedSession: starts with a context that runs, prepares a better one in a thread, and switches to it.
 
 The pattern of QNN's "Context Binary Management": a saved context is checked against the chip; where it is sub-optimal
 it is used all the same, where it cannot be used the model is prepared fast (level 1) and not saved; a thread then
@@ -53,7 +53,7 @@ class _StoppedError(Exception):
 
 
 class ManagedSession:
-    """A model that runs at once and better later; inferences may go on in any number of threads meanwhile.
+    """A model that runs at once, and faster once its best context is prepared; any number of threads may run it.
 
     `path` is the context that is used, and replaced once a better one is made. `on_change` is called from the thread
     that made it, with this session; `error` is what went wrong in it, which ends nothing: inferences go on.
@@ -122,7 +122,7 @@ class ManagedSession:
     # -- the better context -------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until there is nothing more to come; True where the context that runs is optimal."""
+        """Wait until the preparation has ended; True where the context that runs is optimal."""
         self._done.wait(timeout)
         return self.verdict is Verdict.OPTIMAL
 

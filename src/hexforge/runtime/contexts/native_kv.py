@@ -107,7 +107,7 @@ def _require_form(value: Value, tile: int, backend: object) -> None:
 
 
 def _tile(value: Value) -> int:
-    """Columns of a tile of a cache: that of keys, that of values, or 0 for what is no cache."""
+    """The columns of a tile, which differ for caches of keys and of values; 0 for a value that is no cache."""
     for product, joined in _products(value, False):
         if not joined:
             continue

@@ -19,7 +19,7 @@ def metadata(models: Mapping[str, Any]) -> dict[str, str]:
 
 
 def model_record(source: Any, how: Mapping[str, Any]) -> dict[str, Any]:
-    """What a model is, for knowing it again: sizes that were fixed, digests of its file and of those of its weights."""
+    """The record by which a model is recognized: the sizes that were fixed, digests of its file and weight files."""
     return {"files": _digests(source), **_sizes(how)}
 
 

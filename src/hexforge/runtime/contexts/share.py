@@ -92,7 +92,7 @@ def end() -> None:
 
 
 def shared_context(source: str | os.PathLike[str] | memoryview, where: str) -> Context:
-    """A context, the one that other sessions share where it is the same; CallError where only names are the same."""
+    """The context that sessions share, opened by the first; CallError where another has a graph of that name."""
     identity = _identity(source)
     with LOCK:
         for known, context in _opened:
@@ -115,7 +115,7 @@ def close() -> None:
 
 
 def _identity(source: str | os.PathLike[str] | memoryview) -> bytes:
-    """What tells contexts apart: the header, which has a checksum of the table, which has those of the sections."""
+    """The header of a context, which differs between contexts: it has a checksum over all checksums."""
     if isinstance(source, memoryview):
         return bytes(source[: HEADER.size])
     with Path(source).open("rb") as file:

@@ -42,7 +42,7 @@ def moved(code: KernelCode, node: Node, output: int, index: Index) -> Index:
         case "Split":
             axis = params["axis"] % len(shape)
             start = (0, *params["split_index"])[output]
-            axes = [_plus(code, a, start) if i == axis else a for i, a in enumerate(at)]
+            axes = [code.let("int", f"{a} + {start}") if i == axis and start else a for i, a in enumerate(at)]
         case "UnPack":
             axis = params["axis"] % len(shape)
             axes = [*at[:axis], str(output), *at[axis:]]
@@ -71,10 +71,6 @@ def moved(code: KernelCode, node: Node, output: int, index: Index) -> Index:
         case _:
             raise AssertionError(name)
     return Index(shape, None, tuple(a if a.isidentifier() else code.let("int", a) for a in axes))
-
-
-def _plus(code: KernelCode, at: str, start: int) -> str:
-    return code.let("int", f"{at} + {start}") if start else at
 
 
 def _sliced(code: KernelCode, node: Node, at: tuple[str, ...]) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss: what fails on a device, in plain words; and how every session but the one at fault goes on.
+"""Loss: failures of a device as plain errors; and how every session but the one at fault goes on.
 
 A fault of one kernel ends the OpenCL context that all sessions of a process share. What a run computes depends on its
 inputs alone, so a run that meets a failure is tried once more with everything made anew, in a new context where the old
@@ -40,7 +40,7 @@ class MemoryNeeds:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Something that a graph does on a device: what it is called, what it needs, and how it lets go of it all."""
+    """An action of a graph on a device: its name, the memory that it needs, and how to release that."""
 
     device: ClDevice
     graph: str
@@ -126,7 +126,7 @@ def status(error: Exception) -> str | None:
 
 
 def _call(error: Exception) -> str:
-    """The call that failed, or what was said of it."""
+    """The call that failed, or the message of the error."""
     try:
         return f"in {error.routine}"  # type: ignore[attr-defined]
     except AttributeError:

@@ -23,7 +23,7 @@ from hexforge.ir.arena import arena
 
 @dataclass(slots=True)
 class GraphMemory:
-    """What of a graph needs memory, before any of it is taken."""
+    """The memory that a graph will need, before any is allocated."""
 
     lowering: GpuLowering
     launches: Sequence[Launch]

@@ -17,7 +17,7 @@ _GUARDS = ("ElementWiseAdd", "ElementWiseDivide", "ElementWiseMaximum", "Element
 
 
 def float16_hazard(node: Node) -> str | None:
-    """What of a node float16 cannot hold, and what would work; None where it holds all."""
+    """Why float16 cannot hold a node's numbers, and what would work; None where it can."""
     if node.op.name == "Dequantize":
         return _coarse(node)
     if node.op.name == "ElementWiseAdd" and (hazard := _partial_sum(node)) is not None:
@@ -37,7 +37,7 @@ def float16_hazard(node: Node) -> str | None:
 
 
 def _partial_sum(node: Node) -> str | None:
-    """Of a sum of several 16-bit tensors: what is rounded on the way, to steps wider than those of the result."""
+    """Why a partial sum of several 16-bit tensors is rounded to steps wider than the result's; None where none is."""
     part = node.outputs[0]
     user = next(iter(part.users)) if len(part.users) == 1 else None
     if user is None or user.op.name != "ElementWiseAdd" or user.source != node.source:

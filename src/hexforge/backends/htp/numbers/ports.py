@@ -27,7 +27,7 @@ class Port:
 
     @classmethod
     def entering(cls, value: Value) -> Port:
-        """Of a graph input; floats stay float32, the steps that compute with them round first."""
+        """The port of a graph input; floats stay float32, as the steps that compute with them round first."""
         own = storage(value.type)
         convert: Callable[[Array], Array] | None = None
         if own.kind == "f32" and value.dtype.numpy != np.float32:
@@ -40,7 +40,7 @@ class Port:
 
     @classmethod
     def leaving(cls, value: Value) -> Port:
-        """Of a graph output."""
+        """The port of a graph output."""
         own, dtype = storage(value.type), value.dtype.numpy
         convert: Callable[[Array], Array] | None = None
         if own.shift == 128:

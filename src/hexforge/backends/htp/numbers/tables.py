@@ -97,7 +97,7 @@ def _root(node: Node, roots: dict[Value, tuple[Value, tuple[Node, ...]]]) -> tup
 
 
 def _without_inner_readers(entry: tuple[Value, tuple[Node, ...]], last: Node) -> tuple[Value, tuple[Node, ...]]:
-    """The chain cut where an intermediate is also read from outside it: from there on it is its own source."""
+    """The part of the chain after its last intermediate value that something outside the chain also reads."""
     source, nodes = entry
     inside = set(nodes)
     keep = list(nodes)
@@ -114,7 +114,7 @@ def _without_inner_readers(entry: tuple[Value, tuple[Node, ...]], last: Node) ->
 
 
 def single_node_chain(node: Node) -> tuple[Value, tuple[Node, ...]]:
-    """The node as a chain of its own, where it has one dynamic source; an empty chain otherwise."""
+    """A chain of this node alone where it has one dynamic source, else an empty chain."""
     dynamic = {v for v in node.inputs if v is not None and v.data is None}
     return (dynamic.pop(), (node,)) if len(dynamic) == 1 else (node.outputs[0], ())
 

@@ -64,7 +64,7 @@ def certainty(work: WorkTimes, costs: cost.Costs, support: Mapping[str, Mapping[
 
 
 def band_shape(known: Certainty) -> float:
-    """How much wider a band is than that of a graph all fits agree on."""
+    """How much wider the band is than for a graph on which all fits agree."""
     return math.sqrt(1 + (known.spread / SPREAD_UNIT) ** 2 + (known.little_known_part / RARE_UNIT) ** 2)
 
 

@@ -72,7 +72,7 @@ SMALL = 4096
 def schedule(
     graph: Graph, precision: Precision | None, runtime: str, vtcm_bytes: int, config: GraphConfig | None = None
 ) -> list[Task]:
-    """The tasks of a graph in the order they run; without a precision each node has that of its types.
+    """The tasks of a graph in the order they run; without a precision, a node's types decide its precision.
 
     `vtcm_bytes` is what the chip has: what tasks there are does not depend on how much of it a graph may use.
     """
@@ -84,7 +84,7 @@ def schedule(
 
 
 def precision_of(node: Node) -> Precision:
-    """The precision a node's types say: that of its widest fixed-point result, float where there is none."""
+    """The precision of a node's widest fixed-point result; float where it has none."""
     bits = max((v.dtype.bits for v in node.outputs if v.encoding is not None), default=0)
     if bits == 0:
         return PRECISIONS["float"]
@@ -310,7 +310,7 @@ def _is_function_of(start: Value, value: Value) -> bool:
 
 
 def _keeps_size(node: Node) -> bool:
-    """True for a resize to the size there was."""
+    """True for a resize that keeps the size."""
     return node.op.name in RESIZES and node.outputs[0].shape == data_input(node).shape
 
 

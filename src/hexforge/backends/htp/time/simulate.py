@@ -60,7 +60,7 @@ def simulate(
     power: Power | None = None,
     batch: int = 1,
 ) -> Timeline:
-    """The timeline of one inference; without a precision each node has that of its types."""
+    """The timeline of one inference; without a precision, a node's types decide its precision."""
     return timeline_of(graph, Settings.of(costs, config or GraphConfig(), power or Power()), precision, runtime, batch)
 
 
@@ -104,7 +104,7 @@ def _fits(tasks: Sequence[Task], vtcm_bytes: int) -> bool:
 
 
 class _Work:
-    """What each task takes of each unit, however it is placed."""
+    """The time that each task takes on each unit, which does not depend on its placement."""
 
     def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
         costs = settings.costs
@@ -116,7 +116,7 @@ class _Work:
 
 
 class _Placed:
-    """Tasks placed in so much VTCM: when each tile ends."""
+    """Tasks placed in a given amount of VTCM, and the time when each tile ends."""
 
     def __init__(
         self, work: _Work, vtcm_bytes: int, spill: Sequence[int] | None = None, written: Sequence[int] = ()
@@ -326,7 +326,7 @@ def _pack(graph: Graph, tasks: Sequence[Task]) -> None:
 
 
 def _shifted_task(task: Task, shift: int) -> Task:
-    """The task as one of a later sample."""
+    """The task of a later sample: its sources are `shift` tasks further on."""
     return replace(task, reads=[(source + shift if source >= 0 else source, size) for source, size in task.reads])
 
 

@@ -20,7 +20,7 @@ WHOLE_BYTES = 32768
 
 
 def fixed_cost_share(size: float) -> float:
-    """How much of an op's fixed cost a tensor of so many bytes has."""
+    """The share of an op's fixed cost that a tensor of `size` bytes has."""
     return min(1.0, size / WHOLE_BYTES)
 
 
@@ -35,7 +35,7 @@ def data_input(node: Node) -> Value:
 
 
 def constant_input(node: Node, index: int = 1) -> Value | None:
-    """An input that is constant, None where it is not or there is none."""
+    """The input at an index where it is constant, else None."""
     value = node.inputs[index] if index < len(node.inputs) else None
     return value if value is not None and value.is_static else None
 
@@ -114,7 +114,7 @@ def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -
 
 
 def other_op(task: Task, node: Node, written: float, *, whole_sequence: bool = False) -> None:
-    """An op without a rule of its own: by the kind of work it says it is.
+    """The work of an op without a rule of its own, by the kind of work that the op declares.
 
     Of a recurrent op the state is handed over between time steps, unless it runs as one for the `whole_sequence`.
     """

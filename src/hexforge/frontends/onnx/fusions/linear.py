@@ -44,7 +44,7 @@ def _conv_norm(net: Net, convolution: Unit) -> Unit | None:
         return None
     if (
         any(p is None for p in parameters)
-        or (bias is None and _has(convolution, 2))
+        or (bias is None and (len(convolution.inputs) > 2 and convolution.inputs[2] is not None))
         or not attribute(norm, "spatial", 1)
     ):
         return None
@@ -57,10 +57,6 @@ def _conv_norm(net: Net, convolution: Unit) -> Unit | None:
     folded = [_constant(f"{name}_weight", scaled, weight), _constant(f"{name}_bias", moved, weight)]
     whole = net.join(UnitKind.CONV_NORM, [convolution, norm], [convolution.inputs[0], *folded], norm.outputs[:1])
     return None if whole is None else replace(whole, target=convolution.target)
-
-
-def _has(unit: Unit, index: int) -> bool:
-    return index < len(unit.inputs) and unit.inputs[index] is not None
 
 
 def _constant(name: str, array: Array, like: Array) -> Operand:

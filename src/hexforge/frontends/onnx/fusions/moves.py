@@ -65,7 +65,7 @@ def canonical(size: Shape, perm: Shape) -> tuple[Shape, Shape]:
 def _candidates(before: Shape, after: Shape) -> Iterator[tuple[SpaceMove, Shape, Shape]]:
     """QNN ops that make `after` of `before`, and the movement they are: a shape and a permutation of it."""
     for last in (False, True):
-        (n, h, w, c), (m, hh, ww, cc) = (_nhwc(s, last) for s in (before, after))
+        (n, h, w, c), (m, hh, ww, cc) = (s if last else (s[0], s[2], s[3], s[1]) for s in (before, after))
         if n != m:
             continue
         if h == hh and w == ww and c == cc:
@@ -91,10 +91,6 @@ def _candidates(before: Shape, after: Shape) -> Iterator[tuple[SpaceMove, Shape,
             )
             for mode, (size, perm) in enumerate(forms):
                 yield SpaceMove("DepthToSpace", last, {"block_size": (bh, bw), "mode": mode}), size, perm
-
-
-def _nhwc(size: Shape, last: bool) -> Shape:
-    return size if last else (size[0], size[2], size[3], size[1])
 
 
 def _reshape_transpose_reshape(net: Net, start: Unit) -> Unit | None:

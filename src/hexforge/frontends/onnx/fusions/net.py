@@ -97,7 +97,7 @@ class Net:
         return self.quantized(self.join(kind, parts, inputs, parts[-1].outputs, match))
 
     def replace_parts(self, unit: Unit) -> None:
-        """Put a joined unit in the place of its parts."""
+        """Replace the parts of a joined unit by the unit."""
         self.order[unit] = max(self.order[part] for part in unit.parts)
         for part in unit.parts:
             del self.units[part]

@@ -211,7 +211,7 @@ def _pad_before_conv(editor: Editor, node: Node) -> Rewrite | None:
 
 
 def dense_weights(weight: Array, group: int) -> Array:
-    """Weights of a grouped convolution as those of a dense one: zeros between the groups."""
+    """The weights of a grouped convolution as weights of a dense one, with zeros between the groups."""
     out, per_group = weight.shape[:2]
     dense = np.zeros((out, per_group * group, *weight.shape[2:]), weight.dtype)
     rows = out // group

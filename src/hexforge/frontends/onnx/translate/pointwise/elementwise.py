@@ -90,7 +90,7 @@ def fold_inputs(b: Builder, u: Unit) -> None:
 
 
 def _fold_fixed_point(b: Builder, u: Unit, op: str, divisor: int) -> bool:
-    """The same in fixed point where that loses less; False where it does not.
+    """Compute it in fixed point where that loses less, and return True; else return False.
 
     Maxima and minima are rounded once, whatever the number of inputs: rounding keeps the order. So are sums of two, or
     of inputs of one type; a partial sum of others is rounded to 16 bits of its own range: real numbers have 11 here.

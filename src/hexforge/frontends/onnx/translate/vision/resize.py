@@ -166,16 +166,12 @@ def _coordinates(spec: _Spec, axis: int, size: int, out: int) -> Array:
             return (at + 0.5) / scale - 0.5
 
 
-def _untouched(spec: _Spec, axis: int, size: int, out: int) -> bool:
-    return size == out and spec.scales[axis] == 1 and spec.regions[axis] == (0.0, 1.0)
-
-
 def _composed(b: Builder, x: Value, out: Value, spec: _Spec) -> Value:
     """Axis by axis: elements chosen by constant indices, or products with interpolation matrices."""
     inside: list[Array] = []
     for axis, (size, n) in enumerate(zip(x.shape, out.shape, strict=True)):
         at = np.arange(n, dtype=np.float64)
-        if not _untouched(spec, axis, size, n):
+        if size != n or spec.scales[axis] != 1 or spec.regions[axis] != (0.0, 1.0):
             at = _coordinates(spec, axis, size, n)
             x = _one_axis(b, x, axis, at, spec)
         inside.append((at >= 0) & (at <= size - 1))
