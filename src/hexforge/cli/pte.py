@@ -147,7 +147,7 @@ def print_pte_advice(path: Path, deployment: Any, min_gain: float, as_json: bool
     from hexforge.executorch.running.pte_graphs import timed_method
 
     with spinner(f"timing {path.name}"):
-        before, advice = advised_on(timed_method(path), deployment, min_gain)
+        before, advice = pte_advice(timed_method(path), deployment, min_gain)
     if as_json:
         print_json({"model": path.name, "before_us": round(before, 3), "advice": [a.to_json() for a in advice]})
         return
