@@ -69,6 +69,15 @@ def test_an_old_name_of_a_module_is_the_new_one(monkeypatch: pytest.MonkeyPatch)
         module.other  # noqa: B018
 
 
+@pytest.mark.parametrize(
+    ("owner", "old"), [(hexforge.Context, "base"), (hexforge.ManagedSession, "origin"), (hexforge.Adapter, "patched")]
+)
+def test_an_old_attribute_names_one_that_the_class_has(owner: type, old: str) -> None:
+    alias = vars(owner)[old]
+    assert isinstance(alias, RenamedAttribute)
+    assert alias.new in vars(owner)
+
+
 @renamed_arguments(wide="width_mm")
 def box(width_mm: int, height_mm: int = 1) -> tuple[int, int]:
     return width_mm, height_mm

@@ -31,7 +31,7 @@ def refusal(ops: Sequence[QnnOp], backend: Backend) -> str | None:
         nodes = build_fragment(ops)
     except HexforgeError as error:
         return str(error)
-    chips = _context_backend(backend)
+    chips = backend if isinstance(backend, ContextBackend) else None
     for node in nodes:
         reason = next(node_faults(node), None) or backend.unsupported(node)
         if reason is None and chips is not None:
@@ -49,7 +49,8 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
 
     `refused` are nodes of the model that it refused before, with why; the file keeps them for those who look at it.
     """
-    chips, settings = _prepares(backend)
+    chips = backend if isinstance(backend, ContextBackend) else None
+    settings = {} if chips is None else _graph_settings(chips)
     if weight_sharing and chips is not None and (reason := chips.no_weight_sharing()) is not None:
         raise UnsupportedError(f"weight sharing: {reason}")
     targets = () if chips is None else chips.targets
@@ -74,16 +75,8 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
 
 
 @functools.lru_cache(16)
-def _context_backend(backend: Backend) -> ContextBackend | None:
-    """The backend if it prepares for chips, else None; cached, as the check takes as long as a small graph."""
-    return backend if isinstance(backend, ContextBackend) else None
-
-
-@functools.lru_cache(16)
-def _prepares(backend: Backend) -> tuple[ContextBackend | None, GraphSettings]:
-    """The backend where it prepares for chips, and how."""
-    chips = _context_backend(backend)
-    return chips, {} if chips is None else chips.graph_settings()
+def _graph_settings(chips: ContextBackend) -> GraphSettings:
+    return chips.graph_settings()
 
 
 def record_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, folder: Path) -> None:

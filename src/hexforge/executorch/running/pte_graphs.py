@@ -85,9 +85,7 @@ def timed_graphs_of(model: Any, method: str = "") -> TimedGraphs | None:
     if isinstance(model, str | os.PathLike) and is_pte(model):
         return timed_method(Path(model), method)
     if type(model).__module__.startswith("torch.export") and type(model).__name__ == "ExportedProgram":
-        from hexforge.executorch.running.export_to_pte import export_to_pte
-
-        return _timed(read_pte(export_to_pte(model), "exported program"), "exported_program", method)
+        return _timed(read_pte(_export_to_pte(model), "exported program"), "exported_program", method)
     return None
 
 
@@ -123,3 +121,24 @@ def _reason(kernel: str, reasons: dict[str, str]) -> str:
     """Why an operator was left to the CPU: the backend's reason for operators of its name."""
     name = kernel.partition("::")[2].partition(".")[0]
     return next((reason for op, reason in reasons.items() if op == f"aten.{name}"), NOT_SHOWN)
+
+
+def _export_to_pte(program: Any, soc: str = "SM8650") -> bytes:
+    """The .pte that ExecuTorch's front end makes of a program: float16 unless it has Q and DQ nodes."""
+    from hexforge.executorch.stand_in import enable
+
+    enable()
+    from executorch.backends.qualcomm.serialization.qc_schema import QcomChipset
+    from executorch.backends.qualcomm.utils.utils import (
+        generate_htp_compiler_spec,
+        generate_qnn_executorch_compiler_spec,
+        to_edge_transform_and_lower_to_qnn,
+    )
+
+    quantized = any("quantized_decomposed" in str(node.target) for node in program.graph.nodes)
+    spec = generate_qnn_executorch_compiler_spec(
+        soc_model=QcomChipset[soc], backend_options=generate_htp_compiler_spec(use_fp16=not quantized)
+    )
+    inputs, _ = program.example_inputs
+    edge = to_edge_transform_and_lower_to_qnn(program.module(), inputs, spec)
+    return bytes(edge.to_executorch().buffer)
