@@ -30,13 +30,13 @@ def timeable(model: Any) -> Any:
 
 
 def _of_any_model(function: _Function) -> _Function:
-    """A function of a model that can be timed, for models that ExecuTorch's front end has to open first."""
+    """The function, taking also models that ExecuTorch's front end has to open first."""
 
     @functools.wraps(function)
-    def opened(model: Any, *arguments: Any, **keywords: Any) -> Any:
+    def with_opened_model(model: Any, *arguments: Any, **keywords: Any) -> Any:
         return function(timeable(model), *arguments, **keywords)
 
-    return cast(_Function, opened)
+    return cast(_Function, with_opened_model)
 
 
 estimate = _of_any_model(_estimate)

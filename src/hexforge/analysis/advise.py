@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MIN_GAIN = 0.01
 PROMISED = ("w8a8", "w8a16")
-"""Precisions that a float model is told to be quantized to."""
+"""Precisions that advice on a float model recommends."""
 CALLED_WITH = 8
 """Samples of a call, where the host's share is spread over several."""
 HOST_SHARE = 0.4

@@ -85,7 +85,7 @@ def _perturbed(sample: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _allowed_differences(model: Model, outputs: Mapping[str, Array], noises: Mapping[str, float]) -> dict[str, float]:
-    """For each output the difference that is no change of function: roundings, or one step of a quantized output."""
+    """The difference that each output may have: what rounding explains, or one step of a quantized output."""
     allowed = {}
     for value in model.ir.graph.outputs:
         name = value.name or ""

@@ -249,7 +249,7 @@ def estimate_all_chips(
     shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Estimate | tuple[str, str]]:
-    """The estimate on every chip, or (its name, why there is none); what every chip refuses is an error."""
+    """The estimate on every chip, or the chip's name and why it has none; an error where no chip takes the model."""
     chosen = Deployment.of(deployment)
     backend = timed_backend(chosen)
     loaded = read_timeable(model, ModelRequest(dims, shapes))

@@ -113,7 +113,8 @@ def gate(
     for item in limits.models:
         progress(item.model)
         checks += _model_checks(item, Path(budget).parent, open_model)
-    return GateResult(tuple(_with_baseline(check, before, limits.regression_percent) for check in checks))
+    percent = limits.regression_percent
+    return GateResult(tuple(replace(c, baseline=before.get(c.key), regression_percent=percent) for c in checks))
 
 
 def read_baseline(path: Path) -> dict[str, float]:
@@ -126,10 +127,6 @@ def read_baseline(path: Path) -> dict[str, float]:
     if not isinstance(figures, dict) or not all(type(v) in (int, float) for v in figures.values()):
         raise CallError(f"{path}: is no baseline; `hexforge gate --save-baseline` writes one")
     return dict(figures)
-
-
-def _with_baseline(check: GateCheck, before: Mapping[str, float], percent: float | None) -> GateCheck:
-    return replace(check, baseline=before.get(check.key), regression_percent=percent)
 
 
 def _model_checks(item: ModelBudget, folder: Path, open_model: Callable[[Path], Any]) -> list[GateCheck]:

@@ -113,7 +113,7 @@ class _Trial:
         return f"is off by {error:.4g} {unit}".strip() if error > allowed else ""
 
     def minimised(self, nodes: Sequence[Node]) -> Minimised:
-        """The part as a graph of its own."""
+        """The failing part as a separate graph."""
         part = copy_graph(self._graph, nodes)
         feeds = {value.name: self._known[value.name] for value in part.inputs}
         expected = {value.name: self._known[value.name] for value in part.outputs}

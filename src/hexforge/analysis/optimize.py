@@ -209,7 +209,7 @@ def optimize(
     folder = OutputFolder(Path(output), path.stem)
     _make_folder(folder, path)
     before = None
-    if _runs_in_float(chosen):
+    if require_chip(chosen.soc).float16:
         floating = read(path, dims=request.dims, shapes=request.shapes, constants=request.constants)
         before = estimate(floating, replace(chosen, precision="float"))
     rewrites = _rewrite_model(path, folder, request, chosen, progress)
@@ -256,10 +256,6 @@ def _make_folder(folder: OutputFolder, model: Path) -> None:
         raise CallError(f"{folder.path}: cannot be made: {error.strerror}; name another folder with -o") from None
     if model.resolve() in {p.resolve() for p in (folder.float_model, folder.quantized, folder.context)}:
         raise CallError(f"{folder.path}: has the model itself, which would be overwritten; name another folder with -o")
-
-
-def _runs_in_float(deployment: Deployment) -> bool:
-    return require_chip(deployment.soc).float16
 
 
 def _rewrite_model(

@@ -31,7 +31,7 @@ MOST_REASONS = 3
 
 @dataclass(frozen=True, slots=True)
 class TimedGraphs:
-    """The QNN graphs of a model as the backend prepares them, and what is not in them."""
+    """The QNN graphs of a model as the backend prepares them, and the nodes that are left to the CPU."""
 
     name: str
     graphs: tuple[Graph, ...]
@@ -41,7 +41,7 @@ class TimedGraphs:
 
 
 def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
-    """The graphs that a deployment's estimate is of: of a float model at w8a8, those of the model quantized so."""
+    """The graphs that an estimate times; a float model at w8a8 is timed as if it was quantized to w8a8."""
     source = read_timeable(model, request)
     if isinstance(source, TimedGraphs):
         return source

@@ -185,7 +185,7 @@ class GraphConfig(OptionTable):
 
     @property
     def folds_activations(self) -> bool:
-        """Whether a convolution takes the place of the activation after it."""
+        """Whether a convolution computes the activation after it."""
         return not self.fold_relu_activation_into_conv_off
 
     @property

@@ -42,7 +42,7 @@ _PREFIXES = ("qualcomm", "samsung", "galaxy", "snapdragon", "dragonwing", "sd", 
 
 
 def normalized_name(name: str) -> str:
-    """A name without what people leave out or write otherwise: "Snapdragon 8 Gen 3", "SD8G3", "8gen3" are one."""
+    """A name in one spelling: "Snapdragon 8 Gen 3", "SD8G3" and "8gen3" give the same text."""
     key = re.sub(r"[^a-z0-9]", "", name.lower().replace("+", "plus"))
     shorter = True
     while shorter:

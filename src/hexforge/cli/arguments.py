@@ -176,7 +176,7 @@ def shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
 def sizes(
     model: Path, dim: Iterable[str] | None, shape: Iterable[str] | None
 ) -> tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]:
-    """Sizes of --dim and --shape for a model, with a batch of one where it is open, which is said."""
+    """Sizes of --dim and --shape for a model; a batch that is left open becomes one, which is printed."""
     from hexforge.formats.executorch.pte import is_pte
     from hexforge.model.open_dimensions import with_batch_of_one
     from hexforge.runtime.contexts.context import is_context

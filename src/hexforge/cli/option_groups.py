@@ -24,7 +24,7 @@ class GivenOptions(dict[str, Any]):
 
 
 def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with every parameter that is a dataclass taken apart: each of its fields is an option."""
+    """The command with each dataclass parameter replaced by one option for each of its fields."""
     hints = get_type_hints(command, include_extras=True)
     rows = {p.name: list(_rows(p, hints[p.name])) for p in inspect.signature(command).parameters.values()}
     makers = {name: maker for name, hint in hints.items() if (maker := _maker(hint)) is not None}
@@ -42,7 +42,7 @@ def with_option_groups(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _maker(hint: Any) -> Callable[..., Any] | None:
-    """What makes the value of a parameter that is a group of options; None for any other parameter."""
+    """The function that builds the value of a group parameter; None for any other parameter."""
     if dataclasses.is_dataclass(hint):
         return hint if isinstance(hint, type) else None
     if get_args(hint)[:1] == (GivenOptions,):

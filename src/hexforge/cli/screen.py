@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 read_by_program: ContextVar[bool] = ContextVar("read_by_program", default=False)
-"""True where --json was said."""
+"""True where --json is given."""
 TOP = 10
 """Rows of a table that are shown unless all are asked for."""
 
@@ -35,7 +35,7 @@ def console() -> Console:
 
 
 def _watched_terminal() -> Console | None:
-    """Standard error, where somebody looks at it: a terminal, and no --json, whose reader is a program."""
+    """Standard error where it is a terminal and --json is not given; else None, because nobody looks at it."""
     screen = Console(stderr=True)
     return screen if screen.is_terminal and not read_by_program.get() else None
 
@@ -63,7 +63,7 @@ def _progress() -> Progress:
 
 @contextmanager
 def bar(message: str) -> Iterator[Callable[[int, int], None]]:
-    """Gives what says (done, of all): a bar with the time left on standard error, nothing where nobody looks at it."""
+    """Yield a function of (done, total) that moves a progress bar on standard error, hidden where nobody looks."""
     with _progress() as shown:
         task = shown.add_task(message, total=None)
         yield lambda done, of: shown.update(task, completed=done, total=of)
@@ -71,7 +71,7 @@ def bar(message: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Gives what says (what, done, of all): a bar for each thing on standard error, nothing where nobody looks at it.
+    """Yield a function of (what, done, total) that moves one bar each on standard error, hidden where nobody looks.
 
     A thing is done when the next begins, so its bar is full then.
     """
@@ -91,7 +91,7 @@ def bars() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def interruptible(otherwise: str, *states: Path) -> Iterator[None]:
-    """Ctrl-C ends what is done in here with a message: which file has what was done, or what is true otherwise."""
+    """On Ctrl-C print the first state file that exists, or the message `otherwise`, and exit with code 130."""
     try:
         yield
     except KeyboardInterrupt:

@@ -102,7 +102,7 @@ class Qnn:
         self._one_library("QnnBackend_validateOpConfig")
 
     def QnnDevice_create(self) -> dict[str, Any]:  # noqa: N802
-        """The device; there is one, and it is there."""
+        """The platform info of the one device that there is."""
         self._one_library("QnnDevice_create")
         return self.QnnDevice_getPlatformInfo()
 
@@ -162,7 +162,7 @@ class Qnn:
             context.config = replace(context.config, dsp_memory_profiling_enabled=dsp_memory_profiling)
 
     def QnnContext_applyBinarySection(self, graph: DeviceGraph, adapter: str) -> None:  # noqa: N802
-        """Put an adapter on a graph."""
+        """Apply an adapter to a graph."""
         self.client.apply_adapter(self._own_graph(graph), adapter)
 
     def QnnContext_free(self, context: DeviceContext) -> None:  # noqa: N802

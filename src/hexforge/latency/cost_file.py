@@ -46,7 +46,7 @@ def fit_of(contents: dict[str, Any]) -> CostFit:
 
 
 def digest_of(folder: Path) -> str:
-    """What tells the measurements of a folder from others."""
+    """A digest of the measurements of a folder."""
     return hashlib.sha256((folder / "measured.csv").read_bytes()).hexdigest()
 
 

@@ -20,7 +20,7 @@ def relative_errors(problem: FitProblem, predicted_log: np.ndarray) -> np.ndarra
 
 
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """Spearman's, of numbers that do not repeat much."""
+    """Spearman's rank correlation, for numbers with few ties."""
     if len(a) < 3:
         return float("nan")
     return float(np.corrcoef(np.argsort(np.argsort(a)), np.argsort(np.argsort(b)))[0, 1])

@@ -24,7 +24,7 @@ ModelKey: TypeAlias = tuple[str, str, str, int]
 
 
 def key_of(measurement: Measurement) -> ModelKey:
-    """What decides the tiles of a measured model."""
+    """The settings that decide the tiles of a measured model."""
     chip = soc.require_chip(measurement.chip)
     return measurement.model, measurement.runtime, measurement.precision, chip.vtcm_mb << 20
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promise: the model that quantizing would give, without samples, for its time. Its numbers mean nothing.
+"""As if quantized: the model that quantizing would give, made without samples to time it; its numbers mean nothing.
 
 It is folded, assigned and written by the rules that quantize a model, so that what is promised is what is built. Only
 ranges and weights are made up: no two tensors have the same range, since equal encodings would spare conversions.
@@ -50,7 +50,7 @@ def as_if_quantized(model: onnx_ir.Model, chosen: Recipe, *, wide_products: bool
 
 
 def _made_up_ranges(model: onnx_ir.Model) -> Statistics:
-    """A range for each tensor, related to others as those of real data are: what a Concat gives spans what it reads."""
+    """A made-up range for each tensor; ranges relate to each other as in real data: a Concat's spans those it reads."""
     sources = tensors_to_observe(model)
     positive: set[str] = set()
     highs: dict[str, float] = {}

@@ -73,7 +73,7 @@ class ErrorSums:
 
     @property
     def sqnr_db(self) -> float:
-        """Signal to quantization noise: infinite where nothing is lost, minus infinite where something is no number."""
+        """SQNR in dB: infinite where nothing is lost, minus infinite for results that are not finite."""
         if self.not_finite:
             return -math.inf
         if self.noise == 0:
@@ -111,7 +111,7 @@ class ChannelFit:
             channel_products(first.reshape(cube), second.reshape(cube), sums)
 
     def sqnr_db(self) -> float | None:
-        """The SQNR with the best factors; None where they explain little, or too few elements are of a channel."""
+        """The SQNR with the best factors; None where they explain little, or where channels have too few elements."""
         best = -math.inf
         for signal, product, power in self._sums.values():
             if self._count < _PER_CHANNEL * len(signal) or not (power > 0).all():
@@ -169,7 +169,7 @@ class LinearQuantizer:
 
     @staticmethod
     def of(node: onnx_ir.Node) -> LinearQuantizer | None:
-        """The mapping of a node; None where its scale is no constant."""
+        """The mapping of a node; None where its scale is not constant."""
         scale = _constant(node.inputs[1])
         zero = node.inputs[2] if len(node.inputs) > 2 else None
         if scale is None or (zero is not None and _constant(zero) is None):
@@ -194,7 +194,7 @@ class LinearQuantizer:
 
     @property
     def steps(self) -> tuple[int, int]:
-        """The lowest and the highest multiple of the scale there is, of one scale for all."""
+        """The lowest and the highest multiple of the scale; for encodings with one scale."""
         bits = self.dtype.bitwidth
         low = (-(1 << (bits - 1)) if self.dtype.is_signed() else 0) - int(self.zero_point.flat[0])
         return low, low + (1 << bits) - 1
@@ -213,7 +213,7 @@ class LinearQuantizer:
         return np.asarray(centered * self._spread(self.scale, integers.shape), np.float32)
 
     def rounded(self, real: Array) -> Array:
-        """What is left of real numbers after quantizing and dequantizing them."""
+        """Real numbers after they were quantized and dequantized."""
         scale, zero = (self._spread(v, real.shape).astype(np.float32) for v in (self.scale, self.zero_point))
         bits = self.dtype.bitwidth
         low = -(1 << (bits - 1)) if self.dtype.is_signed() else 0
@@ -283,7 +283,7 @@ def watch(model: onnx_ir.Model, names: Collection[str]) -> list[WatchedTensor]:
 
 
 def float_name(node: onnx_ir.Node, names: Collection[str]) -> str | None:
-    """The float model's name of what a QuantizeLinear quantizes, None where it has none of it."""
+    """The name that the float model has for what a QuantizeLinear quantizes, or None."""
     value = node.inputs[0]
     if value is None or value.const_value is not None:
         return None
@@ -298,7 +298,7 @@ def float_name(node: onnx_ir.Node, names: Collection[str]) -> str | None:
 def quantized_weights(
     model: onnx_ir.Model, floats: Mapping[str, Array]
 ) -> Iterator[tuple[str, onnx_ir.Node, Array, Array]]:
-    """Quantized constants that the float model has too: name, DequantizeLinear, the float's numbers, those it gives."""
+    """Quantized constants of the float model: name, DequantizeLinear node, float values, dequantized values."""
     for node in model.graph:
         if node.op_type != DEQUANTIZE or (integers := _constant(node.inputs[0])) is None:
             continue
@@ -339,7 +339,7 @@ def float_constants(model: onnx_ir.Model) -> dict[str, Array]:
 
 
 def add_outputs(model: onnx_ir.Model, names: Collection[str]) -> None:
-    """Make tensors of a float model outputs of it; what is one already, or an input, stays as it is."""
+    """Make tensors of a float model outputs of the model; its inputs and existing outputs stay as they are."""
     have = {value.name for value in (*model.graph.outputs, *model.graph.inputs)}
     values = {value.name: value for node in model.graph for value in node.outputs}
     for name in names:

@@ -47,7 +47,7 @@ def fold(model: onnx_ir.Model) -> onnx_ir.Model:
 
 
 def _in_newest_opset(model: onnx_ir.Model) -> onnx_ir.Model:
-    """A copy in the newest opset it converts to that has the nodes written here; as it is where there is none."""
+    """A copy in the newest opset that it converts to, or a plain copy where it cannot be converted."""
     if model.opset_imports.get("", _OPSETS[0]) >= _OPSETS[0]:
         return model.clone()
     for opset in _OPSETS:
@@ -63,7 +63,7 @@ def _in_newest_opset(model: onnx_ir.Model) -> onnx_ir.Model:
 
 
 def _affine(node: onnx_ir.Node, source: onnx_ir.Value, channels: int, axis: int) -> tuple[Array, Array] | None:
-    """What a node does to `source` per channel: factor and shift, in float64."""
+    """The factor and the shift per channel that a node applies to `source`, in float64."""
     shape = dims(source)
     if shape is None or shape != dims(node.outputs[0]):
         return None
@@ -99,7 +99,7 @@ def _affine(node: onnx_ir.Node, source: onnx_ir.Value, channels: int, axis: int)
 
 
 def _fold_into_layer_before(node: onnx_ir.Node) -> bool:
-    """Conv -> BatchNormalization, or Mul, Div, Add, Sub of a constant per channel: one Conv."""
+    """Fold a BatchNormalization, or an arithmetic op with a constant per channel, into the layer before it."""
     before = layer(node)
     after = only_reader(node.outputs[0]) if before is not None else None
     if before is None or after is None:
@@ -133,7 +133,7 @@ def _set_weight_and_bias(of: Layer, matrix: Array, bias: Array) -> None:
 
 
 def _remove_node(node: onnx_ir.Node, value: onnx_ir.Value) -> None:
-    """Take a node out; who read it reads `value`, which takes its name where that is an output of the graph."""
+    """Remove a node: its readers read `value`, which takes the node's output name where that is a graph output."""
     graph, out = node.graph, node.outputs[0]
     assert isinstance(graph, onnx_ir.Graph)
     if out.is_graph_output():
@@ -148,7 +148,7 @@ def _remove_node(node: onnx_ir.Node, value: onnx_ir.Value) -> None:
 
 
 def _fold_into_layers_behind(node: onnx_ir.Node) -> bool:
-    """A factor (or, without padding, a shift) per channel before layers: in their weights."""
+    """Move a factor per channel, and without padding a shift, into the weights of the layers that read it."""
     if node.op_type not in ("Mul", "Div", "Add", "Sub", "BatchNormalization") or node.outputs[0].is_graph_output():
         return False
     source = next((v for v in node.inputs[:2] if v is not None and v.const_value is None), None)
@@ -180,7 +180,7 @@ def _input_axis(of: Layer) -> int:
 
 
 def _fold_factor_into_layers_behind(node: onnx_ir.Node) -> bool:
-    """x m + a, read by layers that pad: the factor m goes on into them, a / m stays."""
+    """Move the factor m of x m + a into the layers that read it, where padding keeps the shift a / m outside."""
     add = only_reader(node.outputs[0]) if node.op_type == "Mul" else None
     if add is None or add.op_type != "Add" or add.outputs[0].is_graph_output():
         return False
@@ -204,7 +204,7 @@ def _fold_factor_into_layers_behind(node: onnx_ir.Node) -> bool:
 
 
 def _split_sum(node: onnx_ir.Node) -> bool:
-    """Sum, which has no fixed-point form: an Add for each two of its inputs."""
+    """Replace Sum, which has no fixed-point form, by a chain of Add nodes."""
     graph = node.graph
     terms = [v for v in node.inputs if v is not None]
     if node.op_type != "Sum" or node.domain not in ("", "ai.onnx") or graph is None or len(terms) != len(node.inputs):
@@ -237,7 +237,7 @@ def _broadcast(first: tuple[int, ...] | None, second: tuple[int, ...] | None) ->
 
 
 def _remove_identity(node: onnx_ir.Node) -> bool:
-    """x * 1, x / 1, x + 0, x - 0."""
+    """Remove x * 1, x / 1, x + 0 and x - 0."""
     neutral = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}.get(node.op_type)
     if neutral is None or node.outputs[0].is_graph_output():
         return False
@@ -258,7 +258,7 @@ def _remove_identity(node: onnx_ir.Node) -> bool:
 
 
 def _fuse_elementwise(node: onnx_ir.Node) -> bool:
-    """An activation or normalization written out in elementwise nodes: one node."""
+    """Replace an activation or normalization that is written out in elementwise nodes by one node."""
     opset = 0 if node.graph is None else node.graph.opset_imports.get("", 0)
     for match in (hard_swish, gelu):
         whole = match(node, _TOLERANCE)

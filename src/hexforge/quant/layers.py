@@ -126,7 +126,7 @@ class Layer:
 
 
 def layer(node: onnx_ir.Node) -> Layer | None:
-    """The node as a layer, None if it is none."""
+    """The node as a layer; None where it does not multiply by a constant float32 weight."""
     if node.op_type not in PRODUCTS or node.domain not in ("", "ai.onnx") or dims(node.outputs[0]) is None:
         return None
     weight = float_constant(node.inputs[1]) if len(node.inputs) > 1 else None

@@ -28,7 +28,7 @@ class Point:
     latency_ms: float
 
     def beats(self, other: Point) -> bool:
-        """True where it is no worse in both and better in one."""
+        """True where it is better in quality or latency, and not worse in the other."""
         better = self.quality > other.quality or self.latency_ms < other.latency_ms
         return better and self.quality >= other.quality and self.latency_ms <= other.latency_ms
 
@@ -116,7 +116,7 @@ def search_mixes(
         return searching.seen
     searching.see(frozenset([g]) for g in range(groups))
     order = searching.by_worth()
-    searching.see(_prefixes(order))
+    searching.see(frozenset(order[:n]) for n in range(1, len(order)))
     goal = searching.seen.high.quality if target is None else target
     searching.see(everything - {g} for g in reversed(order))  # what the high precision can do without
     searching.see(everything - set(order[n:]) for n in range(groups - 1, 0, -2))
@@ -175,7 +175,3 @@ class _Search:
     def _saving(self, group: int) -> float:
         point = self.seen.points.get(frozenset([group]))
         return 0.0 if point is None else point.latency_ms
-
-
-def _prefixes(order: Sequence[int]) -> list[Choice]:
-    return [frozenset(order[:n]) for n in range(1, len(order))]

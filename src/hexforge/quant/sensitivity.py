@@ -92,7 +92,7 @@ def _layer_of(node: onnx_ir.Node) -> tuple[str, str]:
 
 
 def _continues_in_float(node: onnx_ir.Node, before: onnx_ir.Node) -> bool:
-    """True where a node only goes on, in float, with what the one before made for it alone."""
+    """True where a node continues in float with a result that the node before made only for it."""
     makers = (v.producer() for v in node.inputs if v is not None)
     reads_integers = any(maker is not None and maker.op_type == DEQUANTIZE for maker in makers)
     alone = len(before.outputs) == 1 and len(before.outputs[0].consumers()) == 1
@@ -100,7 +100,7 @@ def _continues_in_float(node: onnx_ir.Node, before: onnx_ir.Node) -> bool:
 
 
 def _keeps_encoding(node: onnx_ir.Node, before: onnx_ir.Node) -> bool:
-    """True where what a node makes has the encoding of what it reads out of the DequantizeLinear before it."""
+    """True where a node's output has the encoding of the DequantizeLinear that it reads."""
     if before.op_type != DEQUANTIZE or before.inputs[0] is None or before.inputs[0].const_value is not None:
         return False
     mine = next((u for u in node.outputs[0].consumers() if u.op_type == QUANTIZE), None)

@@ -41,8 +41,10 @@ def in_float32(model: onnx_ir.Model) -> onnx_ir.Model:
         (narrow,) = editor.add("Cast", [value], nodes[-1], to=int(DataType.FLOAT16))
         narrow.name, widened.graph.outputs[index] = name, narrow
     for node in editor.nodes():
-        if node.op_type == "Cast" and node.domain == "" and _changes_nothing(node):
-            _bypass(node)
+        if node.op_type == "Cast" and node.domain == "":
+            types = {None if value is None else value.dtype for value in (*node.inputs, *node.outputs)}
+            if types == {DataType.FLOAT}:  # it changes nothing
+                _bypass(node)
     editor.tidy()
     return widened
 
@@ -72,11 +74,6 @@ def _widen_attributes(node: Node) -> None:
             node.attributes[key] = onnx_ir.AttrTensor(key, wide)
         elif key in ("to", "dtype") and kind == onnx_ir.AttributeType.INT and attribute.value == DataType.FLOAT16:
             node.attributes[key] = onnx_ir.AttrInt64(key, int(DataType.FLOAT))
-
-
-def _changes_nothing(node: Node) -> bool:
-    (value,) = node.inputs
-    return value is not None and value.dtype == DataType.FLOAT and node.outputs[0].dtype == DataType.FLOAT
 
 
 def _bypass(node: Node) -> None:

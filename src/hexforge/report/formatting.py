@@ -64,7 +64,7 @@ def critical(line: Timeline) -> str:
 
 
 def pieces(events: Sequence[Event]) -> list[Event]:
-    """The events, those one after another of one task and unit as one."""
+    """The events, with consecutive events of one task and unit joined."""
     joined: list[Event] = []
     for event in events:
         last = joined[-1] if joined else None

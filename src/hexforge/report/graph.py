@@ -35,7 +35,7 @@ class GraphNode:
 
 @dataclass(frozen=True, slots=True)
 class GraphPicture:
-    """Tasks as boxes, and which task reads what of which."""
+    """Tasks as boxes, and the edges between a task and the tasks that it reads from."""
 
     nodes: Sequence[GraphNode]
     edges: Sequence[tuple[int, int]]
@@ -53,7 +53,7 @@ class GraphPicture:
 
 
 def onnx_name(task: str) -> str:
-    """The name that the model has for a QNN node: conv1_Conv2d is of conv1."""
+    """The model's own name of a QNN node: conv1_Conv2d comes from conv1."""
     return _OP_SUFFIX.sub("", task)
 
 

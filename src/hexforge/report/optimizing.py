@@ -138,7 +138,7 @@ def next_section(optimized: OptimizeResult) -> Section:
 
 
 def step(advice: Advice) -> Step:
-    """An advice as a step: the gain is of the latency."""
+    """An advice as a step of the page, with its gain in latency."""
     gain = f"{100 * advice.gain:.1f} % faster" if advice.gain > 0 else "accuracy"
     places = f"{len(advice.nodes)} nodes: {', '.join(advice.nodes[:WORST])}" + (
         " …" if len(advice.nodes) > WORST else ""

@@ -15,7 +15,6 @@ from hexforge.analysis.profile.profile_text import average, average_reports
 from hexforge.analysis.profile.summary import schema, summary
 from hexforge.analysis.profile.topology import topology
 from hexforge.analysis.profile.trace import ViewerFeatures, chrometrace
-from hexforge.formats.files import write_together
 from hexforge.formats.profile import log
 from hexforge.formats.profile.record import LEVELS, Profile
 from hexforge.report.qhas import qhas_page
@@ -73,11 +72,6 @@ def profile_files(
             files.append((folder / f"{_file_name(graph.name)}_schematic.bin", log.to_bytes(schematic)))
     trace = folder / TRACE
     return files + viewer_files(profile, trace, features, advice=advice, advised=advised, before=before)
-
-
-def write_files(files: Sequence[tuple[Path, bytes]]) -> None:
-    """Write all of them or none."""
-    write_together(files)
 
 
 def _json(content: Any) -> bytes:

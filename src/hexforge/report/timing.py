@@ -136,7 +136,7 @@ def time_spent(estimate: Estimate) -> list[dict[str, Any]]:
 
 
 def split_by_unit(row: Row) -> dict[str, float]:
-    """A task's time by what it went to; while HMX and HVX both work, it is the one's that works longer."""
+    """A task's time by unit; while HMX and HVX both work, the time counts to the one that works longer."""
     busy = max(0.0, row.us - row.wait_us)
     first, second = ("hmx", "hvx") if row.hmx_us >= row.hvx_us else ("hvx", "hmx")
     longer = min(busy, max(row.hmx_us, row.hvx_us))

@@ -41,7 +41,7 @@ class Pending:
             self._tell()
 
     def then(self, call: Callable[[Pending], None]) -> None:
-        """Have something called when the result is there, at once where it is already."""
+        """Call a function when the result is there; at once where it already is."""
         if self.done:
             call(self)
         else:
@@ -74,7 +74,7 @@ class VirtualClock:
         self._number = 0
 
     def at(self, us: float, call: Callable[..., Any], *arguments: Any) -> Timer:
-        """Call something at a time, after whatever was asked for at the same time before."""
+        """Call a function at a time; calls of the same time run in the order in which they were made."""
         self._number += 1
         timer: Timer = [us, self._number, call, arguments]
         heapq.heappush(self._heap, timer)

@@ -57,7 +57,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something at work for a model."""
+    """A piece of work done for a model, from start to end."""
 
     unit: str
     """HTP or host."""
@@ -72,7 +72,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ModelOutcome:
-    """How a model fared."""
+    """The latencies of one model and how often it gave way."""
 
     name: str
     latencies_us: tuple[float, ...]

@@ -158,7 +158,7 @@ class Scheduler:
         self._dispatch()
 
     def withdraw(self, gone: Callable[[Job], bool], error: BaseException) -> int:
-        """End the jobs that something is true of, running or not, with an error; how many."""
+        """End the jobs for which `gone` is true, running or not, with an error, and return how many."""
         ended = [job for job in self._ready if gone(job)]
         self._ready = [job for job in self._ready if not gone(job)]
         heapq.heapify(self._ready)

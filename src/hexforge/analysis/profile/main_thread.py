@@ -68,7 +68,7 @@ def steps_of(line: Timeline) -> list[StepWork]:
 
 
 def task_members(row: Row, executed_us: float, ops: GraphOps) -> list[Member]:
-    """The nodes of a task with their shares; what is no node's own (packing) is the graph's output's or input's."""
+    """The nodes of a task with their shares; packing belongs to none and counts to the graph's output or input."""
     places = [ops.places[name] for name in row.ops]
     parts = list(row.parts_us) or [executed_us, *[0.0] * (len(places) - 1)]
     nodes = [Member(place, us / executed_us if executed_us else 0.0) for place, us in zip(places, parts, strict=True)]
@@ -84,7 +84,7 @@ def task_members(row: Row, executed_us: float, ops: GraphOps) -> list[Member]:
 
 
 def vector_shares(parts: Sequence[Member], hmx_us: float, hvx_us: float) -> list[Member]:
-    """Whose work the vector units do for a task: the first node's is what the matrix unit does not do for it."""
+    """Each node's share of a task's vector work; the first node's share excludes what the matrix unit does."""
     first = next((m for m in parts if m.place > 1), parts[0])
     vector_us = [
         Member(m.place, max(0.0, m.share * (hmx_us + hvx_us) - (hmx_us if m is first else 0.0))) for m in parts

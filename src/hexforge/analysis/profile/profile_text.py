@@ -48,7 +48,7 @@ def _title(graph: GraphProfile, number: int, profile: Profile) -> str:
 
 
 def average(graph: GraphProfile) -> ProfiledRun:
-    """The mean of a graph's runs; what is not a figure is the first run's."""
+    """The mean of a graph's runs; values that are no numbers are taken from the first run."""
     runs = graph.runs
     if not runs:
         raise CallError(f"graph {graph.name!r} was never run: there is nothing to average")

@@ -92,7 +92,7 @@ def _step(step: StepWork, parts: Sequence[Member], ops: GraphOps, line: Timeline
 
 
 def _vector(start: float, end: float, nodes: Sequence[Member], ops: GraphOps, mhz: float) -> Iterator[Activity]:
-    """The vector units' time by whose it is."""
+    """The time of the vector units, split by the node that they work for."""
     at = start
     for n, member in enumerate(nodes):
         until = end if n == len(nodes) - 1 else at + (end - start) * member.share

@@ -88,16 +88,14 @@ def profile(
     if co_running:
         graphs[0] = _run_among_others(graphs[0], estimates[0], priority, co_running)
     start = time.time_ns() // 1000
-    graphs = [replace(g, runs=tuple(_moved_run(g.runs[0], start, k) for k in range(runs))) for g in graphs]
+    for i, graph in enumerate(graphs):
+        first = graph.runs[0]
+        one_after_another = (replace(first, timestamp_us=start + round(k * first.netrun_us)) for k in range(runs))
+        graphs[i] = replace(graph, runs=tuple(one_after_another))
     events = [HostEvent("FINALIZE", "QNN (finalize) time", int(prepared_us), root=True, timestamp_us=start)]
     if timed.left_on_cpu:
         events.append(HostEvent("BACKEND", LEFT_OUT, len(timed.left_on_cpu), "COUNT", True, start))
     return Profile(timed.name, level, SIMULATED, tuple(graphs), tuple(events))
-
-
-def _moved_run(run: ProfiledRun, start_us: int, number: int) -> ProfiledRun:
-    """The run that follows so many others."""
-    return replace(run, timestamp_us=start_us + round(number * run.netrun_us))
 
 
 def graph_profile(graph: Graph, line: Timeline, level: str, chip: str) -> GraphProfile:
@@ -106,12 +104,12 @@ def graph_profile(graph: Graph, line: Timeline, level: str, chip: str) -> GraphP
     ops = graph_ops(graph)
     costs = main_thread(line, ops)
     critical = sum(cost.cycles + cost.wait for cost in costs)
-    accelerator, rpc, netrun = nested_times(line.accelerator_us, line.accelerator_us + line.rpc_us, line.latency_us)
+    rpc = max(line.accelerator_us + line.rpc_us, line.accelerator_us)  # also where a call of next to nothing is rounded
     run = ProfiledRun(
         timestamp_us=0,
-        netrun_us=netrun,
+        netrun_us=max(line.latency_us, rpc),
         rpc_us=rpc,
-        accelerator_us=accelerator,
+        accelerator_us=line.accelerator_us,
         critical_cycles=critical,
         power_us=line.wait_us,
         hvx_threads=line.hvx_threads,
@@ -125,12 +123,6 @@ def graph_profile(graph: Graph, line: Timeline, level: str, chip: str) -> GraphP
     return GraphProfile(
         graph.name, "htp", chip, line.core_mhz, line.vtcm_bytes, ops.ops if level != LEVELS[0] else (), (run,)
     )
-
-
-def nested_times(accelerator_us: float, rpc_us: float, netrun_us: float) -> tuple[float, float, float]:
-    """Times one within the other, also where a call of next to nothing is rounded."""
-    rpc_us = max(rpc_us, accelerator_us)
-    return accelerator_us, rpc_us, max(netrun_us, rpc_us)
 
 
 def _with_runtime_factor(line: Timeline) -> Timeline:

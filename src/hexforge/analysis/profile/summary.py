@@ -27,7 +27,7 @@ VERSION = 1
 
 
 def summary(profile: Profile, graph: GraphProfile | None = None) -> dict[str, Any]:
-    """The analysis of one graph's runs, the first graph's unless another is given: their average, activities of one."""
+    """The analysis of a graph (by default the first): figures are averages of its runs, activities of one run."""
     chosen = graph if graph is not None else profile.graphs[0]
     run = average(chosen)
     used = _use_by_op(run)

@@ -45,7 +45,7 @@ class ViewerFeatures:
 
     @classmethod
     def parse(cls, config: Any, where: str = "config") -> ViewerFeatures:
-        """The features of a config file's content; CallError naming what is none."""
+        """The features that a config file sets; CallError that names the first unknown one."""
         if not isinstance(config, Mapping) or not isinstance(config.get("features", {}), Mapping):
             raise CallError(f'{where}: expected {{"features": {{…}}}}')
         if strange := [key for key in config if key != "features"]:

@@ -19,7 +19,7 @@ from hexforge.formats.profile.record import (
 )
 
 LEAST_SHARE = 0.05
-"""What takes less of the time is no reason."""
+"""A smaller share of the time is not reported as a reason."""
 LOW_OVERLAP = 0.25
 SHORT_US = 2.0
 """Ops below this take about as long to start as to run."""

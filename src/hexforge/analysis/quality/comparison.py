@@ -78,7 +78,7 @@ class LayerError:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The evidence of one quantized model."""
+    """How far one quantized model is from the float model, tensor by tensor."""
 
     model: str
     reference: str

@@ -164,6 +164,6 @@ class _SampleScorer:
 
 
 def _error_at_sample(error: HexforgeError, index: int) -> HexforgeError:
-    """The error with the sample it is of."""
+    """The error with the number of its sample in front of the message."""
     text = str(error)
     return error if text.startswith("sample ") else type(error)(f"sample {index}: {text}")

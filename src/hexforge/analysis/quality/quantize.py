@@ -141,7 +141,7 @@ def quantize(
     chosen = recipe if isinstance(recipe, Recipe) else recipe_of(recipe)
     if method is not None:
         chosen = replace(chosen, method=check_method(method))
-    backend = htp_backend(soc)
+    backend = registry.backend(registry.DEFAULT, {"soc_model": soc} if soc else {})
     if output is not None:
         require_other_file(Path(output), model)
     loaded = read(model, dims=dims, shapes=shapes)
@@ -172,8 +172,9 @@ def quantize(
         compared = compare_models(loaded, quantized, split.judged, settings, _stage(report, "measuring quality"))
         measured = Quality.of(compared, held_out=split.held_out)
     graph = better.model.graph
+    chip = backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
     return Quantization(
-        loaded.name, chosen, chip_label(backend), better.plan, better.statistics, better.tried, len(graph),
+        loaded.name, chosen, chip, better.plan, better.statistics, better.tried, len(graph),
         quantized_nodes(graph, better.plan), _refused_nodes(quantized, backend), fixed.unused, fixed.shapes,
         frozenset(graph.initializers), files, content, tuple(range_warnings(loaded.ir, statistics)), measured,
     )  # fmt: skip
@@ -190,7 +191,7 @@ class _FixedEncodings:
 
     @classmethod
     def of(cls, model: Any, path: str | Path | None) -> _FixedEncodings:
-        """What a file gives for a model, nothing where there is none; CallError where it is of another model."""
+        """The encodings of a file for this model, none without a file; CallError for a file of another model."""
         tensors = {v.name or "": v for v in (*model.graph.inputs, *model.graph.initializers.values())}
         tensors.update((v.name or "", v) for node in model.graph for v in node.outputs)
         shapes = {name: shape for name, value in tensors.items() if (shape := shape_of(value)) is not None}
@@ -222,16 +223,6 @@ def require_other_file(output: Path, model: ModelSource) -> None:
     require_writable(output)
     if isinstance(model, str | Path):
         require_another_file(output, Path(model))
-
-
-def htp_backend(soc: str | None) -> Backend:
-    """The NPU that a model is quantized for; of any chip where none is named."""
-    return registry.backend(registry.DEFAULT, {"soc_model": soc} if soc else {})
-
-
-def chip_label(backend: Backend) -> str:
-    """What messages call the chip."""
-    return backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
 
 
 def _refused_nodes(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:

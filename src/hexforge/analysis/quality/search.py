@@ -344,7 +344,7 @@ class Measurer:
 
 
 def _metric_source(metric: Any) -> str:
-    """What a metric of one's own says: another text is another search."""
+    """The source of a metric that the user wrote, because a search with another metric is another search."""
     path = Path(metric.rpartition(":")[0]) if isinstance(metric, str) else Path()
     return path.read_text("utf-8") if path.suffix == ".py" else ""
 

@@ -54,7 +54,8 @@ def demo(
     )
     runs = {backend: _timed(_session(options), shots), REFERENCE: _timed(runner(built_in.MODEL, "ort"), shots)}
     if screen.color_system is not None:
-        screen.print(_side_by_side([_drawing(p) for p in (shots[0], runs[backend][0][0], wanted[0])]))
+        drawings = [_drawing(p) for p in (shots[0], runs[backend][0][0], wanted[0])]
+        screen.print(Text("\n").join(Text(GAP).join(line) for line in zip(*drawings, strict=True)))
     _print_quality(screen, shots, wanted, runs)
     if not no_files:
         first = soc.split(",")[0].strip()  # of several chips; the page compares it with all of them
@@ -146,7 +147,3 @@ def _drawing(picture: Array) -> list[Text]:
         Text.assemble(*(("▀", Style(color=a, bgcolor=b)) for a, b in zip(above, below, strict=True)))
         for above, below in zip(colours[::2], colours[1::2], strict=True)
     ]
-
-
-def _side_by_side(drawings: list[list[Text]]) -> Text:
-    return Text("\n").join(Text(GAP).join(line) for line in zip(*drawings, strict=True))

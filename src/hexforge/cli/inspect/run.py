@@ -80,7 +80,7 @@ def run(
 
 
 def _print_top(screen: Console, title: str, ranked: Sequence[tuple[int, int, str, float]], with_names: bool) -> None:
-    """The largest numbers of an output; the row is told where there are several, the name where there are names."""
+    """Print the largest numbers of an output, with a column for rows or names where there are several."""
     several = len({row for row, *_ in ranked}) > 1
     shown = [k for k in range(4) if (k != 0 or several) and (k != 2 or with_names)]
     columns = ("row", "index", "name", "value")
@@ -89,7 +89,7 @@ def _print_top(screen: Console, title: str, ranked: Sequence[tuple[int, int, str
 
 
 def _facts(name: str, array: Array, top: int, names: Sequence[str] | None) -> dict[str, Any]:
-    """What is said of an output."""
+    """The figures that are printed of an output."""
     real = np.asarray(array, np.float64) if array.size else np.zeros(1)
     figures = {key: float(value) for key, value in (("min", real.min()), ("mean", real.mean()), ("max", real.max()))}
     plain = {key: value if np.isfinite(value) else None for key, value in figures.items()}

@@ -86,7 +86,7 @@ Table = TypeVar("Table", bound=ToolFlags)
 
 
 def with_tool_flags(table: type[Table]) -> Callable[[Callable[[Table], None]], Callable[..., None]]:
-    """Let a function of a table of flags be a command with these flags."""
+    """Make a command of a function whose argument is a table of flags."""
 
     def decorate(run: Callable[[Table], None]) -> Callable[..., None]:
         def command(**given: Any) -> None:

@@ -39,7 +39,7 @@ class DeviceProgram(Program):
 
     @property
     def program(self) -> Program:
-        """What computes it."""
+        """The program that computes the graph."""
         computing = self._handle.program
         if computing is None:  # one that is switched out
             opened, backend = self._handle.context.opened, self._handle.context.backend
@@ -107,7 +107,7 @@ def on_device(
 
 
 def _create_sharing_contexts(qnn: Qnn, members: Sequence[tuple[Binary, CreationConfig]]) -> list[DeviceContext]:
-    """Contexts of one list, which share resources; the sharing that the chip has."""
+    """Create contexts as one list, so that they share resources in the way that the chip supports."""
     from hexforge.device import ListConfig, SharingType
     from hexforge.device.contexts.configs import VA_ARCH
 

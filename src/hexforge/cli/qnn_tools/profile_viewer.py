@@ -12,6 +12,7 @@ import typer
 
 from hexforge.cli.qnn_tools.flags import Version
 from hexforge.errors import CallError, FormatError, UnsupportedError
+from hexforge.formats.files import write_together
 from hexforge.formats.json_text import read_json
 from hexforge.options import did_you_mean
 
@@ -46,7 +47,7 @@ def run(
     from hexforge.analysis.profile.profile_text import average_reports, reports
     from hexforge.analysis.profile.trace import ViewerFeatures
     from hexforge.analysis.profile.zoom import zoom_profile
-    from hexforge.report.profile_files import viewer_files, write_files
+    from hexforge.report.profile_files import viewer_files
 
     for flag, given in (
         ("extract_opaque_objects", extract_opaque_objects),
@@ -83,7 +84,7 @@ def run(
     files = viewer_files(profile, output, features)
     if chosen != OPTRACE:  # the summary is of single activities, which only optrace has
         files = files[:1]
-    write_files(files)
+    write_together(files)
     for path, _ in files:
         typer.echo(str(path), err=True)
 

@@ -142,7 +142,8 @@ def write_results(
     for name in wanted:
         arrays = [np.ascontiguousarray(one[name]) for one in outputs]
         for suffix, data in _written(arrays, types[name], kind):
-            write_atomically(result / f"{file_stem(name)}{suffix}.raw", [a.tobytes() for a in data])
+            stem = re.sub(r"[^\w.-]", "_", name)
+            write_atomically(result / f"{stem}{suffix}.raw", [a.tobytes() for a in data])
 
 
 def _written(arrays: Sequence[Array], type: TensorType, kind: OutputType) -> Iterator[tuple[str, Sequence[Array]]]:
@@ -156,8 +157,3 @@ def _float_of(array: Array, type: TensorType) -> Array:
     if type.encoding is not None and not type.dtype.is_float:
         return dequantize(array, type, np.float32)
     return array.astype(np.float32)
-
-
-def file_stem(name: str) -> str:
-    """A tensor's name as a file's."""
-    return re.sub(r"[^\w.-]", "_", name)

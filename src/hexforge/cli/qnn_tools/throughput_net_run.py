@@ -46,7 +46,7 @@ class BackendRecord(_Record):
     backendExtensions: str = ""  # noqa: N815
     """The library of the backend's extensions; its name says nothing more."""
     configFile: str = ""  # noqa: N815
-    """The backend's config file, of every thread that has none of its own (backendConfig)."""
+    """The config file of the backend, for threads without a backendConfig."""
     perfProfile: str = ""  # noqa: N815
 
 
@@ -165,7 +165,7 @@ def _on_chip(lane: Lane, plan: ThroughputFile) -> ChipThread:
 
 
 def _report_ignored_settings(plan: ThroughputFile) -> None:
-    """What a plan says and nothing is done about."""
+    """Print the settings of a plan that have no effect here."""
     for backend in plan.backends:
         if backend.profilingLevel.upper() != "OFF":
             ignored = f"backends {backend.backendName!r}: profilingLevel {backend.profilingLevel} changes nothing: "

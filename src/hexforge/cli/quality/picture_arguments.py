@@ -40,7 +40,7 @@ class PictureArguments:
     ] = ""
 
     def data(self, source: str) -> Any:
-        """The samples with the options; what is no folder or file of pictures stays as it is."""
+        """The samples with the picture options; a source without pictures stays as it is."""
         from hexforge.quant.data.pictures import PictureFolder, holds_pictures
 
         options: dict[str, Any] = {}

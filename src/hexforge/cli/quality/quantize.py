@@ -155,5 +155,5 @@ def _next(quantized: Quantization, quality: Quality, model: str, data: str, fixe
 
 
 def _rows_by_reason(nodes: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Rows of nodes and why, those of one reason together."""
+    """Table rows of refused nodes, grouped by the reason."""
     return [(some_of(names), reason) for reason, names in by_reason(nodes)]

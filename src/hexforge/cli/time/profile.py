@@ -16,6 +16,7 @@ from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.screen import console, spinner, table
 from hexforge.cli.time.estimate import Precision, Runtime
 from hexforge.errors import CallError, UnsupportedError
+from hexforge.formats.files import write_together
 
 if TYPE_CHECKING:
     from hexforge.analysis.advice import Advice
@@ -71,7 +72,7 @@ def profile(
     from hexforge.analysis.profile.zoom import zoom_profile
     from hexforge.chips.deployment import Deployment
     from hexforge.chips.power import Power
-    from hexforge.report.profile_files import profile_files, write_files
+    from hexforge.report.profile_files import profile_files
 
     require_profile_level(level)
     _require_consistent(output, measure, priority, co_running)
@@ -93,7 +94,7 @@ def profile(
     )  # fmt: skip
     files = profile_files(recorded, output, features, advice=ideas, advised=tried, before=earlier)
     output.mkdir(parents=True, exist_ok=True)
-    write_files(files)
+    write_together(files)
     _print(recorded, [path for path, _ in files])
 
 

@@ -48,7 +48,7 @@ class DmaBufferCallback:
 
 
 def check_callback(callback: DmaBufferCallback, binary: Binary, config: CreationConfig, platform: str) -> None:
-    """DeviceError for what does not go with a callback."""
+    """Raise a DeviceError for settings that cannot be combined with a callback."""
     refused = (
         (callback.type == RAW_BUFFER, "the raw buffer callback is reserved; use the DMA buffer's"),
         (platform != "android", f"callbacks are on Android, this is {platform}"),
@@ -79,7 +79,7 @@ class ProvidedBuffers:
 
 
 def request_buffers(binary: Binary, callback: DmaBufferCallback) -> ProvidedBuffers:
-    """Ask for the weights: those that graphs share and the others apart; checked, and opened over them."""
+    """Request buffers for shared and other weights, check them, and open the context over them."""
     held = ProvidedBuffers(None, [], callback.release)
     try:
         _provide(binary, callback, held)

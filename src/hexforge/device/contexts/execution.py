@@ -36,7 +36,7 @@ SHORT_US = 1000.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExecutionResult:
-    """What one execution gave, and took."""
+    """The outputs of one execution and the time it took."""
 
     outputs: Mapping[str, Array]
     latency_us: float
@@ -120,7 +120,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _DeviceRun:
-    """What became of it on the device."""
+    """The results and times of a call on the device."""
 
     results: dict[str, Array]
     job: CoreJob
@@ -155,7 +155,7 @@ def _execute_steps(
 
 
 def _checked_call(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemHandle], batch: int) -> _Call:
-    """The call, if it can be made now; DeviceError where it cannot."""
+    """The checked call; DeviceError where it cannot be made now."""
     context = graph.context
     context.require_alive()
     if context.graphs.get(graph.name) is not graph:
@@ -227,7 +227,7 @@ def _run_on_cores(call: _Call) -> Waits:
 
 
 def _report(call: _Call, ran: _DeviceRun, began: float) -> ExecutionResult:
-    """What the caller is told, and the log."""
+    """Build the result for the caller, and log it."""
     graph, job = call.graph, ran.job
     device = graph.context.client.device
     graph.executions += 1
@@ -268,7 +268,7 @@ def _not_permitted(message: str) -> DeviceError:
 
 
 def _require_session(graph: DeviceGraph, session: object) -> None:
-    """DeviceError where the session has crashed meanwhile."""
+    """Raise a DeviceError where the session has crashed since the call began."""
     if graph.context.session is not session or graph.context.state is not State.ALIVE:
         raise DeviceError(
             Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION, f"{graph.label}: its session crashed while it was executed"
@@ -312,7 +312,7 @@ def _unmap_large_io(graph: DeviceGraph) -> None:
 
 
 def _switch_in(graph: DeviceGraph) -> Waits:
-    """Load the graph where it is not, after others that make room."""
+    """Load the graph if it is not loaded, after unloading others to make room."""
     context = graph.context
     if graph.name in context.loads:
         return

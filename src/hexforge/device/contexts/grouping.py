@@ -10,7 +10,7 @@ from hexforge.device.contexts.handles import DeviceContext
 
 
 def join_registered_group(context: DeviceContext, given: GroupRegistration, *, concurrent: bool) -> Group:
-    """The group that a context registers with; DeviceError where it does not go with it."""
+    """The group that a context registers with; DeviceError where the context does not fit the group."""
     specs = context.specs()
     handle = given.first_group_handle
     if handle is None:

@@ -10,7 +10,7 @@ from hexforge.device.memory import CdspSession, Need
 
 
 def needs_of(context: DeviceContext, session: CdspSession | None) -> list[Need]:
-    """What it needs in a session, that of its group included where the session does not have it yet."""
+    """What a context needs in a session, including buffers of its group that the session does not have yet."""
     specs, config = context.specs(), context.config
     needs: list[Need] = []
     if config.switching:

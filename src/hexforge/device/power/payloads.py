@@ -98,7 +98,7 @@ class RpcPollingTime:
     us: int = MAX_POLLING_US
 
     def check(self) -> None:
-        """DeviceError outside."""
+        """DeviceError outside of that range."""
         if not 0 <= self.us <= MAX_POLLING_US + 1:
             raise invalid(f"rpcPollingTimeConfig {self.us} is not between 0 and {MAX_POLLING_US + 1}")
 

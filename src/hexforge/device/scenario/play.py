@@ -171,7 +171,7 @@ class _Player:
     def _create(self, fields: Fields, step: ScriptStep) -> Waits:
         config = self._config(fields.any("config", {}), step)
         name, binary = fields.text("context"), self.script.binaries[fields.text("binary")]
-        signal = self._signal(fields)
+        signal = self._signal_of(fields.number("timeout_us", 0.0), fields.number("abort_us", 0.0))
         self.tried.add(name)
         self.contexts.pop(name, None)
         self.contexts[name] = yield creation.create(self.client, binary, config, signal)
@@ -308,9 +308,6 @@ class _Player:
                 raise DeviceError(Code.QNN_MEM_ERROR_INVALID_HANDLE, f"buffer {name!r} could not be registered")
             raise CallError(f"{step.where}: no buffer {name!r} is registered{did_you_mean(name, self.buffers)}")
         return self.buffers[name]
-
-    def _signal(self, fields: Fields) -> DeviceSignal | None:
-        return self._signal_of(fields.number("timeout_us", 0.0), fields.number("abort_us", 0.0))
 
     def _signal_of(self, timeout_us: float, abort_us: float) -> DeviceSignal | None:
         if not timeout_us and not abort_us:

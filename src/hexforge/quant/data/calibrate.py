@@ -177,7 +177,7 @@ def _new_statistics(model: onnx_ir.Model, sources: dict[str, str], histogram: bo
 def _load_state(
     state: Path | None, model: onnx_ir.Model, sources: dict[str, str], histogram: bool, axis: int | None
 ) -> Statistics | None:
-    """What a state file holds, None where there is none yet; CallError where it is of something else."""
+    """The statistics of a state file, None where it does not exist; CallError where it is for another model or data."""
     if state is None or not state.exists():
         return None
     saved = Statistics.load(state)

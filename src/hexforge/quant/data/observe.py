@@ -174,7 +174,7 @@ def _checked(array: Array, dtype: Any, length: int) -> Array:
 
 
 class Statistics(Mapping[str, TensorStatistics]):
-    """Statistics of a model's tensors by name, and what they are of."""
+    """Statistics of a model's tensors by name, with hashes of the model and of the data."""
 
     def __init__(
         self,

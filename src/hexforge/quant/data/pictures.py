@@ -60,7 +60,8 @@ class PictureOptions:
                 choices = ", ".join(filter(None, _CHOICES[name]))
                 raise CallError(f"{where}: {name} cannot be {value!r}; it is one of {choices}")
             several = tuple in (getattr(t, "__origin__", t) for t in get_args(get_type_hints(cls)[name]))
-            if name not in _CHOICES and not _is_number(value) and not (several and _are_numbers(value)):
+            numbers = value if several and isinstance(value, (list, tuple)) else [value]
+            if name not in _CHOICES and not all(map(_is_number, numbers)):
                 raise CallError(f"{where}: {name} is a number{' or one for each channel' if several else ''}")
         values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
         return cls(**values)
@@ -98,10 +99,6 @@ class PictureOptions:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _are_numbers(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and all(map(_is_number, value))
 
 
 def load_picture(path: Path, shape: Sequence[int | None], dtype: np.dtype[Any], options: PictureOptions) -> Array:

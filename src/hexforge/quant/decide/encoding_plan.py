@@ -32,5 +32,5 @@ class EncodingPlan:
     """Nodes left in float, with why."""
 
     def copied(self) -> EncodingPlan:
-        """A plan of its own with the same entries."""
+        """A copy that can be changed without changing this plan."""
         return EncodingPlan(*(dict(getattr(self, part.name)) for part in fields(self)))

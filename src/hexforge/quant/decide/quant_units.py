@@ -204,7 +204,7 @@ def _clip(node: onnx_ir.Node) -> onnx_ir.Node | None:
 
 
 def weight_axis(node: onnx_ir.Node) -> int | None:
-    """The axis of a constant weight that runs over outputs; None where a scale for each is not to be had."""
+    """The axis of a constant weight that runs over outputs; None where weights cannot have a scale per output."""
     match node.op_type:
         case "Conv":
             return 0

@@ -63,7 +63,7 @@ class Recipe:
     rules: tuple[Override, ...] = ()
 
     def at_node(self, op_type: str, name: str) -> Recipe:
-        """The recipe as it stands for one node: without rules, exceptions applied."""
+        """The recipe of one node, with all rules for that node applied."""
         return self._with(r for r in self.rules if (r.kind == "op" and r.fits(op_type)) or _names(r, name))
 
     def explicit(self, op_type: str, name: str) -> bool:

@@ -13,7 +13,7 @@ Slot = tuple[str, DType]
 
 @dataclass(slots=True)
 class SlotClass:
-    """Slots of one encoding."""
+    """Slots that share one encoding."""
 
     slots: list[Slot] = field(default_factory=list)
     heads: list[Slot] = field(default_factory=list)

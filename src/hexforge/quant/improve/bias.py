@@ -40,7 +40,7 @@ def correct_biases(
 
 
 def bias_of(of: Layer) -> onnx_ir.Value | None:
-    """The constant added to each output channel: its own bias, or that of an Add that alone reads a product."""
+    """The constant added to each output channel: the layer's bias, or the constant of an Add that alone reads it."""
     if of.bias is not None:
         return of.bias
     add, shape = only_reader(of.out), dims(of.out)
@@ -53,7 +53,7 @@ def bias_of(of: Layer) -> onnx_ir.Value | None:
 
 
 def correct(step: NodeStep, here: Layer, means: dict[str, Array] | None = None) -> bool:
-    """Shift one layer's bias by what its outputs lack on average; False where there is none to shift.
+    """Shift one layer's bias by the mean error of its outputs; False where the layer has no bias.
 
     `means` gets the float model's mean of the layer, or has it.
     """

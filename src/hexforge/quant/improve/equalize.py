@@ -128,7 +128,7 @@ def _pass(
     flattened: dict[onnx_ir.Value, int],
     shifts: list[tuple[onnx_ir.Value, onnx_ir.Node, int]],
 ) -> None:
-    """Note what a node that is no layer asks of the values around it."""
+    """Record how a node that is not a layer constrains the scaling of the values around it."""
     out, data = node.outputs[0], [v for v in node.inputs if v is not None and v.const_value is None]
     source, size = (data[0] if data else None), dims(out)
     source_size = dims(source)

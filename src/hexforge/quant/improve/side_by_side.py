@@ -29,7 +29,7 @@ _Values = list[Array]
 
 
 def rounded(array: Array, fixed: Fixed) -> Array:
-    """What is left of an array after quantizing and dequantizing it."""
+    """An array after it was quantized and dequantized."""
     if array.dtype != np.float32:
         return array
     encoding = fixed.encoding
@@ -46,7 +46,7 @@ def rounded(array: Array, fixed: Fixed) -> Array:
 
 
 def constant_in_plan(plan: EncodingPlan, value: onnx_ir.Value) -> Array:
-    """The real numbers a constant has in a plan, quantized where it is."""
+    """The real numbers that a constant has under a plan, rounded where the plan quantizes it."""
     assert value.const_value is not None
     assert value.name is not None
     array = plan.constants.get(value.name)
@@ -69,17 +69,14 @@ def session(model: onnx_ir.Model) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
-def _is_float_constant(value: onnx_ir.Value) -> bool:
-    return value.const_value is not None and value.dtype == onnx_ir.DataType.FLOAT
-
-
 class NodeRunner:
     """One node as a session. Float constants are fed, so that one session runs it exact and quantized."""
 
     def __init__(self, node: onnx_ir.Node, model: onnx_ir.Model) -> None:
         self.node = node
         self.read = reads(node)
-        inner_constants = [v for v in self.read if v.const_value is not None and not _is_float_constant(v)]
+        constants = [v for v in self.read if v.const_value is not None]
+        inner_constants = [v for v in constants if v.dtype != onnx_ir.DataType.FLOAT]
         self.fed = [v for v in self.read if v not in inner_constants]
         written = [v for v in node.outputs if v.name]
         copied = onnx_ir.Graph((), (), nodes=(), opset_imports=model.graph.opset_imports, name="node")
@@ -105,7 +102,7 @@ class NodeRunner:
         self._session = session(whole)
 
     def __call__(self, values: Sequence[Array]) -> list[Array]:
-        """Outputs in order; `values` are those of `fed`."""
+        """The outputs in order, for the values of `fed` in order."""
         feeds = {str(v.name): a for v, a in zip(self.fed, values, strict=True)}
         outputs: list[Array] = self._session.run(self.output_names, feeds)
         return outputs
