@@ -18,8 +18,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ABOVE = ROOT / "build" / "a cloné"
 TESTS = (
+    "tests/backends/gpu/test_loss.py",
+    "tests/backends/ir",
+    "tests/cli/contexts/test_lora.py",
     "tests/cli/qnn_tools/test_full_disk_and_ctrl_c.py",
     "tests/cli/qnn_tools/test_tools.py",
+    "tests/cli/quality/test_quantize.py",
     "tests/cli/test_startup.py",
     "tests/docs",
     "tests/executorch/test_executor_runner.py",

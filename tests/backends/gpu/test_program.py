@@ -19,6 +19,7 @@ from hexforge.backends.gpu.backend import GpuBackend
 from hexforge.backends.gpu.cache import DeviceCache, cache_bytes, parse
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import choose
+from hexforge.backends.gpu.resident.enqueue import mapped_library
 from hexforge.errors import CallError
 from hexforge.ir import DType, Graph, Role, TensorType
 from hexforge.ir.arena import arena
@@ -187,3 +188,11 @@ def test_refusals_have_reasons() -> None:
     x = g.value("x", TensorType(DType.FLOAT32, (3, 3)), Role.APP_WRITE)
     node = g.node("Inverse", [x])
     assert "QNN's GPU has no Inverse" in str(GpuBackend().unsupported(node))
+
+
+def test_the_librarys_path_may_have_spaces_and_any_bytes() -> None:
+    line = "7f0a-7f0b r-xp 00000000 08:01 42                         {}\n"
+    for path in ("/usr/lib/libOpenCL.so.1", "/home/a cloné/lib/libOpenCL-1a2b.so.1.0.0", "/home/\udcff/libOpenCL.so"):
+        maps = line.format("/usr/lib/libc.so.6") + line.format(path) + line.format("[stack]")
+        assert mapped_library(maps.encode("utf-8", "surrogateescape")) == path
+    assert mapped_library(line.format("/usr/lib/libOpenCLish/libc.so").encode()) is None

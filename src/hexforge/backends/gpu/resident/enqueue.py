@@ -8,6 +8,7 @@ loaded cannot be found, pyopencl's wrapper does it.
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -16,15 +17,22 @@ from typing import Any
 
 from hexforge.backends.gpu.kernels.launch import Launch
 
-_LIBRARY = re.compile(r"(/\S*libOpenCL[^/\s]*)")
+_LIBRARY = re.compile(r"(/[^\n]*/libOpenCL[^/\s]*)(?=\s)")
+"""A path in a line of /proc/self/maps, where it comes last and may have spaces."""
+
+
+def mapped_library(maps: bytes) -> str | None:
+    """The path of OpenCL's library among the files that a process has mapped."""
+    line = _LIBRARY.search(os.fsdecode(maps))
+    return line[1] if line else None
 
 
 @cache
 def _function() -> Any:
     """clEnqueueNDRangeKernel of the library that is loaded already, or None."""
     try:
-        mapped = _LIBRARY.search(Path("/proc/self/maps").read_text(encoding="utf-8"))
-        function = ctypes.CDLL(mapped[1]).clEnqueueNDRangeKernel if mapped else None
+        library = mapped_library(Path("/proc/self/maps").read_bytes())
+        function = ctypes.CDLL(library).clEnqueueNDRangeKernel if library else None
     except (OSError, AttributeError):
         return None
     if function is not None:
