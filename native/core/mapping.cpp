@@ -22,7 +22,8 @@ struct Mapping {
 constexpr int kMost = 4096;
 Mapping mappings[kMost];
 std::uintptr_t page_bytes = 4096;
-struct sigaction before;
+struct sigaction before;             // who has the signals of mappings that are not ours
+std::atomic<bool> passed_on{false};  // one of those is being handled: it came back if it is seen again
 
 void handle(int signal, siginfo_t* info, void* context) {
   const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
@@ -33,6 +34,10 @@ void handle(int signal, siginfo_t* info, void* context) {
       return;
     }
   }
+  if (passed_on.exchange(true)) {  // who had it gave it back to us: nobody handles it
+    std::signal(SIGBUS, SIG_DFL);
+    return;
+  }
   if (before.sa_flags & SA_SIGINFO) {
     before.sa_sigaction(signal, info, context);
   } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
@@ -40,18 +45,22 @@ void handle(int signal, siginfo_t* info, void* context) {
   } else {
     sigaction(SIGBUS, &before, nullptr);  // the instruction runs again, and ends the process as it would have
   }
+  passed_on.store(false);
 }
 
+// For every mapping, because others (Python's faulthandler) may have set their own handler since the last one.
 void install() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    page_bytes = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    struct sigaction action = {};
-    action.sa_sigaction = handle;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGBUS, &action, &before);
-  });
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  struct sigaction now;
+  if (sigaction(SIGBUS, nullptr, &now) == 0 && now.sa_flags & SA_SIGINFO && now.sa_sigaction == handle) return;
+  page_bytes = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  before = now;
+  struct sigaction action = {};
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, nullptr);
 }
 
 }  // namespace

@@ -75,6 +75,37 @@ def test_sections_that_are_gone_are_an_error(tmp_path: Path) -> None:
         context.program("net")
 
 
+def test_a_handler_that_was_set_between_two_mappings_does_not_hide_the_second(tmp_path: Path) -> None:
+    """Python's faulthandler is one, switched on by pytest for each test's worker."""
+    script = """
+        import faulthandler, mmap, os, sys
+        from tests.runtime.contexts.test_context import feeds, net, saved
+        from hexforge.errors import FormatError
+        from hexforge.runtime.contexts.context import Context
+        from pathlib import Path
+        first, second = Path(sys.argv[1]), Path(sys.argv[2])
+        saved(first, net())
+        kept = Context(first).program("net")
+        faulthandler.enable(open(os.devnull, "w"))
+        saved(second, net())
+        program = Context(second, verify=False).program("net")
+        os.truncate(second, 4096)
+        try: program.run(feeds(net()))
+        except FormatError as error: print(error)
+        if sys.argv[3] == "other":
+            Path(sys.argv[1] + "x").write_bytes(bytes(8192))
+            other = mmap.mmap(os.open(sys.argv[1] + "x", os.O_RDONLY), 0, access=mmap.ACCESS_READ)
+            os.truncate(sys.argv[1] + "x", 0)
+            other[4096]
+    """
+    for last, code in (("", 0), ("other", -7)):
+        paths = [str(tmp_path / "a.bin"), str(tmp_path / "b.bin"), last]
+        command = [sys.executable, "-c", textwrap.dedent(script), *paths]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+        assert "truncated while it was open" in done.stdout, done.stderr
+        assert done.returncode == code
+
+
 def test_other_mappings_end_the_process_as_before(tmp_path: Path) -> None:
     """The signal of a mapping that is not ours goes to who would have had it."""
     script = """
