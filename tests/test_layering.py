@@ -67,7 +67,7 @@ INNER = {
         ("contexts",),
         ("plan", "nonfinite"),
         ("prepare",),
-        ("stages",),
+        ("stages", "cpu_timing"),
         ("cpu_part", "partition", "registry", "refusals", "tool_config", "model_request"),
     ),
     "runtime.contexts": (
@@ -97,9 +97,10 @@ INNER = {
         ("recommend",),
         ("quality", "advise", "profile"),
         ("rewrite_trial",),
-        ("mixed_precision", "agreement", "advice"),
+        ("mixed_precision", "advice"),
         ("estimate",),
-        ("timed_graphs",),
+        ("cpu_estimate",),
+        ("timed_graphs", "agreement"),
     ),
     "latency": (
         ("__main__",),
@@ -131,9 +132,9 @@ INNER = {
 
 # Modules (by prefix) outside which a dependency is not imported.
 HOMES = {
-    "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "ort"),
+    "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort"),
     "onnx_ir": ("model", "frontends.onnx", "quant"),
-    "onnxruntime": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "ort"),
+    "onnxruntime": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort"),
     "torch": ("executorch",),
     "executorch": ("executorch",),
     "pyopencl": ("backends.gpu",),

@@ -22,6 +22,7 @@ from hexforge.scheduling.concurrent import ConcurrentRun, Tenant
 from hexforge.timeline import Row, Timeline, join_timelines
 
 if TYPE_CHECKING:
+    from hexforge.analysis.cpu_estimate import CpuEstimate
     from hexforge.analysis.timed_graphs import Timeable
     from hexforge.backend import Program
     from hexforge.ir import Graph
@@ -47,7 +48,7 @@ class Estimate:
     threads: int
     timeline: Timeline
     left_on_cpu: tuple[PlacedNode, ...] = ()
-    """Nodes that the NPU does not take, whose time is not in it."""
+    """Nodes that the NPU does not take; their time is not in the latency, which is the NPU's."""
     little_known: tuple[str, ...] = ()
     """Kinds of work it leans on that few measured model families have at its precision: the band is wider for them."""
     graphs: tuple[Graph, ...] = field(default=(), repr=False, compare=False)
@@ -56,6 +57,10 @@ class Estimate:
 
     vtcm_size_bytes: int = 0
     """The vector memory of the chip; the timeline's is what the graph has of it."""
+    cpu: CpuEstimate | None = field(default=None, repr=False)
+    """What the CPU takes for its nodes, rough; None where it has none, or where that was left out."""
+    transfers_us: float = 0.0
+    """Of the latency, what passes tensors between NPU and CPU: calls after the first, and copies."""
 
     @property
     def soc(self) -> str:
@@ -79,6 +84,30 @@ class Estimate:
         return max(line.latency_us, self.threads * line.accelerator_us * line.factor) / 1e3
 
     @property
+    def npu_us(self) -> float:
+        """The latency: the NPU's part of an inference, calls and copies included."""
+        return self.latency_ms * 1e3
+
+    @property
+    def cpu_us_rough(self) -> float | None:
+        """The CPU's part of an inference, right within a factor of two; None where it was not measured."""
+        if not self.left_on_cpu:
+            return 0.0
+        return None if self.cpu is None else self.cpu.us
+
+    @property
+    def total_us_rough(self) -> float | None:
+        """NPU and CPU one after the other; None where the CPU's part was not measured."""
+        cpu = self.cpu_us_rough
+        return None if cpu is None else self.npu_us + cpu
+
+    @property
+    def per_second_rough(self) -> float | None:
+        """Samples per second where one caller waits for NPU and CPU; None where the CPU's part was not measured."""
+        total = self.total_us_rough
+        return None if total is None else self.timeline.batch * 1e6 / total
+
+    @property
     def low_ms(self) -> float:
         """The lower end of the error band."""
         return self.latency_ms / (1 + self.band)
@@ -90,7 +119,7 @@ class Estimate:
 
     @property
     def throughput(self) -> float:
-        """Samples per second, with the threads and the interval between inferences it was asked for."""
+        """Samples per second of the NPU, with the threads and the interval between inferences it was asked for."""
         most = (
             self.timeline.batch * 1e6 / self.deployment.power.interval_us
             if self.deployment.power.interval_us
@@ -135,6 +164,13 @@ class Estimate:
             "vtcm_size_bytes": self.vtcm_size_bytes,
             "vtcm_peak_bytes": line.vtcm_peak_bytes,
             "context_bytes": line.context_bytes,
+            "npu_us": round(self.npu_us, 3),
+            "cpu_us_rough": _rounded(self.cpu_us_rough),
+            "transfers_us": round(self.transfers_us, 3),
+            "total_us_rough": _rounded(self.total_us_rough),
+            "per_second_rough": _rounded(self.per_second_rough),
+            "cpu_nodes": len(self.left_on_cpu),
+            "cpu": None if self.cpu is None else self.cpu.to_json(),
             "left_out": [{"node": row.node, "op": row.op_type, "reason": row.reason} for row in self.left_on_cpu],
             "bottlenecks": [
                 {"node": s.node, "op": s.op, "us": round(s.us, 3)} for s in line.bottlenecks()[:BOTTLENECKS]
@@ -145,6 +181,10 @@ class Estimate:
                 for e in line.critical
             ],
         }
+
+
+def _rounded(us: float | None) -> float | None:
+    return None if us is None else round(us, 3)
 
 
 def _row(row: Row, whole_us: float) -> dict[str, Any]:
@@ -178,13 +218,16 @@ def estimate(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     quantized_io: bool = False,
+    cpu_part: bool = True,
 ) -> Estimate:
     """How long an inference takes: of a model file, its bytes, a context, a .pte, an exported program of torch, a
     QNN graph or a compiled program.
 
-    `deployment` is a hexforge.Deployment, or a chip by name, as `soc` is. What the NPU does not take is left out, and
-    said. A float model at the precision of integers is timed as the model that `quantize` would make of it. With
-    `quantized_io` inputs and outputs are integers, as the graphs of a session have them by default.
+    `deployment` is a hexforge.Deployment, or a chip by name, as `soc` is. A float model at the precision of integers
+    is timed as the model that `quantize` would make of it. The latency is the NPU's. What it does not take is measured
+    on this computer and scaled to the chip's CPU, roughly (`cpu_us_rough`, `total_us_rough`); with `cpu_part=False`
+    nothing is measured. With `quantized_io` inputs and outputs are integers, as the graphs of a session have them by
+    default.
     """
     if soc is not None and deployment is not None:
         raise CallError(f"soc {soc!r} and a deployment are given: a deployment names its chip itself, give one of them")
@@ -196,7 +239,13 @@ def estimate(
     request = ModelRequest(dims, shapes, offload_io_quantization=quantized_io)
     timed = timed_graphs(model, chosen, request)
     precision = AS_IS if timed.promised else chosen.precision
+    cpu, passed = None, 0.0
     timings = [backend.timing(graph, precision, chosen.runtime, batch, chosen.power) for graph in timed.graphs]
+    if timed.left_on_cpu:
+        from hexforge.analysis.cpu_estimate import estimate_cpu, transfers_us
+
+        cpu = estimate_cpu(timed, backend.chip_name, batch) if cpu_part else None
+        passed = transfers_us(timed.graphs, [timing.timeline for timing in timings], timed.placed)
     return Estimate(
         timed.name,
         chosen.on(backend.chip_name),
@@ -208,6 +257,8 @@ def estimate(
         tuple(dict.fromkeys(kind for timing in timings for kind in timing.little_known)),
         timed.graphs,
         backend.accelerator().vtcm_bytes,
+        cpu,
+        passed,
     )
 
 
@@ -247,6 +298,7 @@ def estimate_all_chips(
     threads: int = 1,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    cpu_part: bool = True,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Estimate | tuple[str, str]]:
     """The estimate on every chip, or the chip's name and why it has none; an error where no chip takes the model."""
@@ -260,7 +312,7 @@ def estimate_all_chips(
         try:
             there = chosen.on(chip)
             last = last if last and _fits(last, timed_backend(there)) else timed_graphs(loaded, there)
-            results.append(replace(estimate(last, there, batch=batch, threads=threads), graphs=()))
+            results.append(replace(estimate(last, there, batch=batch, threads=threads, cpu_part=cpu_part), graphs=()))
         except (CallError, CapacityError, UnsupportedError) as error:
             results.append((chip, str(error)))
             refused.append(error)

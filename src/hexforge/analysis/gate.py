@@ -148,7 +148,7 @@ def _latencies(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateChec
     by_ep: dict[str, int] = {}
     loaded = read_timeable(path, ModelRequest(dict(item.dims) or None))
     for soc in item.soc:
-        estimated = estimate(loaded, Deployment(soc, item.precision))
+        estimated = estimate(loaded, Deployment(soc, item.precision), cpu_part=False)
         refused[soc] = len(estimated.left_on_cpu)
         yield GateCheck(item.model, f"latency_ms on {soc}", estimated.latency_ms, item.latency(soc))
         if item.ep_refused_nodes is not None:

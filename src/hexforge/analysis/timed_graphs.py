@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,6 +21,7 @@ from hexforge.runtime.stages import PlacedNode
 if TYPE_CHECKING:
     from hexforge.model.reader import Model
     from hexforge.model.source import ModelSource
+    from hexforge.runtime.prepare import PartitionedModel
 
     Timeable: TypeAlias = "ModelSource | Model | Graph | Program | TimedGraphs"
 
@@ -38,6 +39,8 @@ class TimedGraphs:
     left_on_cpu: tuple[PlacedNode, ...] = ()
     promised: bool = False
     """True for the graphs of the model that quantizing would give: they have the types of the precision already."""
+    placed: PartitionedModel | None = field(default=None, repr=False, compare=False)
+    """The model in its parts, where nodes of an ONNX model stay with the CPU."""
 
 
 def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
@@ -95,7 +98,7 @@ def graphs_of(model: Timeable, backend: Backend, request: ModelRequest = DEFAULT
     graphs = tuple(
         _prepared(backend, parts.graph(part, part_name)) for part, part_name in zip(taken, names, strict=True)
     )
-    return TimedGraphs(name, graphs, parts.left_on_cpu)
+    return TimedGraphs(name, graphs, parts.left_on_cpu, placed=parts if parts.left_on_cpu else None)
 
 
 def graph_of(

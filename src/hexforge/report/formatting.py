@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hexforge.analysis.estimate import Estimate
 from hexforge.timeline import Event, Row, Timeline
 
 
@@ -20,6 +21,30 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.2f} GiB"
+
+
+def npu_part_only(estimate: Estimate) -> str:
+    """What a latency is of, where nodes stay with the CPU."""
+    count = len(estimate.left_on_cpu)
+    return f"NPU part only, {count} {'node' if count == 1 else 'nodes'} on the CPU"
+
+
+def whole_time(estimate: Estimate) -> str:
+    """NPU and CPU together in a sentence, marked as rough; why there is no such time where there is none."""
+    total, cpu = estimate.total_us_rough, estimate.cpu
+    if cpu is None or total is None or cpu.us is None:
+        why = "its measurement was left out" if cpu is None else cpu.missing
+        return f"The CPU's part is not known: {why}."
+    rate = f", {_two_digits(1e6 * estimate.timeline.batch / total)} per second" if estimate.threads == 1 else ""
+    return (
+        f"About {time(total)} in all{rate}, rough (within a factor of two): the CPU takes about {time(cpu.us)}, "
+        f"measured as {time(cpu.here_us)} on one core of this computer and scaled to a {cpu.core}; of the NPU's part "
+        f"{time(estimate.transfers_us)} is what passing tensors between them takes."
+    )
+
+
+def _two_digits(amount: float) -> str:
+    return f"{float(f'{amount:.2g}'):,.0f}" if amount >= 1 else f"{amount:.2g}"
 
 
 def bottleneck(rows: Sequence[Row], whole_us: float) -> str:

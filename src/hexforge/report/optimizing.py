@@ -14,7 +14,7 @@ from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.optimize import OptimizeResult
 from hexforge.analysis.quality.metrics import quality_text
 from hexforge.analysis.recommend import EXACT_ENOUGH_DB
-from hexforge.report.formatting import size
+from hexforge.report.formatting import npu_part_only, size
 from hexforge.report.front import front_note, front_series, mix_name, quality_axis
 from hexforge.report.graph import graph_section_of
 from hexforge.report.page import page
@@ -44,8 +44,9 @@ def lead_sections(optimized: OptimizeResult) -> list[Section]:
     faster = (
         [] if optimized.speedup is None else [Figure("Faster", f"{optimized.speedup:.2f} x", "than float as it came")]
     )
+    part = f"; {npu_part_only(optimized.after)}" if optimized.after.left_on_cpu else ""
     figures = [
-        Figure("One inference", f"{optimized.after.latency_ms:.3f} ms", in_float),
+        Figure("One inference", f"{optimized.after.latency_ms:.3f} ms", in_float + part),
         *faster,
         quality_figure(optimized),
         Figure("Outputs", _db(optimized.comparison.sqnr_db), "signal to noise of the output that lost most"),

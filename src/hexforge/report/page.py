@@ -35,6 +35,7 @@ from typing import Any
 
 from hexforge.analysis.estimate import Estimate
 from hexforge.report import timing
+from hexforge.report.formatting import npu_part_only
 from hexforge.report.placement import chips_section, placement_section
 from hexforge.report.section import Section
 
@@ -71,7 +72,9 @@ def page(
         "kinds": timing.kinds(line).to_json(),
         "sections": [section.to_json() for section in shown],
     }
-    return assemble_page(f"{_text(name)} on {estimate.soc}: {estimate.latency_ms:.3f} ms", content, SCRIPTS, SIMULATED)
+    part = f" ({npu_part_only(estimate)})" if estimate.left_on_cpu else ""
+    heading = f"{_text(name)} on {estimate.soc}: {estimate.latency_ms:.3f} ms{part}"
+    return assemble_page(heading, content, SCRIPTS, SIMULATED)
 
 
 def sections_page(name: str, sections: Sequence[Section]) -> str:

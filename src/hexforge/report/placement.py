@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hexforge.analysis.estimate import Estimate
+from hexforge.report.formatting import npu_part_only
 from hexforge.report.section import Bars, Column, Section, Table
 from hexforge.rules import counted
 
@@ -72,6 +73,7 @@ def chips_section(estimate: Estimate, others: Iterable[Estimate | tuple[str, str
     )
     columns = (Column("chip"), Column("why there is no estimate"))
     tables = (Table(columns, refused, "Not on these chips"),) if refused else ()
+    part = f" {npu_part_only(estimate)}." if estimate.left_on_cpu else ""
     return Section(
-        "Chips", (bars, *tables), f"{estimate.model}, {estimate.precision}, {estimate.runtime}, on each chip."
+        "Chips", (bars, *tables), f"{estimate.model}, {estimate.precision}, {estimate.runtime}, on each chip.{part}"
     )

@@ -68,6 +68,8 @@ def summary(estimate: Estimate) -> dict[str, Any]:
         "low_ms": estimate.low_ms,
         "high_ms": estimate.high_ms,
         "throughput": estimate.throughput,
+        "partial": formatting.npu_part_only(estimate) if estimate.left_on_cpu else "",
+        "whole": formatting.whole_time(estimate) if estimate.left_on_cpu else "",
         "factor": line.factor,
         "parts": parts,
         "memory": [

@@ -82,7 +82,7 @@ def profile(
     chosen = Deployment.of(deployment)
     began = time.monotonic_ns()
     timed = timed_graphs(model, chosen, ModelRequest(dims, shapes))
-    estimates = [estimate(replace(timed, graphs=(graph,)), chosen) for graph in timed.graphs]
+    estimates = [estimate(replace(timed, graphs=(graph,)), chosen, cpu_part=False) for graph in timed.graphs]
     prepared_us = (time.monotonic_ns() - began) // 1000
     graphs = [graph_profile(graph, e.timeline, level, e.soc) for graph, e in zip(timed.graphs, estimates, strict=True)]
     if co_running:
@@ -164,7 +164,7 @@ def _run_among_others(
     graph: GraphProfile, alone: Estimate, priority: str, co_running: Sequence[CoRunning]
 ) -> GraphProfile:
     """The graph's first inference among others: when it ran, gave way, and was restored."""
-    others = [estimate(n.model, alone.deployment, threads=alone.threads) for n in co_running]
+    others = [estimate(n.model, alone.deployment, threads=alone.threads, cpu_part=False) for n in co_running]
     shared = simulate_concurrent([alone, *others], [priority, *(n.priority for n in co_running)])
     mine = shared.jobs[0]
     run = graph.runs[0]

@@ -334,7 +334,7 @@ class Measurer:
             outputs = run(feeds)
             check_numbers(outputs, i)
             self._metric.update(self._metric.measure(feeds, outputs, label), label)
-        return self._metric.result(), estimate(written, self._deployment).latency_ms
+        return self._metric.result(), estimate(written, self._deployment, cpu_part=False).latency_ms
 
     def model(self, choice: Sequence[int]) -> bytes:
         """The model of a choice: what quantizing by its recipe gives."""

@@ -91,6 +91,7 @@ def _quality(value: float, metric: str) -> str:
 
 def print_optimized(screen: Console, optimized: OptimizeResult) -> None:
     """The verdict, why, what it costs, and what to do next."""
+    from hexforge.report.formatting import npu_part_only
     from hexforge.report.front import quality_axis
 
     gain = optimized.speedup
@@ -101,7 +102,9 @@ def print_optimized(screen: Console, optimized: OptimizeResult) -> None:
     screen.print(
         Text.assemble(
             (f"{optimized.after.latency_ms:.3f} ms", "bold green"),
-            f" on {optimized.after.soc}, {faster}: {optimized.model}, ",
+            f" on {optimized.after.soc}, ",
+            (f"{npu_part_only(optimized.after)}, " if optimized.after.left_on_cpu else "", "bold yellow"),
+            f"{faster}: {optimized.model}, ",
             (optimized.quantization.recipe.name, "bold"),
         )
     )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,9 @@ from hexforge.cli.runnable import feeds_for, open_runnable
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import HexforgeError
 from hexforge.runtime.model_request import ModelRequest
+
+if TYPE_CHECKING:
+    from hexforge.analysis.estimate import Estimate
 
 PERCENTILES = (50, 90, 95, 99)
 
@@ -81,10 +84,11 @@ def bench(
         for _ in range(max(0, warmup - 1)):
             opened.run(feeds)
         measured = time_calls(lambda: opened.run(feeds), threads, iterations, duration, progress)
-    chip_ms = _on_the_chip(model, options.get("soc_model", ""), request)
+    on_chip = _on_the_chip(model, options.get("soc_model", ""), request)
     facts = {
         "model": model.name, "where": opened.about, "load_ms": round(opened.load_ms, 3), "first_ms": round(first_ms, 3),
-        **measured.to_json(), "chip_estimate_ms": None if chip_ms is None else round(chip_ms, 4),
+        **measured.to_json(), "chip_estimate_ms": None if on_chip is None else round(on_chip.latency_ms, 4),
+        "chip_total_us_rough": None if on_chip is None else on_chip.total_us_rough,
     }  # fmt: skip
     if as_json:
         print_json(facts)
@@ -94,8 +98,13 @@ def bench(
         f"[bold]{measured.percentile(50):.3f} ms[/] median, {measured.throughput:,.1f} per second on this computer: "
         f"{opened.about}"
     )
-    if chip_ms is not None:
-        screen.print(f"{chip_ms:.3f} ms on {options['soc_model']}, as simulated: `hexforge estimate` says why")
+    if on_chip is not None:
+        from hexforge.report.formatting import npu_part_only
+
+        part = f", {npu_part_only(on_chip)}" if on_chip.left_on_cpu else ""
+        screen.print(
+            f"{on_chip.latency_ms:.3f} ms on {options['soc_model']}{part}, as simulated: `hexforge estimate` says why"
+        )
     screen.print()
     rows = [(key, f"{value:.3f}") for key, value in facts["latency_ms"].items()]
     rows += [("first", f"{first_ms:.3f}"), ("load", f"{opened.load_ms:.3f}")]
@@ -151,7 +160,7 @@ def _since(start: float) -> float:
     return time.perf_counter() - start
 
 
-def _on_the_chip(model: Path, soc: str, request: ModelRequest) -> float | None:
+def _on_the_chip(model: Path, soc: str, request: ModelRequest) -> Estimate | None:
     """What the chip would take; None where there is none, or nothing to say."""
     from hexforge.any_model import estimate
     from hexforge.chips.deployment import Deployment
@@ -163,8 +172,8 @@ def _on_the_chip(model: Path, soc: str, request: ModelRequest) -> float | None:
         return None
     try:
         if is_context(model) or is_pte(model):
-            return estimate(model, Deployment(soc)).latency_ms
+            return estimate(model, Deployment(soc))
         source = read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
-        return estimate(source, Deployment(soc)).latency_ms
+        return estimate(source, Deployment(soc))
     except HexforgeError:
         return None

@@ -78,6 +78,9 @@ def estimate(
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = TOP,
     every: All = False,
     refused: Annotated[bool, typer.Option("--refused", help="Every node the NPU does not take, with why.")] = False,
+    cpu: Annotated[
+        bool, typer.Option("--cpu/--no-cpu", help="Measure here what the NPU leaves to the CPU, for a rough time.")
+    ] = True,
     files: EstimateFiles,
     as_json: Json = False,
 ) -> None:
@@ -102,7 +105,7 @@ def estimate(
 
     def chips(what: str) -> Sequence[Estimate | tuple[str, str]]:
         with bar(what) as progress:
-            return estimate_all_chips(source, deployment, batch=batch, threads=threads, progress=progress)
+            return estimate_all_chips(source, deployment, batch=batch, threads=threads, cpu_part=cpu, progress=progress)
 
     if every_chip:
         if files != EstimateFiles() or co_running:
@@ -112,7 +115,7 @@ def estimate(
         _compare(chips("timing chips"), model.name, as_json)
         return
     with spinner(f"timing {model.name}"):
-        timed = estimated(graphs, deployment, batch=batch, threads=threads)
+        timed = estimated(graphs, deployment, batch=batch, threads=threads, cpu_part=cpu)
         shared = _co_running(timed, priority, co_running, batch) if co_running else None
     if files.trace is not None:
         _write_trace(files.trace, timed, shared)
@@ -187,7 +190,7 @@ def _co_running(timed: Estimate, priority: str, models: list[str], batch: int) -
     others, priorities = [timed], [priority]
     for text in models:
         path, its_priority = model_and_priority(text)
-        others.append(estimated(path, timed.deployment, batch=batch, threads=timed.threads))
+        others.append(estimated(path, timed.deployment, batch=batch, threads=timed.threads, cpu_part=False))
         priorities.append(its_priority)
     return simulate_concurrent(others, priorities)
 
@@ -221,32 +224,47 @@ def _compare(outcomes: Sequence[Estimate | tuple[str, str]], name: str, as_json:
     refused = [e for e in outcomes if not isinstance(e, Estimate)]
     if as_json:
         latencies = {e.soc: round(e.latency_ms, 4) for e in estimates}
-        print_json({"latency_ms": latencies, "refused": dict(refused)})
+        totals = {e.soc: None if e.total_us_rough is None else round(e.total_us_rough, 3) for e in estimates}
+        on_cpu = {e.soc: len(e.left_on_cpu) for e in estimates}
+        print_json({"latency_ms": latencies, "total_us_rough": totals, "cpu_nodes": on_cpu, "refused": dict(refused)})
         return
+    partial = any(e.left_on_cpu for e in estimates)
     lines = [
-        (e.soc, f"{e.latency_ms:.3f}", f"{e.low_ms:.3f} to {e.high_ms:.3f}", f"{e.throughput:.0f}", e.provenance)
+        (
+            e.soc, f"{e.latency_ms:.3f}", f"{e.low_ms:.3f} to {e.high_ms:.3f}",
+            *((_total(e), str(len(e.left_on_cpu))) if partial else (f"{e.throughput:.0f}",)), e.provenance,
+        )
         for e in estimates
-    ]
+    ]  # fmt: skip
     title = f"{name}, {estimates[0].precision}, {estimates[0].runtime}"
-    console().print(table(title, ("chip", "ms", "nine of ten", "per second", "costs"), lines))
+    last = ("ms with the CPU, rough", "nodes on the CPU") if partial else ("per second",)
+    console().print(table(title, ("chip", "NPU ms" if partial else "ms", "nine of ten", *last, "costs"), lines))
     for chip, reason in refused:
         console().print(f"{chip}: {reason}")
 
 
+def _total(timed: Estimate) -> str:
+    return "not measured" if timed.total_us_rough is None else f"about {timed.total_us_rough / 1e3:.3g}"
+
+
 def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
     """The verdict, what is not in it, then the tasks that take longest."""
-    from hexforge.report.formatting import size
+    from hexforge.report.formatting import npu_part_only, size, whole_time
 
     line = timed.timeline
     mode = timed.deployment.power.performance_mode
+    rate = "" if timed.left_on_cpu else f", {timed.throughput:,.0f} per second"
     screen.print(
         Text.assemble(
             (f"{timed.latency_ms:.3f} ms", "bold green"),
-            f" on {timed.soc}: {timed.model}, {timed.precision}, {timed.runtime}, {mode}\n"
-            f"{timed.low_ms:.3f} to {timed.high_ms:.3f} in nine of ten models, {timed.throughput:,.0f} per second; "
-            f"costs {timed.provenance}",
+            f" on {timed.soc}",
+            (f", {npu_part_only(timed)}" if timed.left_on_cpu else "", "bold yellow"),
+            f": {timed.model}, {timed.precision}, {timed.runtime}, {mode}\n"
+            f"{timed.low_ms:.3f} to {timed.high_ms:.3f} in nine of ten models{rate}; costs {timed.provenance}",
         )
     )
+    if timed.left_on_cpu:
+        screen.print(Text(whole_time(timed), "yellow"))
     screen.print(
         f"accelerator {line.accelerator_us / 1e3:.3f} ms, RPC {line.rpc_us / 1e3:.3f}, inputs and outputs "
         f"{line.io_us / 1e3:.3f}, wake-ups and votes {line.wait_us / 1e3:.3f}"
@@ -286,13 +304,12 @@ def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
 
 
 def _print_left_out(screen: Console, timed: Estimate, refused: bool) -> None:
-    """What the NPU does not take, and so is not in the time."""
+    """What the NPU does not take, and so is not in its time."""
     if not timed.left_on_cpu:
         return
     reasons = by_reason((row.op_type, row.reason or "") for row in timed.left_on_cpu)
-    screen.print(
-        Text(f"not in it: {len(timed.left_on_cpu)} nodes that the NPU does not take and the CPU runs", "yellow"),
-    )
+    count = "1 node" if len(timed.left_on_cpu) == 1 else f"{len(timed.left_on_cpu)} nodes"
+    screen.print(Text(f"not in the NPU's time: {count} that it does not take and the CPU runs", "yellow"))
     for reason, ops in reasons if refused else reasons[:MOST_REASONS]:
         screen.print(Padding(Text(f"{', '.join(counted(ops))}: {reason}"), (0, 0, 0, 2)))
     if not refused and len(reasons) > MOST_REASONS:

@@ -22,6 +22,7 @@ function latencyCard(facts) {
   dot.style.left = `${(100 * facts.latency_ms) / top}%`;
   const [scale, unit] = facts.latency_ms < 0.1 ? [1e3, "µs"] : [1, "ms"];
   const [low, high] = [short(facts.low_ms * scale), short(facts.high_ms * scale)];
+  const rate = make("p", "second", make("strong", "", fixed(facts.throughput, facts.throughput < 100 ? 1 : 0)), facts.batch > 1 ? " samples per second" : " per second");
   return make(
     "div",
     "card latency",
@@ -29,7 +30,7 @@ function latencyCard(facts) {
     make("p", "big", short(facts.latency_ms * scale), make("small", "", ` ${unit}`)),
     make("div", "interval", band, dot),
     make("p", "muted", `${low} to ${high} ${unit} for nine of ten models`),
-    make("p", "second", make("strong", "", fixed(facts.throughput, facts.throughput < 100 ? 1 : 0)), facts.batch > 1 ? " samples per second" : " per second"),
+    ...(facts.partial ? [make("p", "second", make("strong", "", facts.partial)), make("p", "", facts.whole)] : [rate]),
     make("p", "verdict", facts.bound),
   );
 }

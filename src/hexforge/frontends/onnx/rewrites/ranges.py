@@ -8,6 +8,9 @@ from onnx_ir import Value
 from hexforge.model.nodes import data, integer, is_op, operand, shape
 
 SAME = ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Slice")
+RECURRENT = ("LSTM", "GRU", "RNN")
+SEQUENCE_LENS = 4
+"""Which input of those says how long each sequence is."""
 FLAGS = 2
 """Inputs that look nothing up are taken for masks and flags."""
 
@@ -24,6 +27,16 @@ def index_range(value: Value) -> int:
             below = index_range(node.outputs[0])
             ranges += [below] if below > FLAGS else []
     return max(1, min(ranges, default=FLAGS))
+
+
+def sequence_length(value: Value) -> int | None:
+    """The number of time steps of the LSTM, GRU or RNN that a value gives the lengths of; None where it does not."""
+    for node, index in value.uses():
+        if is_op(node, *RECURRENT) and index == SEQUENCE_LENS:
+            return shape(node.inputs[0])[integer(node, "layout", 0)]
+        if is_op(node, *SAME) and index == 0 and (below := sequence_length(node.outputs[0])) is not None:
+            return below
+    return None
 
 
 def output_step(value: Value) -> float:

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU timing: how long a part of a model takes on one core of this computer, and how fast that core is.
+
+A part is run in onnxruntime's CPU provider on one thread, as often as a bounded time allows, and the median is kept
+for as long as the process lives: the same part has the same time wherever it is met. The thread's own CPU time is
+counted, so that other programs on this computer hardly matter.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from hexforge.errors import CapacityError
+from hexforge.ir import Array
+from hexforge.model.standalone import Extract
+from hexforge.runtime.cpu_part import CpuPart, with_constants
+
+MOST_RUNS = 7
+ENOUGH_SECONDS = 0.3
+"""After so long no further run of a part begins."""
+MOST_SECONDS = 10.0
+"""A single run that takes longer is ended, and the part has no time."""
+SMALL_ELEMENTS = 64
+"""Constants with at most so many elements (axes, lengths) decide what is computed; of others only the size matters."""
+
+_times_us: dict[str, float] = {}
+
+
+@contextmanager
+def one_thread(constants: Mapping[str, Array]) -> Iterator[Any]:
+    """onnxruntime's options for one thread, the caller's."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    yield with_constants(options, constants)
+
+
+def run_bounded(part: CpuPart, feeds: Mapping[str, Any], seconds: float = MOST_SECONDS) -> dict[str, Any]:
+    """The part's outputs; CapacityError where it has not ended after so many seconds."""
+    import onnxruntime
+
+    options, expired = onnxruntime.RunOptions(), threading.Event()
+
+    def end() -> None:
+        expired.set()
+        options.terminate = True
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        return part.run(feeds, options)
+    except Exception as error:
+        if not expired.is_set():
+            raise
+        raise CapacityError(f"takes more than {seconds:g} seconds on one core of this computer") from error
+    finally:
+        timer.cancel()
+
+
+def part_key(cut: Extract) -> str:
+    """What decides how long a part takes: its nodes, types and sizes, whatever its tensors are called."""
+    names: dict[str, str] = {}
+    digest = hashlib.blake2b(digest_size=16)
+
+    def numbered(values: Sequence[str]) -> list[str]:
+        return [name and names.setdefault(name, f"t{len(names)}") for name in values]
+
+    graph = cut.proto.graph
+    digest.update(repr([(o.domain, o.version) for o in cut.proto.opset_import]).encode())
+    for value in graph.input:
+        digest.update(repr((numbered([value.name]), value.type.SerializeToString(deterministic=True))).encode())
+    for node in graph.node:
+        attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
+        digest.update(repr((node.domain, node.op_type, numbered(node.input), attributes)).encode())
+        digest.update(repr(numbered(node.output)).encode())
+    digest.update(repr([numbered([value.name]) for value in graph.output]).encode())
+    for tensor in sorted(graph.initializer, key=lambda t: names.get(t.name, "")):
+        size = int(np.prod(tensor.dims)) if tensor.dims else 1
+        external = tensor.data_location == TensorProto.EXTERNAL
+        small = b"" if size > SMALL_ELEMENTS or external else numpy_helper.to_array(tensor).tobytes()
+        digest.update(repr((names.get(tensor.name, ""), tensor.data_type, list(tensor.dims), small)).encode())
+    return digest.hexdigest()
+
+
+def known_us(key: str) -> float | None:
+    """The time of a part that was measured before."""
+    return _times_us.get(key)
+
+
+def measure_us(key: str, cut: Extract, nodes: Sequence[str], feeds: Mapping[str, Any]) -> float:
+    """The median time of a part on one core of this computer; CapacityError where a run takes too long."""
+    known = _times_us.get(key)
+    if known is None:
+        known = _times_us[key] = _median_us(CpuPart(cut, nodes, one_thread), feeds)
+    return known
+
+
+def _median_us(part: CpuPart, feeds: Mapping[str, Any]) -> float:
+    began = time.thread_time()
+    run_bounded(part, feeds)  # memory is taken and caches are filled
+    first = time.thread_time() - began
+    if first > ENOUGH_SECONDS:
+        return first * 1e6
+    times: list[float] = []
+    while len(times) < MOST_RUNS and sum(times) < ENOUGH_SECONDS:
+        start = time.thread_time()
+        part.run(feeds)
+        times.append(time.thread_time() - start)
+    return statistics.median(times) * 1e6
+
+
+# -- how fast this computer is -----------------------------------------------------------------------------------------
+
+_ROWS = 256
+
+
+def _reference_model() -> Extract:
+    """A product, activations, a search and a running sum: some of what NPUs leave to the CPU, each a good part."""
+    tensor = functools.partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT)
+    weight = np.random.default_rng(0).standard_normal((_ROWS, _ROWS)).astype(np.float32) / 16
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Sigmoid", ["product"], ["activated"]),
+        helper.make_node("TopK", ["activated", "k"], ["largest", "at"]),
+        helper.make_node("CumSum", ["largest", "axis"], ["sums"]),
+    ]
+    constants = [
+        numpy_helper.from_array(weight, "w"),
+        numpy_helper.from_array(np.array([16]), "k"),
+        numpy_helper.from_array(np.array(1), "axis"),
+    ]
+    shape = [_ROWS, _ROWS]
+    graph = helper.make_graph(nodes, "reference", [tensor("x", shape=shape)], [tensor("sums", shape=None)], constants)
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 17)])
+    return Extract(onnx.shape_inference.infer_shapes(model))
+
+
+@functools.cache
+def reference_us() -> float:
+    """The reference work on one core of this computer."""
+    x = np.random.default_rng(1).standard_normal((_ROWS, _ROWS)).astype(np.float32)
+    return _median_us(CpuPart(_reference_model(), ("reference",), one_thread), {"x": x})
