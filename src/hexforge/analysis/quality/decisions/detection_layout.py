@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Detection layout: where boxes, scores and masks lie in a detector's outputs, and how they become boxes.
+
+A layout is recognised (`recognise`), or described in a few words (`metric`). Boxes whose anchors are not known are laid
+apart by their number: the same anchor's boxes of two models are compared in units of that anchor, which changes no
+overlap.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hexforge.analysis.quality.decisions.boxes import Boxes, suppress
+from hexforge.analysis.quality.decisions.measure import Outputs
+from hexforge.ir import Array
+
+Format = Literal["cxcywh", "xyxy", "yxyx", "xywh", "ltrb", "log", "ssd"]
+FORMATS = ("cxcywh", "xyxy", "yxyx", "xywh", "ltrb", "log", "ssd")
+"""Corners or centre and size in the picture; distances to a cell's point (ltrb), centre in cells and size as its
+logarithm (log), and both as SSD scales them (ssd)."""
+Activation = Literal["none", "sigmoid", "softmax"]
+THRESHOLD, MOST_OVERLAP = 0.25, 0.45
+"""The score from which on a box counts, and the overlap from which on two boxes of a class are one."""
+CANDIDATES = 4096
+"""Boxes above the threshold that are looked at before those that overlap are dropped."""
+APART = 1e4
+"""Cells between two anchors of unknown place."""
+SSD_CENTRE, SSD_SIZE = 0.1, 0.2
+"""What SSD's offsets are scaled by (the variances of the paper's code)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPart:
+    """Channels of an output."""
+
+    output: str
+    first: int = 0
+    last: int | None = None
+    """One past the last channel; None: all."""
+    channels_first: bool = False
+    """True where channels lie before anchors."""
+
+    def rows(self, outputs: Outputs) -> Array:
+        """[anchors, channels]."""
+        array = np.asarray(outputs[self.output])
+        while array.ndim > 2 and array.shape[0] == 1:
+            array = array[0]
+        if array.ndim == 1:
+            array = array[:, None]
+        first = self.channels_first
+        array = array.reshape(array.shape[0], -1).T if first else array.reshape(-1, array.shape[-1])
+        return array[:, self.first : self.last].astype(np.float64)
+
+    def __str__(self) -> str:
+        if self.last is None and not self.first:
+            return self.output
+        return f"{self.output}[{self.first}:{'' if self.last is None else self.last}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Boxes and scores of the same anchors."""
+
+    boxes: OutputPart
+    scores: OutputPart
+    format: Format = "cxcywh"
+    objectness: OutputPart | None = None
+    classes: OutputPart | None = None
+    """Where the model names the class itself."""
+    masks: OutputPart | None = None
+    activation: Activation = "none"
+    background: int | None = None
+    """The class that means nothing is there."""
+    grid: tuple[int, int, int] | None = None
+    """Rows, columns and anchors of each cell; None where the places of anchors are not known."""
+    stride: float = 1.0
+    """Pixels of a cell."""
+
+    def decode(self, outputs: Outputs, threshold: float) -> Boxes:
+        """Boxes of at least this score, not yet suppressed."""
+        scores = _activated(self.scores.rows(outputs), self.activation)
+        if self.background is not None:
+            scores = np.delete(scores, self.background, 1)
+        best, classes = scores.max(1), scores.argmax(1)
+        if self.objectness is not None:
+            best = best * _activated(self.objectness.rows(outputs), self.activation)[:, 0]
+        if self.classes is not None:
+            classes = np.rint(self.classes.rows(outputs)[:, 0]).astype(np.int64)
+        chosen = np.flatnonzero(best >= threshold)
+        if len(chosen) > CANDIDATES:
+            chosen = chosen[np.argsort(-best[chosen], kind="stable")[:CANDIDATES]]
+        masks = None if self.masks is None else self.masks.rows(outputs)[chosen]
+        corners = self._corners(self.boxes.rows(outputs)[chosen, :4], chosen)
+        return Boxes(corners, best[chosen], classes[chosen], masks)
+
+    def best_scores(self, outputs: Outputs) -> Array:
+        """The score of every anchor."""
+        everything = self.decode(outputs, -math.inf)
+        return everything.scores
+
+    def _corners(self, boxes: Array, anchors: Array) -> Array:
+        a, b, c, d = boxes.T
+        if self.format == "xyxy":
+            return np.stack([a, b, c, d], 1)
+        if self.format == "yxyx":
+            return np.stack([b, a, d, c], 1)
+        if self.format == "xywh":
+            return np.stack([a, b, a + c, b + d], 1)
+        if self.format == "cxcywh":
+            return np.stack([a - c / 2, b - d / 2, a + c / 2, b + d / 2], 1)
+        x, y = self._points(anchors)
+        if self.format == "ltrb":
+            cells = np.stack([x - a, y - b, x + c, y + d], 1)
+        else:
+            centre, size = (SSD_CENTRE, SSD_SIZE) if self.format == "ssd" else (1.0, 1.0)
+            x, y = x + centre * a, y + centre * b
+            half_w, half_h = (np.exp(np.clip(size * side, -20, 20)) / 2 for side in (c, d))
+            cells = np.stack([x - half_w, y - half_h, x + half_w, y + half_h], 1)
+        return cells * self.stride
+
+    def _points(self, anchors: Array) -> tuple[Array, Array]:
+        """Where anchors are, in cells."""
+        if self.grid is None:
+            return anchors * APART, np.zeros(len(anchors))
+        cell = anchors // self.grid[2]
+        return (cell % self.grid[1]).astype(np.float64), (cell // self.grid[1]).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionLayout:
+    """How a detector's outputs are read."""
+
+    name: str
+    heads: tuple[Head, ...]
+    finished: bool = False
+    """True where the model itself has dropped boxes that overlap."""
+    prototypes: str = ""
+    """The output with the maps that masks are made of."""
+    picture: tuple[int, int] | None = None
+    """Height and width that boxes and prototypes lie in; None where they are not known."""
+    threshold: float = THRESHOLD
+    most_overlap: float = MOST_OVERLAP
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that are read."""
+        names: dict[str, None] = {}
+        for head in self.heads:
+            for part in (head.boxes, head.scores, head.objectness, head.classes, head.masks):
+                if part is not None:
+                    names[part.output] = None
+        return (*names, *((self.prototypes,) if self.prototypes else ()))
+
+    @property
+    def placed(self) -> bool:
+        """True where boxes are at their place in the picture."""
+        return all(h.grid is not None or h.format in ("cxcywh", "xyxy", "yxyx", "xywh") for h in self.heads)
+
+    def decode(self, outputs: Outputs, threshold: float | None = None) -> Boxes:
+        """The boxes of one sample, the best first."""
+        least = self.threshold if threshold is None else threshold
+        parts = [head.decode(outputs, least) for head in self.heads]
+        masks = [part.coefficients for part in parts if part.coefficients is not None]
+        boxes = Boxes(
+            np.concatenate([part.corners for part in parts]), np.concatenate([part.scores for part in parts]),
+            np.concatenate([part.classes for part in parts]),
+            np.concatenate(masks) if len(masks) == len(parts) else None,
+        )  # fmt: skip
+        finite = np.isfinite(boxes.corners).all(1) & np.isfinite(boxes.scores)
+        return suppress(boxes.chosen(finite), 2.0 if self.finished else self.most_overlap)
+
+    def about(self) -> str:
+        """The layout in words."""
+        first = self.heads[0]
+        where = f"boxes {first.boxes} as {first.format}, scores {first.scores}"
+        if first.objectness is not None:
+            where += f" times {first.objectness}"
+        more = f" and {len(self.heads) - 1} more such" if len(self.heads) > 1 else ""
+        return f"{self.name}: {where}{more}"
+
+
+def _activated(scores: Array, activation: Activation) -> Array:
+    if activation == "sigmoid":
+        return np.asarray(1 / (1 + np.exp(-np.clip(scores, -80, 80))))
+    if activation == "softmax":
+        powers = np.exp(scores - scores.max(1, keepdims=True))
+        return np.asarray(powers / powers.sum(1, keepdims=True))
+    return scores

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judge: a second model beside the float one, by what people decide by, channel group by channel group, with alarms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hexforge.analysis.quality.decisions.channels import ChannelSums, OutputChannels
+from hexforge.analysis.quality.decisions.detection import Detection, Detections
+from hexforge.analysis.quality.decisions.graph_facts import ModelFacts, model_facts
+from hexforge.analysis.quality.decisions.maps import Segmentation
+from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally
+from hexforge.analysis.quality.decisions.metric import DecisionMetric, decision_metric
+from hexforge.analysis.quality.decisions.verdict import Alarm, Decisions, GroupQuality, OutputDecisions, WorstSample
+from hexforge.analysis.quality.pictures import as_picture
+from hexforge.errors import CallError
+from hexforge.ir import Array
+from hexforge.quant.compare import ErrorSums
+
+NUMBERS = "fiub"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JudgedSample:
+    """What one sample says of both models; small, so that it travels between processes."""
+
+    tallies: tuple[Tally, ...]
+    channels: Mapping[str, ChannelSums]
+    drawn: tuple[Any, ...] = ()
+    """What both models decide, in words and as boxes or maps; kept of the worst sample only."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReferenceSample:
+    """The float model's outputs of one sample, and what is decided by them; made once for many other models."""
+
+    outputs: Outputs
+    decisions: tuple[Any, ...]
+
+
+class DecisionJudge:
+    """Judges models by the float model's decisions; the kinds are chosen by the first sample it sees."""
+
+    def __init__(self, model: Any = None, metric: str | DecisionMetric = DecisionMetric()) -> None:  # noqa: B008 - frozen
+        rule = decision_metric(metric) if isinstance(metric, str) else metric
+        if rule is None:
+            raise CallError(f"metric {metric!r}: is no kind of decision")
+        self._rule, self._facts = rule, model if isinstance(model, ModelFacts) else model_facts(model)
+        self.measures: list[DecisionMeasure] | None = None
+        self._channels: dict[str, OutputChannels] = {}
+
+    def choose(self, outputs: Outputs) -> None:
+        """Choose the kinds of decisions by the float model's outputs of one sample; later calls change nothing."""
+        if self.measures is None:
+            self.measures = self._rule.measures(outputs, self._facts)
+            for name, array in outputs.items():
+                if array.dtype.kind in NUMBERS:
+                    self._channels[name] = OutputChannels.of(name, array, self._facts.of(name))
+
+    def reference(self, outputs: Outputs) -> ReferenceSample:
+        """What the float model decides on a sample."""
+        self.choose(outputs)
+        assert self.measures is not None
+        return ReferenceSample(outputs, tuple(m.decide(outputs) for m in self.measures))
+
+    def compare(self, reference: ReferenceSample, outputs: Outputs, *, draw: bool = False) -> JudgedSample:
+        """What a second model's outputs of the same sample say; `draw` keeps the decisions themselves too."""
+        assert self.measures is not None
+        missing = [name for m in self.measures for name in m.outputs if name not in outputs]
+        if missing:
+            raise CallError(f"the second model has no output {missing[0]!r}; it has {', '.join(map(repr, outputs))}")
+        decided = tuple(m.decide(outputs) for m in self.measures)
+        tallies = tuple(
+            m.compare(one, two) for m, one, two in zip(self.measures, reference.decisions, decided, strict=True)
+        )
+        channels = {
+            name: own.measure(reference.outputs[name], outputs[name])
+            for name, own in self._channels.items()
+            if name in outputs and name in reference.outputs and reference.outputs[name].size and outputs[name].size
+        }
+        drawn = (reference.decisions, decided) if draw else ()
+        return JudgedSample(tallies, channels, drawn)
+
+    def agreement(self, sample: JudgedSample) -> float:
+        """The least agreement of a sample's decisions; NaN where nothing is decided."""
+        assert self.measures is not None
+        figures = [m.figures([tally])["agreement"] for m, tally in zip(self.measures, sample.tallies, strict=True)]
+        return min((f for f in figures if not math.isnan(f)), default=math.nan)
+
+    def decisions(
+        self, samples: Sequence[JudgedSample], numbers: Sequence[int] | None = None, worst: WorstSample | None = None
+    ) -> Decisions:
+        """The verdict over samples; `numbers` are theirs where they are not all from the first on."""
+        if self.measures is None or not samples:
+            raise CallError("there are no samples to judge by")
+        parts = tuple(self._part(i, measure, samples) for i, measure in enumerate(self.measures))
+        groups: list[GroupQuality] = []
+        alarms: list[Alarm] = []
+        lowest = math.inf
+        for name, own in self._channels.items():
+            pieces = [sample.channels[name] for sample in samples if name in sample.channels]
+            if not pieces:
+                continue
+            sums = _merged(pieces)
+            found = own.qualities(sums)
+            alarms += own.alarms(sums, found, len(pieces))
+            if not own.integers:
+                groups += found
+                whole = ErrorSums()
+                for piece in sums.groups:
+                    whole.merge(piece)
+                lowest = min(lowest, whole.sqnr_db)
+        if worst is None:
+            worst = self._worst(samples, numbers)
+        return Decisions(parts, tuple(groups), tuple(alarms), len(samples), lowest, worst)
+
+    def _part(self, index: int, measure: DecisionMeasure, samples: Sequence[JudgedSample]) -> OutputDecisions:
+        tallies = [sample.tallies[index] for sample in samples]
+        figures = measure.figures(tallies)
+        agreement = figures.pop("agreement")
+        by_sample = tuple(measure.figures([tally])["agreement"] for tally in tallies)
+        return OutputDecisions(measure.kind, measure.outputs, agreement, figures, by_sample, measure.about)
+
+    def _worst(self, samples: Sequence[JudgedSample], numbers: Sequence[int] | None) -> WorstSample | None:
+        agreements = [self.agreement(sample) for sample in samples]
+        known = [i for i, a in enumerate(agreements) if not math.isnan(a)]
+        if not known:
+            return None
+        i = min(known, key=lambda i: (agreements[i], _sqnr(samples[i])))
+        return self.worst_sample(i if numbers is None else numbers[i], agreements[i], samples[i])
+
+    def worst_sample(
+        self,
+        number: int,
+        agreement: float,
+        sample: JudgedSample,
+        feeds: Mapping[str, Array] | None = None,
+        name: str = "",
+    ) -> WorstSample:
+        """A sample as it is shown: the input where it is a picture, what both models decide of it."""
+        assert self.measures is not None
+        if not sample.drawn:
+            return WorstSample(number, name, agreement, "", "")
+        known = [m.figures([t])["agreement"] for m, t in zip(self.measures, sample.tallies, strict=True)]
+        least = min(range(len(known)), key=lambda i: math.inf if math.isnan(known[i]) else known[i])
+        measure, one, two = self.measures[least], sample.drawn[0][least], sample.drawn[1][least]
+        picture = next((p for a in (feeds or {}).values() if (p := as_picture(a)) is not None), None)
+        boxes = maps = None
+        if isinstance(measure, Detection) and measure.layout.placed and isinstance(one, Detections):
+            threshold = measure.layout.threshold
+            first, second = (_in_pixels(found.boxes.above(threshold).corners, picture) for found in (one, two))
+            boxes = first, second
+        if isinstance(measure, Segmentation):
+            maps = np.asarray(one), np.asarray(two)
+        return WorstSample(
+            number,
+            name,
+            agreement,
+            measure.words(one),
+            measure.words(two),
+            picture,
+            boxes,
+            maps,
+        )
+
+
+def judge(
+    float_outputs: Iterable[Outputs],
+    other_outputs: Iterable[Outputs],
+    model: Any = None,
+    metric: str | DecisionMetric = DecisionMetric(),  # noqa: B008 - it is frozen
+) -> Decisions:
+    """Judge a second model by its outputs beside the float model's, sample by sample.
+
+    `model` is the float model (as `read` gives it, or its `ir`), whose last ops help to see what the outputs are;
+    `metric` is a kind of decision, such as "detection", where that is known.
+    """
+    judged = DecisionJudge(model, metric)
+    samples = []
+    for one, two in zip(float_outputs, other_outputs, strict=True):
+        samples.append(judged.compare(judged.reference(one), two, draw=True))
+    return judged.decisions(samples)
+
+
+def _merged(pieces: Sequence[ChannelSums]) -> ChannelSums:
+    groups = [ErrorSums() for _ in pieces[0].groups]
+    sums = ChannelSums(np.full_like(pieces[0].low, np.nan), np.full_like(pieces[0].high, np.nan), groups)
+    for piece in pieces:
+        if piece.low.shape == sums.low.shape:
+            sums.merge(piece)
+    return sums
+
+
+def _sqnr(sample: JudgedSample) -> float:
+    """The lowest SQNR of a sample's channel groups."""
+    return min((sums.sqnr_db for own in sample.channels.values() for sums in own.groups), default=math.inf)
+
+
+def _in_pixels(corners: Array, picture: Array | None) -> Array:
+    """Corners in pixels of the input, where they are parts of it."""
+    if picture is not None and len(corners) and float(np.abs(corners).max()) <= 2:
+        height, width = picture.shape[:2]
+        return np.asarray(corners * np.array([width, height, width, height]))
+    return corners

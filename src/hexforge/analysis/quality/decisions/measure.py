@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure: what a kind of decision brings: how outputs are decided on, and how two decisions are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from hexforge.ir import Array
+
+Outputs = Mapping[str, Array]
+Tally = dict[str, Any]
+"""What one sample adds: sums, or lists that are joined."""
+
+
+class DecisionMeasure(Protocol):
+    """A kind of decision by some of a model's outputs."""
+
+    @property
+    def kind(self) -> str:
+        """The word for it, as --metric takes it."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that it reads."""
+
+    @property
+    def about(self) -> str:
+        """How they are read, in words."""
+
+    def decide(self, outputs: Outputs) -> Any:
+        """What a model decides on one sample."""
+
+    def compare(self, reference: Any, other: Any) -> Tally:
+        """How far two decisions on one sample are the same."""
+
+    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+        """The figures of some samples: `agreement` first, NaN where nothing was decided."""
+
+    def words(self, decision: Any) -> str:
+        """A decision in words."""
+
+
+def total(tallies: Sequence[Tally], key: str) -> float:
+    """The sum of a figure over samples."""
+    return float(sum(tally[key] for tally in tallies))
+
+
+def share(part: float, whole: float) -> float:
+    """A part of a whole; NaN of nothing."""
+    return part / whole if whole else float("nan")
+
+
+def common_part(first: Array, second: Array) -> tuple[Array, Array]:
+    """What both arrays have: where a length depends on the data, the first so many elements."""
+    if first.shape == second.shape:
+        return first, second
+    if first.ndim != second.ndim:
+        size = min(first.size, second.size)
+        return first.ravel()[:size], second.ravel()[:size]
+    both = tuple(slice(min(a, b)) for a, b in zip(first.shape, second.shape, strict=True))
+    return first[both], second[both]
+
+
+def rows_of(array: Array, axis: int = -1) -> Array:
+    """An array as rows of what lies along an axis."""
+    moved = np.moveaxis(np.asarray(array), axis, -1) if array.ndim else np.reshape(array, (1, 1))
+    return moved.reshape(-1, moved.shape[-1]).astype(np.float64)

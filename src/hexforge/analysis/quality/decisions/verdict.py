@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdict: how often a second model decides as the float model does, by what kind of decision, and what is broken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hexforge.formats.json_text import finite_or_none
+from hexforge.ir import Array
+
+AlarmKind = Literal["not finite", "constant", "saturated", "dead channels"]
+
+LIMITS: Mapping[str, tuple[float, float]] = {"embedding": (0.98, 0.9), "numbers": (0.99, 0.9)}
+GOOD, USABLE = 0.95, 0.8
+"""The agreement from which on decisions are good, and usable; of some kinds LIMITS has others.
+
+People see one answer in twenty that differs; one in five makes it another model. Faces are told apart by cosines, and
+numbers are read as they are, so both need more.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """An output, or channels of one, that the second model has lost whatever the average says."""
+
+    kind: AlarmKind
+    output: str
+    channels: str
+    """The channels as 4-83; empty for the whole output."""
+    text: str
+    """What is wrong, as a sentence."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {"kind": self.kind, "output": self.output, "channels": self.channels or None, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQuality:
+    """Channels of an output that have about one range in the float model, and their SQNR."""
+
+    output: str
+    first: int
+    last: int
+    low: float
+    high: float
+    """The float model's range."""
+    sqnr_db: float
+    whole: bool
+    """True where the group is all of the output."""
+
+    @property
+    def name(self) -> str:
+        """The output with its channels."""
+        if self.whole:
+            return self.output
+        channels = f"channel {self.first}" if self.first == self.last else f"channels {self.first}-{self.last}"
+        return f"{self.output}, {channels}"
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "output": self.output, "first": self.first, "last": self.last, "low": finite_or_none(self.low),
+            "high": finite_or_none(self.high), "sqnr_db": finite_or_none(self.sqnr_db, 3),
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDecisions:
+    """What is decided by one output, or by several together, and how often both models decide alike."""
+
+    kind: str
+    outputs: tuple[str, ...]
+    agreement: float
+    """0 to 1; NaN where the float model decides nothing on these samples."""
+    figures: Mapping[str, float]
+    by_sample: tuple[float, ...]
+    about: str = ""
+    """How the outputs were read, in words."""
+
+    @property
+    def verdict(self) -> str:
+        """good, usable or unusable; unknown where nothing is decided."""
+        if math.isnan(self.agreement):
+            return "unknown"
+        good, usable = LIMITS.get(self.kind, (GOOD, USABLE))
+        return "good" if self.agreement >= good else "usable" if self.agreement >= usable else "unusable"
+
+    def text(self) -> str:
+        """The kind and the figures in one line."""
+        figures = ", ".join(
+            f"{name.replace('_', ' ')} {figure_text(name, value)}" for name, value in self.figures.items()
+        )
+        return f"{self.kind} {figure_text('agreement', self.agreement)}" + (f" ({figures})" if figures else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "kind": self.kind, "outputs": list(self.outputs), "agreement": finite_or_none(self.agreement),
+            "verdict": self.verdict, "about": self.about,
+            "figures": {name: finite_or_none(value) for name, value in self.figures.items()},
+            "by_sample": [finite_or_none(value) for value in self.by_sample],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorstSample:
+    """The sample on which both models agree least."""
+
+    number: int
+    name: str
+    """The sample's file where it has one."""
+    agreement: float
+    in_float: str
+    """What the float model decides, in words."""
+    in_other: str
+    picture: Array | None = None
+    """The input as [height, width, channels], where it is a picture."""
+    boxes: tuple[Array, Array] | None = None
+    """Boxes of both models in pixels of the input, [n, 4] as left, top, right, bottom."""
+    maps: tuple[Array, Array] | None = None
+    """Classes of both models' pixels."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "number": self.number, "name": self.name, "agreement": finite_or_none(self.agreement),
+            "in_float": self.in_float, "in_other": self.in_other,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decisions:
+    """How far a second model decides as the float model does."""
+
+    parts: tuple[OutputDecisions, ...]
+    groups: tuple[GroupQuality, ...]
+    """Channel groups of all outputs that are numbers."""
+    alarms: tuple[Alarm, ...]
+    samples: int
+    sqnr_db: float
+    """The SQNR of the whole output that lost most, which sees only its largest part."""
+    worst_sample: WorstSample | None = field(default=None)
+
+    @property
+    def decisive(self) -> OutputDecisions | None:
+        """What counts: of the decisions, the one that is furthest from good."""
+        known = [part for part in self.parts if not math.isnan(part.agreement)]
+        return min(known, key=_margin, default=self.parts[0] if self.parts else None)
+
+    @property
+    def kind(self) -> str:
+        """The kind of the decisions that count."""
+        return "none" if self.decisive is None else self.decisive.kind
+
+    @property
+    def agreement(self) -> float:
+        """How often both models decide alike, 0 to 1; NaN where nothing is decided."""
+        return math.nan if self.decisive is None else self.decisive.agreement
+
+    @property
+    def worst_group(self) -> GroupQuality | None:
+        """The group of channels that lost most."""
+        return min(self.groups, key=lambda group: group.sqnr_db, default=None)
+
+    @property
+    def verdict(self) -> str:
+        """good, usable or unusable: by decisions; unusable with any alarm, unknown where nothing is decided."""
+        if self.alarms:
+            return "unusable"
+        return "unknown" if self.decisive is None else self.decisive.verdict
+
+    @property
+    def usable(self) -> bool:
+        """True unless decisions are lost or an alarm rings."""
+        return self.verdict != "unusable"
+
+    def text(self) -> str:
+        """The verdict with the decisions that count, in one line."""
+        figures = "nothing to decide by" if self.decisive is None else self.decisive.text()
+        return f"{self.verdict}: {figures}"
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        worst = self.worst_group
+        return {
+            "kind": self.kind, "agreement": finite_or_none(self.agreement), "verdict": self.verdict,
+            "samples": self.samples, "sqnr_db": finite_or_none(self.sqnr_db, 3),
+            "alarms": [alarm.to_json() for alarm in self.alarms],
+            "outputs": [part.to_json() for part in self.parts],
+            "groups": [group.to_json() for group in self.groups],
+            "worst_group": None if worst is None else worst.to_json(),
+            "worst_sample": None if self.worst_sample is None else self.worst_sample.to_json(),
+        }  # fmt: skip
+
+
+def figure_text(name: str, value: float) -> str:
+    """A figure with its unit."""
+    if math.isnan(value):
+        return "not known"
+    if name.endswith("psnr"):
+        return "exact" if math.isinf(value) else f"{value:.1f} dB"
+    return f"{value:g}" if name in ("boxes", "threshold") else f"{100 * value:.1f} %" if value < 1 else "100 %"
+
+
+def _margin(part: OutputDecisions) -> float:
+    """How far decisions are above what is usable, as a part of what is left to lose."""
+    _, usable = LIMITS.get(part.kind, (GOOD, USABLE))
+    return (part.agreement - usable) / (1 - usable)
