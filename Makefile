@@ -209,7 +209,7 @@ gpu-half: $(VENV)/.dev
 
 bench: models
 	-@$(BIN)/python -m benchmarks.htp.memory
-	@$(BIN)/python -m benchmarks.htp.inference
+	@$(BIN)/python -m benchmarks.inference
 
 $(VENV)/pyvenv.cfg:
 	@echo "venv: $(VENV) with $$($(PYTHON) --version)"

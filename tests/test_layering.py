@@ -69,6 +69,7 @@ INNER = {
         ("prepare",),
         ("stages", "cpu_timing"),
         ("cpu_part", "partition", "registry", "refusals", "tool_config", "model_request"),
+        ("conversions",),
     ),
     "runtime.contexts": (
         ("manage", "describe", "wrap", "loading"),

@@ -23,11 +23,7 @@ def session(path: str, **entries: str) -> float:
     options.log_severity_level = 3
     for key, value in entries.items():
         options.add_session_config_entry(f"ep.{key}", value)
-    chosen = {
-        "backend_path": onnxruntime_qnn.get_qnn_htp_path(),
-        "soc_model": SOC_MODEL,
-        "offload_graph_io_quantization": "0",
-    }
+    chosen = {"backend_path": onnxruntime_qnn.get_qnn_htp_path(), "soc_model": SOC_MODEL}
     options.add_provider_for_devices([d for d in onnxruntime.get_ep_devices() if d.ep_name == EP], chosen)
     start = time.perf_counter()
     onnxruntime.InferenceSession(path, options)

@@ -5,7 +5,7 @@ A run is rehearsed: one thread does all work, piece by piece in the order in whi
 if each had a core of its own, and every piece is timed. A step then takes as long as its busiest member, besides what
 is not split. The sum over the steps is what no machine of these cores undercuts; caches that are shared, clocks that
 fall and the hand-overs between steps come on top (`--handover`, us for each split loop). What is left of that
-`benchmarks.htp.inference --scaling` measures.
+`benchmarks.inference --scaling` measures.
 """
 
 from __future__ import annotations

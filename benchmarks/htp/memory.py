@@ -55,8 +55,7 @@ def _child(path: str, threads: int) -> dict[str, float]:
     def session(source: str | bytes) -> hexforge.InferenceSession:
         options = hexforge.SessionOptions()
         options.intra_op_num_threads = threads
-        qnn = {"backend_type": "htp", "offload_graph_io_quantization": "0"}
-        return hexforge.InferenceSession(source, options, providers=[("QNNExecutionProvider", qnn)])
+        return hexforge.InferenceSession(source, options, providers=["QNNExecutionProvider"])
 
     session(_small_model()).run(None, {"x": np.zeros((1, 8), np.float32)})
     gc.collect()
@@ -90,8 +89,7 @@ def _sessions(path: str, context: str) -> list[tuple[int, float, float]]:
         options.intra_op_num_threads = 1
         for key, value in entries.items():
             options.add_session_config_entry(f"ep.context_{key}", value)
-        qnn = {"backend_type": "htp", "offload_graph_io_quantization": "0"}
-        return hexforge.InferenceSession(source, options, providers=[("QNNExecutionProvider", qnn)])
+        return hexforge.InferenceSession(source, options, providers=["QNNExecutionProvider"])
 
     def figures() -> tuple[float, float]:
         lines = dict(line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])

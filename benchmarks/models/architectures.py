@@ -104,4 +104,20 @@ def mobilenet_v2(path: Path) -> None:
     w.save(path, "mobilenet_v2", w.classify(x, 1280))
 
 
-MODELS = {"resnet50": resnet50, "mobilenet_v2": mobilenet_v2}
+def squeezenet(path: Path) -> None:
+    """SqueezeNet 1.1 (Iandola et al. 2016): 1.2 M parameters, 0.35 G multiply-adds."""
+    w = Writer()
+    x, before = w.node("Relu", w.conv("image", (3, 64), 3, 2)), 64
+    for squeeze, expand, pooled in (
+        (16, 64, True), (16, 64, False), (32, 128, True), (32, 128, False),
+        (48, 192, True), (48, 192, False), (64, 256, False), (64, 256, False),
+    ):  # fmt: skip
+        x = w.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2]) if pooled else x
+        y = w.node("Relu", w.conv(x, (before, squeeze), 1))
+        wide = [w.node("Relu", w.conv(y, (squeeze, expand), kernel)) for kernel in (1, 3)]
+        x, before = w.node("Concat", *wide, axis=1), 2 * expand
+    x = w.node("GlobalAveragePool", w.node("Relu", w.conv(x, (before, 1000), 1)))
+    w.save(path, "squeezenet", w.node("Flatten", x, axis=1))
+
+
+MODELS = {"resnet50": resnet50, "mobilenet_v2": mobilenet_v2, "squeezenet": squeezenet}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that benchmarks run: float models of fixed shape and their QDQ versions, made once and kept.
 
-`python -m benchmarks.models.quantized [--cache FOLDER] [MODEL ...]` makes them. ResNet-50 and MobileNetV2 are built
-with random weights (`architectures`), the others are real ones (`make models`).
+`python -m benchmarks.models.quantized [--cache FOLDER] [MODEL ...]` makes them. ResNet-50, MobileNetV2 and
+SqueezeNet are built with random weights (`architectures`), the others are real ones (`make models`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from onnxruntime.quantization import QuantType
 
 from benchmarks.arguments import add_names
-from benchmarks.models.architectures import mobilenet_v2, resnet50
+from benchmarks.models.architectures import mobilenet_v2, resnet50, squeezenet
 from hexforge.model.declarations import fix_shapes
 from tests.digits import held_out
 from tests.models.fetch import FILES, FOLDER, stored
@@ -56,10 +56,14 @@ class Model:
 
     text: bool = False
     """True where it looks for text."""
+    others: Callable[[np.random.Generator], dict[str, Array]] | None = None
+    """Makes all inputs of a model that is not for pictures."""
 
     def feeds(self, seed: int) -> dict[str, Array]:
         """An input of the kind the model is made for."""
         random = np.random.default_rng(seed)
+        if self.others is not None:
+            return self.others(random)
         picture = _page(random, self.shape) if self.text else _blobs(random, self.shape)
         mean, std = np.reshape(self.mean, (1, -1, 1, 1)), np.reshape(self.std, (1, -1, 1, 1))
         return {self.input: ((picture - mean) / std).astype(np.float32)}
@@ -85,13 +89,30 @@ def _page(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return np.clip(page + random.normal(0, 0.01, shape), 0, 1)
 
 
+def _file(random: np.random.Generator) -> dict[str, Array]:
+    """The beginning and the end of a text, as Magika reads a file's bytes."""
+    return {"bytes": random.integers(32, 127, (1, 2048)).astype(np.int32)}
+
+
+def _sound(random: np.random.Generator) -> dict[str, Array]:
+    """36 ms of a vowel at 16 kHz with noise, and the state after silence."""
+    times_s = np.arange(576) / 16000
+    tones = [np.sin(2 * np.pi * 120 * n * times_s + random.uniform(0, 6)) / n for n in range(1, 20)]
+    sound = 0.1 * np.sum(tones, 0) + random.normal(0, 0.01, 576)
+    return {"input": sound.astype(np.float32)[None], "state": np.zeros((2, 1, 128), np.float32)}
+
+
 _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 MODELS = {
     "resnet50": Model(resnet50, "image", (1, 3, 224, 224), *_IMAGENET),
     "mobilenet_v2": Model(mobilenet_v2, "image", (1, 3, 224, 224), *_IMAGENET),
+    "squeezenet": Model(squeezenet, "image", (1, 3, 224, 224), *_IMAGENET),
     "yolov8n": Model("320n.onnx", "images", (1, 3, 320, 320)),
     "ppocr_det": Model("ch_PP-OCRv4_det_infer.onnx", "x", (1, 3, 640, 640), *_IMAGENET, text=True),
     "ppocr_rec": Model("ch_PP-OCRv4_rec_infer.onnx", "x", (1, 3, 48, 320), (0.5,), (0.5,), text=True),
+    "ppocr_cls": Model("ch_ppocr_mobile_v2.0_cls_infer.onnx", "x", (1, 3, 48, 192), (0.5,), (0.5,), text=True),
+    "magika": Model("standard_v3_3/model.onnx", "bytes", (1, 2048), others=_file),
+    "silero_vad": Model("silero_vad_openvino_16k.onnx", "input", (1, 576), others=_sound),
 }
 
 
@@ -121,7 +142,7 @@ def _float(model: Model, target: Path) -> None:
     sources = [stored(f) for files in FILES.values() for f in files if f.endswith(f"/{model.source}")]
     if not sources[0].exists():
         raise SystemExit(f"{sources[0]} is not there; fetch it with `make models`")
-    fix_shapes(sources[0], target, {model.input: model.shape})
+    fix_shapes(sources[0], target, {name: array.shape for name, array in model.feeds(0).items()})
 
 
 @contextlib.contextmanager

@@ -29,11 +29,10 @@ _BLOCK_S = 0.04
 
 
 def hexforge_session(path: Path, threads: int) -> hexforge.InferenceSession:
-    """The model on the htp backend, Quantize and Dequantize at its ends included."""
+    """The model as a user gets it: QNNExecutionProvider with its default options."""
     options = hexforge.SessionOptions()
     options.intra_op_num_threads = threads
-    qnn = {"backend_type": "htp", "offload_graph_io_quantization": "0"}
-    return hexforge.InferenceSession(str(path), options, providers=[("QNNExecutionProvider", qnn)])
+    return hexforge.InferenceSession(str(path), options, providers=["QNNExecutionProvider"])
 
 
 def _hexforge(path: Path, threads: int) -> Runner:

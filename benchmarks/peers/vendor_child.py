@@ -29,7 +29,7 @@ def session(path: str, fp16: bool) -> onnxruntime.InferenceSession:
     chosen = {
         "backend_path": onnxruntime_qnn.get_qnn_htp_path(),
         "soc_model": SOC_MODEL,
-        "offload_graph_io_quantization": "0",
+        "offload_graph_io_quantization": "0",  # not the default: its numbers are compared, all of them
     }
     if fp16:
         chosen["enable_htp_fp16_precision"] = "1"

@@ -165,6 +165,7 @@ def _of_session(session: Any) -> dict[str, Any]:
         "in parts": [
             {key: entry for key in keys if (entry := _entry(part._session.get_session_options(), key))}
             for part in parts
+            if part.conversions is None
         ],
     }
     try:

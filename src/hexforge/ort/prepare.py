@@ -141,7 +141,9 @@ def _open_context_model(
         optimal=config.fail_on_suboptimal_compiled_model,
         shared=config.share_ep_contexts or stop,
         read=context_reader(sess_options) or (_whole_files(model) if options.disable_file_mapped_weights else None),
-        make_cpu_part=lambda cut, nodes: CpuPart(cut, nodes, options_of_parts(sess_options)),
+        make_cpu_part=lambda cut, nodes: CpuPart(
+            cut, nodes, options_of_parts(sess_options), backend.threads, backend.spinning
+        ),
     )
     if stop:
         share.close()
@@ -171,7 +173,7 @@ def _compile_model(model: Model, backend: Backend, sess_options: Any, config: Se
             kept = type(cut.proto)()
             kept.CopyFrom(cut.proto)
             cuts.append(Extract(kept, cut.constants))
-        return CpuPart(cut, nodes, options_of_parts(sess_options))
+        return CpuPart(cut, nodes, options_of_parts(sess_options), backend.threads, backend.spinning)
 
     strict = config.disable_cpu_ep_fallback
     offload = options.offload_graph_io_quantization and not strict

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CpuPart: nodes of a model that no backend takes, run in onnxruntime's CPU provider."""
+"""CpuPart: nodes that no backend takes: conversions by native kernels, all else in onnxruntime's CPU provider."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 import onnx
 
+from hexforge.backend import Spinning
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
 from hexforge.model.standalone import Extract
+from hexforge.runtime.conversions import TYPES, Conversion, Conversions
 
 CPU = "CPUExecutionProvider"
 QNN = "QNNExecutionProvider"
+
+DEFAULT_SPINNING = Spinning()
 
 OptionsOf = Callable[[Mapping[str, Array]], AbstractContextManager[Any]]
 """Gives onnxruntime's session options for a part that has these constants outside its protobuf."""
@@ -41,13 +45,29 @@ def with_constants(options: Any, constants: Mapping[str, Array]) -> Any:
 
 
 class CpuPart:
-    """Nodes of a model, run in an onnxruntime session with the CPU provider."""
+    """Nodes of a model that stay with the CPU.
 
-    def __init__(self, cut: Extract, nodes: Sequence[str], options: OptionsOf = plain_options) -> None:
+    Nothing but QuantizeLinear and DequantizeLinear is computed by native kernels, with the threads that graphs have;
+    all else by an onnxruntime session with the CPU provider.
+    """
+
+    def __init__(
+        self,
+        cut: Extract,
+        nodes: Sequence[str],
+        options: OptionsOf = plain_options,
+        threads: int = 0,
+        spinning: Spinning = DEFAULT_SPINNING,
+    ) -> None:
+        self.nodes = tuple(nodes)
+        self.conversions = None if (rows := _conversions(cut)) is None else Conversions(rows, threads, spinning)
+        """What computes the part where it only converts."""
+        self._narrow: dict[str, tuple[Any, Any]] = {}
+        if self.conversions is not None:
+            return
         # onnxruntime's own, whatever stands in for it; only where nodes stay with the CPU: loading it takes a while
         from onnxruntime.capi.onnxruntime_inference_collection import InferenceSession
 
-        self.nodes = tuple(nodes)
         self._narrow = _widen(cut.proto)
         try:
             with options(cut.constants) as chosen:
@@ -57,6 +77,8 @@ class CpuPart:
 
     def run(self, feeds: Mapping[str, Any], run_options: Any = None) -> dict[str, Any]:
         """Outputs by name for inputs by name."""
+        if self.conversions is not None:
+            return self.conversions.run(feeds)
         sent = {}
         for name, value in feeds.items():
             wide = self._narrow.get(name)
@@ -104,6 +126,51 @@ class WholeModel:
         except Exception as error:  # onnxruntime's errors have no class in common
             raise CallError(f"{self._name}: onnxruntime cannot run the sample: {error}") from None
         return dict(zip(self._outputs, results, strict=True))
+
+
+def _conversions(cut: Extract) -> list[Conversion] | None:
+    """The conversions that a part consists of; None where it has anything else, or what onnxruntime would fuse."""
+    graph = cut.proto.graph
+    inputs = {value.name: value.type.tensor_type for value in graph.input if value.type.HasField("tensor_type")}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    rows = [_conversion(node, inputs, constants) for node in graph.node]
+    return None if cut.constants or not rows or None in rows else [row for row in rows if row is not None]
+
+
+def _conversion(
+    node: onnx.NodeProto, inputs: Mapping[str, onnx.TypeProto.Tensor], constants: Mapping[str, onnx.TensorProto]
+) -> Conversion | None:
+    """A node as a conversion of an input of its part; None where it is something else or has a form that is rare."""
+    if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or node.domain not in ("", "com.microsoft"):
+        return None
+    attributes = {a.name: a.i for a in node.attribute}
+    names = [*node.input, ""][:3]
+    if names[0] not in inputs or not inputs[names[0]].HasField("shape"):
+        return None
+    if any(name and name not in constants for name in names[1:]):
+        return None
+    if attributes.get("block_size") or attributes.get("precision"):
+        return None
+    shape = tuple(d.dim_value for d in inputs[names[0]].shape.dim)
+    scale = onnx.numpy_helper.to_array(constants[names[1]])
+    quantizes = node.op_type == "QuantizeLinear"
+    kind = inputs[names[0]].elem_type
+    if quantizes:
+        real, kind = kind, attributes.get("output_dtype", 0) or onnx.TensorProto.UINT8
+        kind = constants[names[2]].data_type if names[2] else kind
+    else:
+        real = attributes.get("output_dtype", 0) or onnx.TensorProto.FLOAT
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))
+    zero = onnx.numpy_helper.to_array(constants[names[2]]) if names[2] else np.zeros(scale.shape, dtype)
+    if real != onnx.TensorProto.FLOAT or scale.dtype != np.float32 or dtype.name not in TYPES:
+        return None
+    if not all(d > 0 for d in shape) or zero.dtype != dtype or zero.shape != scale.shape or scale.ndim > 1:
+        return None
+    axis = attributes.get("axis", 1)
+    axis += len(shape) if axis < 0 else 0
+    if scale.size != 1 and not (0 <= axis < len(shape) and shape[axis] == scale.size):
+        return None
+    return Conversion(names[0], node.output[0], shape, quantizes, dtype, scale, zero, axis)
 
 
 _SUFFIX = "__as_wide"  # tensors of types numpy lacks enter and leave a CPU part under this name, in a wider type

@@ -17,11 +17,13 @@ from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
 from hexforge.ort.context_callbacks import reader
-from hexforge.ort.options.config import SessionConfig
+from hexforge.ort.options.config import ORT_SESSION_KEYS, SessionConfig
 from hexforge.runtime.cpu_part import CPU, QNN, OptionsOf, with_constants
 
 _OF_THE_WHOLE = tuple(option.key for option in SessionConfig.table() if option.whole_model)
 """Keys that concern a whole model: the sessions of its parts on the CPU must not see them."""
+_OF_PARTS = ORT_SESSION_KEYS | {option.key for option in SessionConfig.table() if not option.whole_model}
+"""Keys that the sessions of parts are given."""
 
 _COPIED = (
     "enable_cpu_mem_arena enable_mem_pattern enable_mem_reuse execution_mode execution_order graph_optimization_level "
@@ -216,9 +218,24 @@ def options_of_parts(options: Any) -> OptionsOf:
     """What gives the parts of a model that stay on the CPU the user's session options."""
 
     def chosen(constants: Mapping[str, Array]) -> AbstractContextManager[Any]:
-        return _fit_for_a_part(_copied(options, constants) if constants else options)
+        if constants or isinstance(options, SessionOptions):
+            return _fit_for_a_part(_let_threads_sleep(_copied(options, constants)))
+        return _fit_for_a_part(_let_threads_sleep(options))
 
     return chosen
+
+
+_WAITING = ("session.intra_op.allow_spinning", "session.force_spinning_stop")
+
+
+def _let_threads_sleep(options: Any) -> Any:
+    """The options of a part, whose threads sleep behind its run: the next part is a graph, which needs their cores.
+
+    onnxruntime's own lets them wait awake, which is kept where the user says how they are to wait.
+    """
+    if all(_native_entry(options, key) is None for key in _WAITING):
+        onnxruntime.SessionOptions.add_session_config_entry(options, "session.force_spinning_stop", "1")
+    return options
 
 
 _CHANGING = threading.Lock()
@@ -254,6 +271,9 @@ def _fit_for_a_part(options: Any) -> Iterator[Any]:
 def _copied(options: Any, constants: Mapping[str, Array]) -> Any:
     """A copy of options with constants added, which the user's own are not to keep."""
     made = onnxruntime.SessionOptions()
+    for key, value in session_entries(options, _OF_PARTS).items():
+        if key in _OF_PARTS:
+            made.add_session_config_entry(key, value)
     for name in _COPIED:
         setattr(made, name, getattr(options, name))
     for path in options._libraries if isinstance(options, SessionOptions) else ():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of docs/figures_inference.md from measured figures: `python -m benchmarks.htp.inference_page FILE`.
+"""The tables of docs/figures_inference.md from measured figures: `python -m benchmarks.inference.page FILE`.
 
-FILE is what `python -m benchmarks.htp.inference --no-vendor --rounds 8 --json FILE` wrote.
+FILE is what `python -m benchmarks.inference --no-vendor --rounds 8 --json FILE` wrote.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 _MODELS = {
     "resnet50": "ResNet50", "mobilenet_v2": "MobileNetV2", "yolov8n": "YOLOv8n 320", "ppocr_det": "PP-OCR det 640",
-    "ppocr_rec": "PP-OCR rec 48x320",
+    "ppocr_rec": "PP-OCR rec 48x320", "ppocr_cls": "PP-OCR cls 48x192", "squeezenet": "SqueezeNet 1.1",
+    "magika": "Magika", "silero_vad": "Silero VAD",
 }  # fmt: skip
 _VARIANTS = {
     "a8w8-int8": "A8, int8 weights", "a8w8-uint8": "A8, uint8 weights", "a16w8": "A16", "float": "float",
@@ -83,7 +84,7 @@ def _table(head: str, rule: str, rows: Iterable[list[str]]) -> str:
 def main(arguments: list[str]) -> int:
     """Print the page of one file."""
     if len(arguments) != 1:
-        print("usage: python -m benchmarks.htp.inference_page FILE", file=sys.stderr)
+        print("usage: python -m benchmarks.inference.page FILE", file=sys.stderr)
         return 2
     print(page(json.loads(Path(arguments[0]).read_text())))
     return 0
