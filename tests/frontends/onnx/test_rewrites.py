@@ -125,6 +125,55 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "Conv",
     ),
+    "reduction-written-out": (
+        lambda: built([node("ReduceSumSquare", ["x"], ["y"], axes=[1])]),
+        "Mul ReduceSum",
+    ),
+    "product-of-few": (
+        lambda: built([node("ReduceProd", ["x"], ["y"], axes=[3], keepdims=0)]),
+        "Split Mul Mul Mul Mul Mul Reshape",
+    ),
+    "constant-sequence-lengths": (
+        lambda: built(
+            [node("GRU", ["x", "w", "r", "", "lens"], ["y"], hidden_size=4)],
+            (5, 2, 3),
+            w=numbers(1, 12, 3),
+            r=numbers(1, 12, 4),
+            lens=np.array([3, 3], np.int32),
+        ),
+        "Slice GRU Pad",
+    ),
+    "merge-dimensions": (
+        lambda: built(
+            [
+                node("Reshape", ["x", "windows"], ["u"]),
+                node("Transpose", ["u"], ["v"], perm=[0, 1, 2, 4, 3, 5]),
+                node("Reshape", ["v", "rows"], ["y"]),
+            ],
+            windows=np.array([1, 8, 2, 3, 3, 2]),
+            rows=np.array([8, 6, 6]),
+        ),
+        "Reshape Transpose Reshape",
+    ),
+    "focus-into-conv": (
+        lambda: built(
+            [
+                *(node("Slice", ["x", f"s{i}", "e", "a", "t"], [f"u{i}"]) for i in range(4)),
+                node("Concat", [f"u{i}" for i in range(4)], ["c"], axis=1),
+                conv("c", "y", "w", "b", pads=[1] * 4),
+            ],
+            s0=np.array([0, 0]),
+            s1=np.array([1, 0]),
+            s2=np.array([0, 1]),
+            s3=np.array([1, 1]),
+            e=np.array([9, 9]),
+            a=np.array([2, 3]),
+            t=np.array([2, 2]),
+            w=numbers(4, 32, 3, 3),
+            b=numbers(4),
+        ),
+        "Conv",
+    ),
     "power": (lambda: built([node("Pow", ["x", "two"], ["y"])], two=np.float32(2)), "Mul"),
     "fold-after-conv": (
         lambda: built(
@@ -511,6 +560,38 @@ def test_every_rule_says_what_it_is() -> None:
                 w=numbers(4, 8, 3, 3),
             ),
         ),
+        # its pieces are not all of the picture
+        (
+            "focus-into-conv",
+            lambda: built(
+                [
+                    node("Slice", ["x", "s", "e", "a", "t"], ["u"]),
+                    node("Slice", ["x", "z", "e", "a", "t"], ["v"]),
+                    node("Concat", ["u", "v"], ["c"], axis=1),
+                    conv("c", "y", "w"),
+                ],
+                s=np.array([0, 0]),
+                z=np.array([1, 1]),
+                e=np.array([9, 9]),
+                a=np.array([2, 3]),
+                t=np.array([2, 2]),
+                w=numbers(4, 16, 1, 1),
+            ),
+        ),
+        # every axis goes elsewhere
+        (
+            "merge-dimensions",
+            lambda: built(
+                [
+                    node("Reshape", ["x", "s"], ["u"]),
+                    node("Transpose", ["u"], ["v"], perm=[5, 3, 1, 4, 2, 0]),
+                    node("Reshape", ["v", "f"], ["y"]),
+                ],
+                s=np.array([4, 2, 2, 3, 2, 3]),
+                f=np.array([288]),
+            ),
+        ),
+        ("product-of-few", lambda: built([node("ReduceProd", ["x"], ["y"], axes=[2, 3])])),
         ("channels-of-32", lambda: built([conv("x", "y", "w")], w=numbers(36, 8, 1, 1))),  # they leave the graph
     ],
 )

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers whose sequences have constant lengths: QNN's ops know none, so inputs are cut and results padded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx_ir import Node, Value
+
+from hexforge.frontends.onnx.rewrites.ranges import RECURRENT, SEQUENCE_LENS
+from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
+from hexforge.model.edit import Editor
+from hexforge.model.nodes import data, integer, is_op, operand, shape
+
+TIME, BATCH = 0, 1
+"""Axes of what such a layer reads, with layout 0."""
+STATES = (5, 6)
+"""Inputs with a state for each sequence: of the layer, and of an LSTM's cell."""
+BATCH_OF = (2, 1, 1)
+"""Where the sequences are in each output: all steps, the last state, the cell's."""
+PADS_SINCE = 11
+"""The opset from which on Pad reads its pads."""
+MOST_LENGTHS = 4
+
+
+def _lengths(node: Node) -> tuple[int, ...] | None:
+    """The constant lengths of the sequences; None where they are not there, computed, or out of range."""
+    given = data(operand(node, SEQUENCE_LENS)) if is_op(node, *RECURRENT) else None
+    x = operand(node, 0)
+    if given is None or len(shape(x)) != 3 or integer(node, "layout", 0):
+        return None
+    lengths = tuple(int(length) for length in given.ravel())
+    steps, batch = shape(x)[TIME], shape(x)[BATCH]
+    return lengths if len(lengths) == batch and all(1 <= length <= steps for length in lengths) else None
+
+
+def _constant_lengths(editor: Editor, node: Node) -> Rewrite | None:
+    lengths = _lengths(node)
+    if lengths is None or editor.opset < PADS_SINCE:
+        return None
+    steps = shape(operand(node, 0))[TIME]
+    counts = Counter(lengths)
+    if len(counts) > MOST_LENGTHS:
+        return None
+    if set(lengths) == {steps}:
+        what = f"{node.op_type} whose sequences all have {steps} steps, given as lengths"
+    else:
+        what = f"{node.op_type} of {steps} steps with the lengths {', '.join(str(n) for n in sorted(counts))}"
+    return rewrite_of(what, [node], lambda: _write(editor, node, lengths), lengths)
+
+
+def _write(editor: Editor, node: Node, lengths: Sequence[int]) -> None:
+    """The layer once for each length, on the sequences that have it; their results put together again."""
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    groups = [[i for i in order if lengths[i] == length] for length in sorted(set(lengths))]
+    outputs = [index for index, value in enumerate(node.outputs) if value.uses() or value.is_graph_output()]
+    results: list[dict[int, Value]] = []
+    for group in groups:
+        results.append(_of_one_length(editor, node, lengths[group[0]], group, len(groups) == 1, outputs))
+    back = np.argsort(np.array([i for group in groups for i in group]))
+    for index in outputs:
+        parts, axis = [result[index] for result in results], BATCH_OF[index]
+        whole = parts[0] if len(parts) == 1 else editor.add("Concat", parts, node, axis=axis)[0]
+        if not np.array_equal(back, np.arange(len(back))):
+            whole = _picked(editor, node, whole, back.tolist(), axis)
+        editor.replace(node.outputs[index], whole)
+
+
+def _of_one_length(
+    editor: Editor, node: Node, length: int, group: Sequence[int], everything: bool, outputs: Sequence[int]
+) -> dict[int, Value]:
+    x = node.inputs[0]
+    assert x is not None
+    steps = shape(x)[TIME]
+    inputs: list[Value | None] = list(node.inputs)
+    inputs[SEQUENCE_LENS] = None
+    if not everything:
+        x = _picked(editor, node, x, group, BATCH)
+        for index in STATES:
+            state = operand(node, index)
+            if state is not None:
+                inputs[index] = _picked(editor, node, state, group, BATCH)
+    if length < steps:
+        ends = (np.array([0]), np.array([length]), np.array([TIME]))
+        x = editor.add("Slice", [x, *(editor.constant(end, f"{node.name}_cut") for end in ends)], node)[0]
+    inputs[0] = x
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    attributes: dict[str, Any] = {a.name: a.value for a in node.attributes.values()}
+    made = editor.add(node.op_type, inputs, node, len(node.outputs), node.domain, **attributes)
+    written = {index: made[index] for index in outputs}
+    if length < steps and 0 in written:
+        pads = np.zeros(8, np.int64)
+        pads[4 + TIME] = steps - length
+        written[0] = editor.add("Pad", [written[0], editor.constant(pads, f"{node.name}_pads")], node)[0]
+    return written
+
+
+def _picked(editor: Editor, node: Node, value: Value, indices: Sequence[int], axis: int) -> Value:
+    given = editor.constant(np.array(indices, np.int64), f"{node.name}_sequences")
+    return editor.add("Gather", [value, given], node, axis=axis)[0]
+
+
+RULES = (
+    RewriteRule(
+        "constant-sequence-lengths", "Recurrent layers with constant lengths of sequences do without them",
+        "QNN's LSTM and GRU know no lengths: each sequence becomes an op of its own where they are given, and "
+        "onnxruntime's QNN execution provider refuses lengths that differ.",
+        "onnxruntime's QNN execution provider: its op builders of LSTM and GRU",
+        "Leave sequence_lens out where all sequences are full; else cut the input off before the layer and pad its "
+        "result.", True, _constant_lengths,
+    ),
+)  # fmt: skip
