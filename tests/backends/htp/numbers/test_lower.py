@@ -524,6 +524,24 @@ def test_a_table_behind_a_kernel_that_takes_none_is_a_step_of_its_own(dtype: DTy
     net.check(1)
 
 
+@pytest.mark.parametrize("dtype", ACTIVATIONS, ids=lambda d: d.value)
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_a_table_behind_a_concat_of_convolutions_changes_every_part(dtype: DType, depthwise: bool) -> None:
+    """The last convolution writes its part of the Concat in place: it must not take the table for its part alone."""
+    net = Net(4, dtype)
+    shared, parts = net.encoding(), (4, 4) if depthwise else (4, 3)
+    last = ("DepthWiseConv2d", (1, 1, 1, 4)) if depthwise else ("Conv2d", (1, 1, 4, 3))
+    for (op, shape), channels in zip((("Conv2d", (1, 1, 4, 4)), last), parts, strict=True):
+        x, inner = net.input((1, 5, 5, 4)), net.middle((1, 5, 5, channels), shared)
+        w = net.weights(shape, DType.INT8, 3)
+        net.graph.node(op, [x, w], [inner], stride=(1, 1), pad_amount=((0, 0), (0, 0)))
+    made = [node.outputs[0] for node in net.graph]
+    joined, y = net.middle((1, 5, 5, sum(parts)), shared), net.output((1, 5, 5, sum(parts)))
+    net.graph.node("Concat", made, [joined], axis=3)
+    net.graph.node("Sigmoid", [joined], [y])
+    net.check(1, native=False)
+
+
 EXTREME = [(1e-30, 1.0), (1.0, 1e-30), (3e38, 1e-38), (1e-38, 3e38)]
 
 

@@ -155,6 +155,8 @@ def _convolution_before(lowering: Lowering, chain: Chain) -> NativeStep | None:
         return None
     source = chain.source
     private = source.role is Role.NATIVE and all(user in chain.nodes for user in source.users)
+    if "y_offset" in last.attributes:  # it writes its part of what a Concat joins: the table is for all parts
+        return None
     return last if private and last.outs == (lowering.name(source),) else None
 
 
