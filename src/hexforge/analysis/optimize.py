@@ -195,6 +195,7 @@ class OptimizeResult:
             },
             "rewrites": self.rewrites.to_json(),
             "search": self.searched.to_json(),
+            "mixed_heads": self.quantization.plan.mixed_heads,
             "next": [advice.to_json() for advice in self.next_steps],
             "refused": [{"node": node, "why": why} for node, why in self.quantization.refused],
             "files": [str(path) for path in self.files],

@@ -21,6 +21,7 @@ from hexforge.runtime.stages import PlacedNode
 if TYPE_CHECKING:
     from hexforge.model.reader import Model
     from hexforge.model.source import ModelSource
+    from hexforge.quant.decide.encoding_plan import ChipArithmetic
     from hexforge.runtime.prepare import PartitionedModel
 
     Timeable: TypeAlias = "ModelSource | Model | Graph | Program | TimedGraphs"
@@ -65,18 +66,24 @@ def as_if_quantized_model(model: Model, deployment: Deployment) -> Model | None:
     if is_quantized(model.ir):
         return None
     chosen = recipe_of(known_precision(deployment.precision))
-    return replace(model, ir=as_if_quantized(model.ir, chosen, wide_products=wide_products(timed_backend(deployment))))
+    arithmetic = chip_arithmetic(timed_backend(replace(deployment, precision=AS_IS)))
+    return replace(model, ir=as_if_quantized(model.ir, chosen, arithmetic=arithmetic))
 
 
-def wide_products(backend: Backend) -> bool:
-    """Whether the backend multiplies two run-time tensors of 16 bits: it is shown such a product."""
+def chip_arithmetic(backend: Backend) -> ChipArithmetic:
+    """What the backend computes: it is shown a product of two run-time tensors of 16 bits, and a float node."""
     import hexforge.ops  # noqa: F401 - fills the table
+    from hexforge.quant.decide.encoding_plan import ChipArithmetic
 
-    graph = Graph("wide product")
-    type = TensorType(DType.UINT16, (2, 2), ScaleOffset(1.0, 0))
-    left, right = (graph.value(name, type, Role.APP_WRITE) for name in ("left", "right"))
-    node = graph.node("MatMul", [left, right], [graph.value("product", type, Role.APP_READ)])
-    return backend.unsupported(node) is None
+    graph = Graph("arithmetic")
+    wide, floating = TensorType(DType.UINT16, (2, 2), ScaleOffset(1.0, 0)), TensorType(DType.FLOAT16, (2, 2))
+
+    def takes(op: str, type: TensorType) -> bool:
+        left, right = (graph.value(f"{op} {name}", type, Role.APP_WRITE) for name in ("left", "right"))
+        node = graph.node(op, [left, right], [graph.value(f"{op} result", type, Role.APP_READ)])
+        return backend.unsupported(node) is None
+
+    return ChipArithmetic(wide_products=takes("MatMul", wide), floats=takes("ElementWiseAdd", floating))
 
 
 def graphs_of(model: Timeable, backend: Backend, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:

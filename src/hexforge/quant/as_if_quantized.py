@@ -16,6 +16,9 @@ from hexforge.model.op_table import OPS
 from hexforge.quant.data.calibrate import tensors_to_observe
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 from hexforge.quant.decide.assign import assign
+from hexforge.quant.decide.encoding_plan import ChipArithmetic
+from hexforge.quant.decide.mixed_heads import likely_spans
+from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import Recipe
 from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.quant.fold import fold
@@ -36,10 +39,15 @@ def recipe_of(precision: str) -> Recipe:
     return recipe(f"{precision}_channel")
 
 
-def as_if_quantized(model: onnx_ir.Model, chosen: Recipe, *, wide_products: bool = True) -> onnx_ir.Model:
+def as_if_quantized(
+    model: onnx_ir.Model,
+    chosen: Recipe,
+    *,
+    arithmetic: ChipArithmetic = ChipArithmetic(),  # noqa: B008 - it is frozen
+) -> onnx_ir.Model:
     """The model quantized by a recipe with ranges that are made up; the model given is left as it is."""
     folded = fold(model)
-    plan = assign(folded, _made_up_ranges(folded), chosen, wide_products=wide_products)
+    plan = assign(folded, _made_up_ranges(folded), chosen, arithmetic=arithmetic)
     for name, fixed in plan.tensors.items():
         value = folded.graph.initializers.get(name)
         if value is not None and value.shape is not None and fixed.dtype is not DType.INT32:
@@ -69,6 +77,9 @@ def _made_up_ranges(model: onnx_ir.Model) -> Statistics:
             low = min(lows, default=-highs[source])
             tensors[source] = _between(0.0 if source in positive else low, highs[source])
         highs[name], tensors[name] = highs[source], tensors[source]
+    for number, (name, span) in enumerate(likely_spans(quant_units(model.graph)).items()):
+        high = span * (1 + number / 4096)
+        tensors[name] = _between(0.0 if name in positive else -high, high)
     return Statistics(tensors, samples=1)
 
 

@@ -114,6 +114,10 @@ def next_section(optimized: OptimizeResult) -> Section:
     """What was rewritten, and what to change next with its gain."""
     rewrites = optimized.rewrites
     done = [step(a) for a in rewrites.advice if a.rule in rewrites.applied]
+    done += [
+        Step(f"Parts of {name} kept apart", "accuracy", how)
+        for name, how in optimized.quantization.plan.mixed_heads.items()
+    ]
     left = [step(a) for a in optimized.next_steps]
     dropped = dict(rewrites.dropped)
     for advice in rewrites.advice:
@@ -133,7 +137,7 @@ def next_section(optimized: OptimizeResult) -> Section:
         "What to change",
         [
             Steps([*refused, *left], "Next", "Nothing more is known that would make it faster."),
-            Steps(done, "Done already: rewrites that keep the function", "No rewrite that keeps the function gains."),
+            Steps(done, "Done already", "No rewrite that keeps the function gains."),
         ],
     )
 

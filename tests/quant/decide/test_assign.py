@@ -17,7 +17,7 @@ from hexforge.ir import AxisScaleOffset, DType, ScaleOffset
 from hexforge.model.reader import read
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 from hexforge.quant.decide.assign import assign
-from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
+from hexforge.quant.decide.encoding_plan import ChipArithmetic, EncodingPlan, Fixed
 from hexforge.quant.decide.recipe_reading import recipe
 from tests.quant.graphs import CASES, model, single
 
@@ -223,7 +223,7 @@ def test_two_run_time_operands_of_16_bits() -> None:
     assert second.dtype is DType.UINT16
     assert isinstance(second.encoding, ScaleOffset)
     assert second.encoding.offset == -32768  # guide: symmetric
-    narrow = assign(ir, statistics, recipe("w8a16"), wide_products=False)
+    narrow = assign(ir, statistics, recipe("w8a16"), arithmetic=ChipArithmetic(wide_products=False))
     assert narrow.tensors["z"].dtype is DType.UINT8
     assert narrow.tensors["x"].dtype is DType.UINT16
 

@@ -12,7 +12,7 @@ from hexforge.analysis.quality.compare import compare_models
 from hexforge.analysis.quality.comparison import ComparisonSettings
 from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
-from hexforge.analysis.timed_graphs import wide_products
+from hexforge.analysis.timed_graphs import chip_arithmetic
 from hexforge.backend import Backend, ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
@@ -110,6 +110,7 @@ class Quantization:
             ],
             "refused": [{"node": node, "why": why} for node, why in self.refused],
             "floats": self.plan.floats,
+            "mixed_heads": self.plan.mixed_heads,
             "unused_encodings": list(self.unused),
             "files": [str(path) for path in self.files],
             "warnings": list(self.warnings),
@@ -159,10 +160,10 @@ def quantize(
         better = improve(
             folded, statistics, split.calibration, chosen, lambda edited: runner(loaded.edited(edited), backend),
             held_out=split.judged if split.held_out else None, given=fixed.encodings,
-            wide_products=wide_products(backend), progress=report,
+            arithmetic=chip_arithmetic(backend), progress=report,
         )  # fmt: skip
     else:
-        plan = assign(folded, statistics, chosen, given=fixed.encodings, wide_products=wide_products(backend))
+        plan = assign(folded, statistics, chosen, given=fixed.encodings, arithmetic=chip_arithmetic(backend))
         better = Improvement(folded, statistics, plan, ())
     files, content = _write_model(write(better.model, better.plan), output, loaded.name)
     quantized = read(files[0] if content is None else content)

@@ -8,7 +8,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from glob import escape
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +21,7 @@ from hexforge.analysis.quality.evaluate import labelled_samples
 from hexforge.analysis.quality.metrics import TopK, check_numbers, in_decibels, metric_of
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.spread import spread
-from hexforge.analysis.timed_graphs import wide_products
+from hexforge.analysis.timed_graphs import chip_arithmetic
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
@@ -67,6 +67,8 @@ class SearchResult:
     """The quality that was asked for, None where none was."""
     low: Recipe
     high: Recipe
+    mixed_heads: Mapping[str, str] = field(default_factory=dict)
+    """Outputs that join parts of very different ranges, and how every mix keeps the parts apart."""
 
     @property
     def best(self) -> Point | None:
@@ -124,6 +126,7 @@ class SearchResult:
             "low": self.low.name,
             "high": self.high.name,
             "groups": [list(g.nodes) for g in self.groups],
+            "mixed_heads": dict(self.mixed_heads),
             "exhausted": self.mixes.exhausted,
             "dominates_high": [point_json(p) for p in self.mixes.dominating()],
             "best": None if self.best is None else point_json(self.best),
@@ -196,12 +199,14 @@ def search(
         judged = data if isinstance(data, str | Path | PictureFolder) else calibration
     scored = labelled_samples(judged, scoring.labels, measured, loaded.ir, scoring.classes, scoring.samples)
     folded = fold(loaded.ir)
-    groups = group_layers(
-        [u.nodes for u in quant_units(folded.graph) if u.reason is None and not u.moves], space.groups
-    )
-    if not groups:
+    if all(unit.reason is not None or unit.moves for unit in quant_units(folded.graph)):
         raise CallError(f"{model}: has no layer to quantize")
     statistics = calibrate(folded, calibration, state=None if state is None else calibration_file(state))
+    lowest = assign(folded, statistics, recipes[0], arithmetic=chip_arithmetic(backend_for(chosen)))
+    mixed = [u.nodes for u in quant_units(folded.graph) if u.name not in lowest.floats and not u.moves]
+    groups = group_layers(mixed, space.groups)
+    if not groups:
+        raise CallError(f"{model}: has no layer to quantize")
     with tempfile.TemporaryDirectory() as folder:
         statistics_file, samples_file = Path(folder) / "statistics.npz", Path(folder) / "samples.npz"
         statistics.save(statistics_file)
@@ -236,7 +241,9 @@ def search(
                 yield memory[choice]
 
         points = search_mixes(len(groups), measure, target=space.target, budget=space.budget, progress=progress)
-    return SearchResult(loaded.name, chosen.soc, measured.name, groups, points, space.target, *recipes)
+    return SearchResult(
+        loaded.name, chosen.soc, measured.name, groups, points, space.target, *recipes, lowest.mixed_heads
+    )
 
 
 def calibration_file(state: str | Path) -> Path:
@@ -339,7 +346,7 @@ class Measurer:
     def model(self, choice: Sequence[int]) -> bytes:
         """The model of a choice: what quantizing by its recipe gives."""
         chosen = mixed_recipe(*self._recipes, self._groups, frozenset(choice))
-        plan = assign(self._model, self._statistics, chosen, wide_products=wide_products(backend_for(self._deployment)))
+        plan = assign(self._model, self._statistics, chosen, arithmetic=chip_arithmetic(backend_for(self._deployment)))
         return to_bytes(write(self._model, plan))
 
 

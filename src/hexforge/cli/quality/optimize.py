@@ -124,6 +124,8 @@ def print_optimized(screen: Console, optimized: OptimizeResult) -> None:
             else f"Faster in float: take {optimized.folder.float_model.name} where time counts"
         )
         screen.print(Text(f"{words}; here integers save memory and power, not time.", "yellow"))
+    for output, how in optimized.quantization.plan.mixed_heads.items():
+        screen.print(Text(f"{output}: {how}"))
     for why, nodes in by_reason(optimized.quantization.refused):
         screen.print(Text(f"CPU  {some_of(nodes)}: {why}", "yellow"))
     searched, front = optimized.searched, optimized.searched.mixes.front()

@@ -107,6 +107,8 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
         ]
         screen.print(table("", ("improvement", "SQNR before", "with it, dB", ""), steps))
     screen.print(f"{quantized.quantized} of {quantized.nodes} nodes compute in fixed point", markup=False)
+    for output, how in quantized.plan.mixed_heads.items():
+        screen.print(f"{output}: {how}", markup=False, soft_wrap=True)
     if quantized.plan.floats:
         screen.print(table("", ("left in float", "why"), _rows_by_reason(quantized.plan.floats.items())))
     for name in quantized.unused[:_SHOWN]:

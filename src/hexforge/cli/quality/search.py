@@ -163,6 +163,8 @@ def _print(searched: SearchResult) -> None:
     screen.print(
         table(title, ("mix", searched.metric, "ms", f"groups {searched.high.name}", f"to {searched.high.name}"), rows)
     )
+    for output, how in searched.mixed_heads.items():
+        screen.print(f"{output}: {how}", markup=False, soft_wrap=True)
     better = points.dominating()
     if better:
         p = better[0]

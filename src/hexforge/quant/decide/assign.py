@@ -21,7 +21,8 @@ from hexforge.model.nodes import dims, float_constant, text
 from hexforge.model.op_table import OPS
 from hexforge.options import did_you_mean
 from hexforge.quant.data.observe import Statistics
-from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
+from hexforge.quant.decide.encoding_plan import ChipArithmetic, EncodingPlan, Fixed
+from hexforge.quant.decide.mixed_heads import MixedHead, mixed_heads
 from hexforge.quant.decide.quant_units import QuantUnit, is_float, is_three_dimensional, quant_units, weight_axis
 from hexforge.quant.decide.ranges import encoding as encoding_of_range
 from hexforge.quant.decide.ranges import range_of, weight_encoding
@@ -37,15 +38,14 @@ def assign(
     recipe: Recipe,
     *,
     given: Mapping[str, Fixed | None] | None = None,
-    wide_products: bool = True,
+    arithmetic: ChipArithmetic = ChipArithmetic(),  # noqa: B008 - it is frozen
 ) -> EncodingPlan:
-    """The plan of a float model. `given` are encodings that stand as they are (None: leave the tensor float);
-    `wide_products` says whether the chip multiplies two run-time tensors of 16 bits (v73 and newer)."""
+    """The plan of a float model. `given` are encodings that stand as they are (None: leave the tensor float)."""
     if recipe.activation is None and not any(rule.activation is not None for rule in recipe.rules):
         return EncodingPlan(
             floats={u.name: f"the recipe {recipe.name} leaves it in float" for u in quant_units(model.graph)}
         )
-    return _Assignment(model.graph, statistics, recipe, dict(given or {}), wide_products).plan()
+    return _Assignment(model.graph, statistics, recipe, dict(given or {}), arithmetic).plan()
 
 
 def quantized_nodes(graph: onnx_ir.Graph, plan: EncodingPlan) -> int:
@@ -64,10 +64,10 @@ class _Assignment:
         statistics: Statistics,
         recipe: Recipe,
         given: dict[str, Fixed | None],
-        wide_products: bool,
+        arithmetic: ChipArithmetic,
     ) -> None:
         self.graph, self.statistics, self.recipe, self.given = graph, statistics, recipe, given
-        self.wide_products = wide_products
+        self.arithmetic = arithmetic
         self.units = quant_units(graph)
         self.values = _values(graph)
         self.made_by = {v.name or "": u for u in self.units for v in u.writes}
@@ -116,6 +116,7 @@ class _Assignment:
             explicit.update(
                 (u, DType.UINT16) for u in self.units if u.target.op_type == "GridSample" and u not in explicit
             )
+        reasons = self._part_mixed_heads(explicit)
         readers = self._readers
         behind: dict[QuantUnit, set[DType | None]] = {}  # what is computed in behind a unit that only moves data
         for unit in reversed(self.units):
@@ -134,9 +135,35 @@ class _Assignment:
                 before = None if maker is None else self.precision.get(maker)
                 chosen = before if before is not None and before in behind.get(unit, ()) else default
             if chosen is None:
-                self.result.floats[unit.name] = "the recipe leaves it in float"
+                self.result.floats[unit.name] = reasons.get(unit, "the recipe leaves it in float")
             else:
                 self.precision[unit] = chosen
+
+    def _part_mixed_heads(self, explicit: dict[QuantUnit, DType | None]) -> dict[QuantUnit, str]:
+        """Keep the parts of mixed heads apart where nothing else is said of them, and say why nodes are float there."""
+        joined = None if self.arithmetic.floats else DType.UINT16
+        reasons: dict[QuantUnit, str] = {}
+        chosen: dict[QuantUnit, DType | None] = {}
+        heads = [] if self.recipe.activation is None else mixed_heads(self.units, self._span)
+        heads = [head for head in heads if explicit.get(head.join, DType.UINT16) is DType.UINT16]
+        for head in heads:
+            chosen.update((unit, DType.UINT16) for unit in head.decoding)
+        for head in heads:
+            chosen.update((unit, joined) for unit in head.behind)
+            how = _how_parted(head, explicit.get(head.join, joined))
+            self.result.mixed_heads[head.output] = how
+            reasons.update((unit, how) for unit in head.behind)
+        for unit, dtype in chosen.items():
+            explicit.setdefault(unit, dtype)
+        return reasons
+
+    def _span(self, name: str) -> float | None:
+        """How far the numbers of a tensor reach, zero among them; None where it is not known."""
+        array = float_constant(self.values[name])
+        if array is not None:
+            return float(max(array.max(initial=0.0), 0.0) - min(array.min(initial=0.0), 0.0))
+        seen = self.statistics.get(name)
+        return None if seen is None or not seen.count else max(seen.maximum, 0.0) - min(seen.minimum, 0.0)
 
     def _recipe_at(self, unit: QuantUnit) -> Recipe:
         named = [n for n in unit.nodes if self.recipe.explicit(n.op_type, n.name or "")]
@@ -188,7 +215,7 @@ class _Assignment:
         for node, index, value in unit.reads:
             if value.const_value is not None and index == unit.rule.weight:
                 continue
-            narrow = index == unit.rule.weight and precision.bits == 16 and not self.wide_products
+            narrow = index == unit.rule.weight and precision.bits == 16 and not self.arithmetic.wide_products
             yield node, index, value.name or "", DType.UINT8 if narrow else precision
 
     def _choose_types(self) -> None:
@@ -361,6 +388,13 @@ class _Assignment:
             scales = tuple(max(s, float(n)) for s, n in zip(encoding.scales, least, strict=True))
             return Fixed(fixed.dtype, replace(encoding, scales=scales))
         return fixed
+
+
+def _how_parted(head: MixedHead, joined: DType | None) -> str:
+    """What became of a mixed head, in words."""
+    joins = f"{head.join.name} joins parts that no one scale suits ({head.parts})"
+    kept = "they keep their own encodings and are joined in float" if joined is None else "it has 16 bits"
+    return f"{joins}: {kept}"
 
 
 def _values(graph: onnx_ir.Graph) -> dict[str, onnx_ir.Value]:

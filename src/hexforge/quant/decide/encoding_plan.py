@@ -16,6 +16,16 @@ class Fixed:
     encoding: Encoding
 
 
+@dataclass(frozen=True, slots=True)
+class ChipArithmetic:
+    """What a chip computes, as far as encodings depend on it."""
+
+    wide_products: bool = True
+    """Whether it multiplies two run-time tensors of 16 bits (v73 and newer)."""
+    floats: bool = True
+    """Whether it computes in float16."""
+
+
 @dataclass(slots=True)
 class EncodingPlan:
     """How a model is quantized, by ONNX tensor and node names. What is not in it stays as it is."""
@@ -30,6 +40,8 @@ class EncodingPlan:
     """Float constants that were changed before quantizing (equalized weights, corrected biases)."""
     floats: dict[str, str] = field(default_factory=dict)
     """Nodes left in float, with why."""
+    mixed_heads: dict[str, str] = field(default_factory=dict)
+    """Outputs that join parts of very different ranges, and how the parts are kept apart."""
 
     def copied(self) -> EncodingPlan:
         """A copy that can be changed without changing this plan."""

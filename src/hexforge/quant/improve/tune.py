@@ -18,7 +18,7 @@ from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.feeds import Feeds, ModelRunner, Samples
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.decide.assign import assign
-from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
+from hexforge.quant.decide.encoding_plan import ChipArithmetic, EncodingPlan, Fixed
 from hexforge.quant.decide.recipe import Recipe
 from hexforge.quant.improve.bias import correct_biases
 from hexforge.quant.improve.equalize import equalize
@@ -73,7 +73,7 @@ def improve(
     *,
     held_out: Samples | None = None,
     given: Mapping[str, Fixed | None] | None = None,
-    wide_products: bool = True,
+    arithmetic: ChipArithmetic = ChipArithmetic(),  # noqa: B008 - it is frozen
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Improvement:
@@ -83,7 +83,7 @@ def improve(
     which calibration has not seen; without these on some of `samples` that steps are not fitted to. The same samples
     and seed give the same plan.
     """
-    return _Improver(model, statistics, samples, recipe, load, held_out, given, wide_products, seed, progress).run()
+    return _Improver(model, statistics, samples, recipe, load, held_out, given, arithmetic, seed, progress).run()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -165,13 +165,13 @@ class _Improver:
         load: Load,
         held_out: Samples | None,
         given: Mapping[str, Fixed | None] | None,
-        wide_products: bool,
+        arithmetic: ChipArithmetic,
         seed: int,
         progress: Progress | None,
     ) -> None:
         self.held_out = held_out
         self.model, self.statistics, self.samples, self.recipe = model, statistics, samples, recipe
-        self.user_given, self.wide_products, self.seed = dict(given or {}), wide_products, seed
+        self.user_given, self.arithmetic, self.seed = dict(given or {}), arithmetic, seed
         self.given = self.user_given
         self.report = progress or (lambda what, done, whole: None)
         self.load = load
@@ -208,7 +208,7 @@ class _Improver:
         """The recipe's plan, some words of it changed, with the ranges that were found to be better or without them."""
         chosen = replace(self.recipe, **changes)  # type: ignore[arg-type]
         given = self.given if with_better_ranges else self.user_given
-        return assign(self.model, self.statistics, chosen, given=given, wide_products=self.wide_products)
+        return assign(self.model, self.statistics, chosen, given=given, arithmetic=self.arithmetic)
 
     def _keep(
         self, name: str, plan: EncodingPlan, since: float, *, corrected: bool = False, margin: float = _MARGIN_DB
