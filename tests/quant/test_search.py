@@ -8,10 +8,20 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.quant.search import Choice, Point, SearchPoints, knee, search_mixes
+from hexforge.quant.search import (
+    EXACT_ENOUGH_DB,
+    POOR_DB,
+    PRICE_DB,
+    Choice,
+    Point,
+    SearchPoints,
+    knee,
+    search_mixes,
+)
 
 
 class World:
@@ -100,12 +110,60 @@ def test_the_knee_is_where_quality_becomes_dear() -> None:
     assert one.knee().quality == math.inf
 
 
-def test_the_knee_is_above_the_line() -> None:
-    front = [Point(frozenset({i}), q, ms) for i, (ms, q) in enumerate([(1, 0), (2, 8), (3, 9), (5, 10)])]
-    assert knee(front).latency_ms == 2
-    straight = [Point(frozenset({i}), float(i), float(i)) for i in range(3)]
-    assert knee(straight) is straight[-1]
-    exact = [Point(frozenset({i}), q, ms) for i, (ms, q) in enumerate([(1, 20.0), (2, 30.0), (2.1, math.inf)])]
-    assert knee(exact) is exact[-1]
-    lost = [Point(frozenset({i}), q, ms) for i, (ms, q) in enumerate([(1, -math.inf), (1.2, 30.0), (5, 31.0)])]
-    assert knee(lost) is lost[1]
+def front_of(*points: tuple[float, float]) -> list[Point]:
+    """A front by its (latency, quality) pairs."""
+    return [Point(frozenset({i}), quality, ms) for i, (ms, quality) in enumerate(points)]
+
+
+@pytest.mark.parametrize(
+    ("points", "chosen"),
+    [
+        ([(1.0, 30.0), (1.1, 30.5)], 1.0),  # 10 % more time for half a decibel
+        ([(1.0, 30.0), (1.1, 32.5)], 1.1),
+        ([(1.0, 20.0), (1.05, 30.0), (1.1, 38.0)], 1.1),  # steep
+        ([(1.0, 24.0), (1.02, 24.1), (1.03, 24.2), (1.5, 24.4), (2.0, 24.9)], 1.0),  # flat, with noise
+        ([(1.0, 24.0), (1.01, 24.3), (1.04, 33.0), (1.05, 33.1), (2.0, 34.0)], 1.04),  # noise around one step
+        ([(1.0, 20.0), (1.9, 22.0), (2.0, 38.0)], 2.0),  # nothing, then all at once
+        ([(1.0, 20.0), (1.2, 26.0), (1.44, 32.0), (1.73, 38.0)], 1.73),  # each step is worth its price
+        ([(1.0, 20.0), (1.2, 23.0), (1.44, 26.0), (1.73, 29.0)], 1.0),  # none is
+        ([(1.0, 45.0), (1.1, 90.0), (1.2, math.inf)], 1.0),  # exact enough
+        ([(1.0, 34.0), (1.2, 60.0), (1.3, 120.0)], 1.2),
+        ([(1.0, 20.0), (2.0, 30.0), (2.1, math.inf)], 2.1),
+        ([(1.0, -math.inf), (1.2, 30.0), (5.0, 31.0)], 1.2),  # no numbers came out
+        ([(1.0, 2.0), (2.0, 14.0), (2.1, 14.2)], 2.0),  # a model that is lost is worth nothing at any speed
+        ([(1.0, -math.inf), (2.0, -math.inf)], 1.0),
+        ([(1.0, 30.0)], 1.0),
+        ([(1.0, 30.0), (1.0, 30.0), (1.2, 40.0), (1.2, 40.0)], 1.2),  # the same twice
+    ],
+)
+def test_the_knee_is_worth_its_price(points: list[tuple[float, float]], chosen: float) -> None:
+    assert knee(front_of(*points)).latency_ms == chosen
+    assert knee(list(reversed(front_of(*points)))).latency_ms == chosen
+    assert knee(front_of(*((7 * ms, quality) for ms, quality in points))).latency_ms == 7 * chosen
+
+
+@pytest.mark.parametrize(
+    ("points", "chosen"),
+    [
+        ([(1.0, 0.985), (1.1, 0.99), (2.0, 0.995)], 1.0),  # nobody sees one answer in a hundred
+        ([(1.0, 0.90), (1.1, 0.905), (1.5, 0.99)], 1.5),
+        ([(1.0, 0.90), (1.1, 0.905), (4.0, 0.95)], 1.0),
+        ([(1.0, 0.50), (1.3, 0.97), (2.5, 0.99)], 1.3),
+        ([(1.0, 0.0), (2.0, 0.3), (2.1, 0.31)], 2.0),
+        ([(1.0, 40.9), (1.2, 41.0), (1.5, 41.2)], 1.0),  # a score of 0 to 100
+        ([(1.0, 20.0), (1.2, 41.0), (1.5, 41.2)], 1.2),
+        ([(1.0, -math.inf), (1.2, 0.7)], 1.2),
+    ],
+)
+def test_scores_count_by_what_they_lose_to_the_best(points: list[tuple[float, float]], chosen: float) -> None:
+    assert knee(front_of(*points), decibels=False).latency_ms == chosen
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 50), st.floats(POOR_DB, EXACT_ENOUGH_DB)), min_size=1, max_size=12))
+@settings(max_examples=200)
+def test_every_slower_point_is_too_dear_and_every_faster_one_too_poor(points: list[tuple[float, float]]) -> None:
+    front = front_of(*points)
+    chosen = knee(front)
+    for other in front:
+        price = PRICE_DB * math.log(chosen.latency_ms / other.latency_ms) / math.log(1.1)
+        assert chosen.quality - other.quality >= price - 1e-9

@@ -9,16 +9,10 @@ from typing import Literal
 
 from hexforge.analysis.quality.metrics import in_decibels, quality_text
 from hexforge.analysis.quality.search import SearchResult
-from hexforge.quant.search import Point, knee
+from hexforge.quant.search import EXACT_ENOUGH_DB, POOR_DB, Point, knee
 
 KEPT, KEPT_DB = 0.01, 0.1
 """A score may be this much below the float model's; one in decibels, as of pictures, where less is not seen."""
-EXACT_ENOUGH_DB = 40.0
-"""An error of a hundredth of the signal; more is seldom seen in what a model answers."""
-
-
-POOR_DB = 15.0
-"""Below it the error is a fifth of the signal: whatever is gained in time, this is another model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,7 @@ def recommend(searched: SearchResult, float_score: float | None = None) -> Recom
         return Recommendation(
             fastest, "fastest", f"The fastest mix, and exact enough {_in_brackets(fastest, searched)}{slower}."
         )
-    point = knee(front)
+    point = knee(front, decibels=in_decibels(searched.metric))
     if point is fastest or point is best:
         kind: Literal["fastest", "best"] = "fastest" if point is fastest else "best"
         other = best if point is fastest else fastest

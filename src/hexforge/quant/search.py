@@ -13,8 +13,12 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 Choice = frozenset[int]
-BEYOND = 40.0
-"""Decibels by which outputs without any error count as better than the best that have one; and lost ones as worse."""
+EXACT_ENOUGH_DB = 40.0
+"""An error of a hundredth of the signal; more is seldom seen in what a model answers."""
+POOR_DB, POOR_FACTOR = 15.0, 5.0
+"""Below it the error is a fifth of the signal: whatever is gained in time, this is another model."""
+PRICE_DB = 2.0
+"""What 10 % more time must bring at least: an error that is a fifth smaller."""
 Measure = Callable[[Sequence[Choice]], Iterable[tuple[float, float]]]
 """Quality and latency in ms of each choice, in order."""
 
@@ -65,9 +69,9 @@ class SearchPoints:
         good = [p for p in self.points.values() if p.quality >= target]
         return min(good, key=lambda p: (p.latency_ms, -p.quality), default=None)
 
-    def knee(self) -> Point:
-        """The knee of the front."""
-        return knee(self.front())
+    def knee(self, *, decibels: bool = True) -> Point:
+        """The point of the front that is worth its price."""
+        return knee(self.front(), decibels=decibels)
 
     def dominating(self) -> list[Point]:
         """Mixes that beat the high precision everywhere: faster, and no worse."""
@@ -75,27 +79,30 @@ class SearchPoints:
         return [p for p in self.front() if p.latency_ms < high.latency_ms and p.quality >= high.quality]
 
 
-def knee(front: Sequence[Point]) -> Point:
-    """The point of a front up to which quality is cheap and from which on it is dear; its best where there is none.
+def knee(front: Sequence[Point], *, decibels: bool = True) -> Point:
+    """The point of a front that is worth its price: of every two, the slower one must bring PRICE_DB for each 10 %.
 
-    It lies furthest above the line from the front's fastest point to its best, both axes as parts of that line. No
-    error at all counts as BEYOND better than the best of the others, outputs that are no numbers as BEYOND worse.
+    What exceeds EXACT_ENOUGH_DB counts as nothing, and decibels below POOR_DB count POOR_FACTOR times, since no speed
+    makes up for a model that is lost. Scores that are no decibels count by what they lose to the best one.
     """
-    first, last = front[0], front[-1]
-    finite = [p.quality for p in front if math.isfinite(p.quality)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
-    low -= BEYOND if first.quality == -math.inf else 0.0
-    high += BEYOND if last.quality == math.inf else 0.0
-    span_ms, span = last.latency_ms - first.latency_ms, high - low
-    if span_ms <= 0 or span <= 0:
-        return last
+    best = max((p.quality for p in front if math.isfinite(p.quality)), default=0.0)
 
-    def above(point: Point) -> float:
-        quality = min(max(point.quality, low), high)
-        return (quality - low) / span - (point.latency_ms - first.latency_ms) / span_ms
+    def worth(point: Point) -> tuple[float, float]:
+        db = point.quality if decibels else _loss_in_db(best, point.quality)
+        db = min(max(db, -EXACT_ENOUGH_DB), EXACT_ENOUGH_DB)
+        db += (POOR_FACTOR - 1) * min(db - POOR_DB, 0.0)
+        tenths = math.log(max(point.latency_ms, 1e-9)) / math.log(1.1)
+        return db - PRICE_DB * tenths, -point.latency_ms
 
-    point = max(front, key=above)
-    return point if above(point) > 1e-9 else last
+    return max(front, key=worth)
+
+
+def _loss_in_db(best: float, quality: float) -> float:
+    """A score as decibels: one that loses a tenth to the best has 20, one that loses a hundredth 40."""
+    if quality >= best:
+        return EXACT_ENOUGH_DB
+    lost = (best - quality) / max(1.0, abs(best))
+    return -20 * math.log10(lost) if math.isfinite(lost) else -EXACT_ENOUGH_DB
 
 
 def search_mixes(

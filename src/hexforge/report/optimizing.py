@@ -13,7 +13,7 @@ from hexforge.analysis.advice import Advice
 from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.optimize import OptimizeResult
 from hexforge.analysis.quality.metrics import quality_text
-from hexforge.analysis.recommend import EXACT_ENOUGH_DB
+from hexforge.quant.search import EXACT_ENOUGH_DB
 from hexforge.report.formatting import npu_part_only, size
 from hexforge.report.front import front_note, front_series, mix_name, quality_axis
 from hexforge.report.graph import graph_section_of

@@ -73,7 +73,9 @@ class SearchResult:
     @property
     def best(self) -> Point | None:
         """What is recommended: the fastest mix of at least the target's quality, without a target the front's knee."""
-        return self.mixes.knee() if self.target is None else self.mixes.best(self.target)
+        return (
+            self.mixes.knee(decibels=in_decibels(self.metric)) if self.target is None else self.mixes.best(self.target)
+        )
 
     @property
     def reason(self) -> str:
