@@ -7,11 +7,13 @@ ranges and weights are made up: no two tensors have the same range, since equal 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir
 
 from hexforge.ir import DType
-from hexforge.model.nodes import float_constant
+from hexforge.model.nodes import float_constant, real
 from hexforge.model.op_table import OPS
 from hexforge.quant.data.calibrate import tensors_to_observe
 from hexforge.quant.data.observe import Statistics, TensorStatistics
@@ -29,7 +31,7 @@ _KEEP_SIGN = frozenset(
     "Resize Reshape Flatten Transpose Squeeze Unsqueeze Slice Split Pad Gather Tile Expand Max Min".split()
 )
 """Ops that give nothing below zero where they read nothing below zero."""
-_SPANS = frozenset(("Concat", "Relu", "MaxPool", "GlobalMaxPool"))
+_SPANS = frozenset(("Concat", "Relu", "GlobalMaxPool"))
 """Ops that give the largest number that they read."""
 _NEVER_NEGATIVE = frozenset("Relu Abs Exp Sqrt Softplus ReduceL2 ReduceL1 ReduceSumSquare".split())
 
@@ -70,17 +72,40 @@ def _made_up_ranges(model: onnx_ir.Model) -> Statistics:
     for name, source in sources.items():
         if source not in tensors:
             maker = made_by.get(source)
-            read = [] if maker is None or maker.op_type not in _SPANS else [highs.get(_name(v)) for v in maker.inputs]
-            spanned = [high for high in read if high is not None]
+            read = () if maker is None else _spanned(maker)
+            spanned = [high for v in read if (high := highs.get(_name(v))) is not None]
             highs[source] = max(spanned, default=_high(len(tensors)))
-            lows = [tensors[_name(v)].minimum for v in maker.inputs if _name(v) in tensors] if maker and spanned else []
-            low = min(lows, default=-highs[source])
-            tensors[source] = _between(0.0 if source in positive else low, highs[source])
+            lows = [tensors[_name(v)].minimum for v in read if _name(v) in tensors]
+            low = 0.0 if source in positive else min(lows, default=-highs[source])
+            low, highs[source] = _clipped(maker, low, highs[source])
+            tensors[source] = _between(low, highs[source])
         highs[name], tensors[name] = highs[source], tensors[source]
     for number, (name, span) in enumerate(likely_spans(quant_units(model.graph)).items()):
         high = span * (1 + number / 4096)
         tensors[name] = _between(0.0 if name in positive else -high, high)
     return Statistics(tensors, samples=1)
+
+
+def _spanned(maker: onnx_ir.Node) -> Sequence[onnx_ir.Value | None]:
+    """What a node's results reach as far as: all that it joins, or the one tensor whose elements it takes some of."""
+    row = OPS.get(maker.op_type)
+    if row is not None and row.rule.output == "input":
+        return maker.inputs[:1]
+    return maker.inputs if maker.op_type in _SPANS else ()
+
+
+def _clipped(maker: onnx_ir.Node | None, low: float, high: float) -> tuple[float, float]:
+    """A range within the bounds of the Clip that makes it, as all that calibration sees is."""
+    if maker is None or maker.op_type != "Clip":
+        return low, high
+    low = max(low, _clip_bound(maker, 1, "min", low))
+    return low, max(low, min(high, _clip_bound(maker, 2, "max", high)))
+
+
+def _clip_bound(node: onnx_ir.Node, index: int, attribute: str, default: float) -> float:
+    """A constant bound of a Clip, an input or (before opset 11) an attribute."""
+    bound = float_constant(node.inputs[index]) if len(node.inputs) > index else None
+    return real(node, attribute, default) if bound is None or not bound.size else float(bound.ravel()[0])
 
 
 def _high(number: int) -> float:
@@ -97,8 +122,7 @@ def _is_positive(node: onnx_ir.Node, positive: set[str]) -> bool:
     if op in _NEVER_NEGATIVE or (row is not None and row.bounds is not None and row.bounds[0] >= 0):
         return True
     if op == "Clip":
-        low = float_constant(node.inputs[1]) if len(node.inputs) > 1 else None
-        return low is not None and bool((low >= 0).all())
+        return _clip_bound(node, 1, "min", -1.0) >= 0
     if op not in _KEEP_SIGN:
         return False
     read = node.inputs if row is None or row.rule.data is None else [node.inputs[i] for i in row.rule.data]

@@ -249,9 +249,17 @@ class _Assignment:
                 self._join_concat(unit, precision)
 
     def _join_concat(self, unit: QuantUnit, precision: DType) -> None:
-        """What only a Concat reads is made in the Concat's encoding: joining it then moves integers."""
+        """What only a Concat reads is made in the Concat's encoding: joining it then moves integers.
+
+        Parts of one tensor (Focus: four slices of a picture) have one encoding already, and the Concat keeps it.
+        """
         out = (unit.writes[0].name or "", precision)
-        shared = [slot for _, _, name, dtype in self._data_reads(unit) if self._feeds_only(slot := (name, dtype), unit)]
+        read = [(name, dtype) for _, _, name, dtype in self._data_reads(unit)]
+        free = out[0] not in self.given and self.recipe.at_tensor(out[0]) is None
+        if free and len({id(self.classes.of(slot)) for slot in read}) == 1:
+            self.classes.join(read[0], out, follows=True)
+            return
+        shared = [slot for slot in read if self._feeds_only(slot, unit)]
         everything = len(shared) == len(unit.reads)
         for slot in shared:
             self.classes.join(slot, out, follows=everything)
