@@ -37,7 +37,9 @@ from tests.models.test_models import MODELS, sample
 INTEGERS = tuple(precision for precision in PRECISIONS if precision != "float")
 MOST = 0.02
 """Part of the promise that the built file may be off by."""
-MORE = {
+Source = Callable[[Path], tuple[Path, Any]]
+"""Gives a model with static shapes, written into a folder where it is not there yet, and samples of its inputs."""
+MORE: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
     "ddddocr==1.6.1": {
         "ddddocr/common_det.onnx": {"images": (1, 3, 416, 416)},
         "ddddocr/common.onnx": {"input1": (1, 1, 64, 128)},
@@ -98,19 +100,20 @@ def _real(name: str, folder: Path) -> tuple[Path, Any]:
     return target, [sample(name, target, seed) for seed in range(2)]
 
 
+def _as_it_is(model: Path, folder: Path) -> tuple[Path, Any]:
+    return model, "random:2"
+
+
 def _more(file: str, shapes: dict[str, tuple[int, ...]], folder: Path) -> tuple[Path, Any]:
     target = folder / stored(file).name
     fix_shapes(stored(file), target, shapes)
     return target, "random:2"
 
 
-def _sources() -> dict[str, Callable[[Path], tuple[Path, Any]]]:
-    sources: dict[str, Callable[[Path], tuple[Path, Any]]] = {
-        name: partial(_real, name) for name, model in MODELS.items() if model.quantizable
-    }
-    sources |= {f"light_{name}": lambda _, name=name: (light(name), "random:2") for name in NAMES}
-    sources |= {"digits": lambda _: (DIGITS, "random:2"), "night": lambda _: (NIGHT, "random:2")}
-    return sources
+def _sources() -> dict[str, Source]:
+    sources: dict[str, Source] = {name: partial(_real, name) for name, model in MODELS.items() if model.quantizable}
+    there = {**{f"light_{name}": light(name) for name in NAMES}, "digits": DIGITS, "night": NIGHT}
+    return {**sources, **{name: partial(_as_it_is, path) for name, path in there.items()}}
 
 
 def main() -> int:
@@ -125,6 +128,7 @@ def main() -> int:
     parser.add_argument("--precision", action="append", choices=INTEGERS, help="all of them by default")
     parser.add_argument("--more", action="store_true", help="also models of other packages")
     arguments = parser.parse_args()
+    everything: dict[str, Source] = {**sources, **others}
     chosen = dict.fromkeys([*arguments.models, *(others if arguments.more else ())])
     fetch()
     fetch({need: list(files) for need, files in MORE.items() if any(Path(file).stem in chosen for file in files)})
@@ -133,7 +137,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for name in chosen:
             try:
-                model, samples = {**sources, **others}[name](Path(folder))
+                model, samples = everything[name](Path(folder))
                 for row in promises(name, model, samples, arguments.precision or INTEGERS, arguments.soc):
                     told = f"{row.ratio:.3f}" + ("" if row.kept else "  not kept")
                     left = " / ".join(map(str, row.left_on_cpu))
