@@ -82,7 +82,7 @@ def _made_up_ranges(model: onnx_ir.Model) -> Statistics:
         highs[name], tensors[name] = highs[source], tensors[source]
     for number, (name, span) in enumerate(likely_spans(quant_units(model.graph)).items()):
         high = span * (1 + number / 4096)
-        tensors[name] = _between(0.0 if name in positive else -high, high)
+        tensors[name] = _between(*_clipped(made_by.get(name), 0.0 if name in positive else -high, high))
     return Statistics(tensors, samples=1)
 
 
