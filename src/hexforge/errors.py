@@ -20,8 +20,16 @@ class CallError(HexforgeError, ValueError):
     """An argument, option or input is wrong: fix the call."""
 
 
+class ExistingFileError(CallError):
+    """A file that is to be written is there already: remove it, or name another."""
+
+
 class UnsupportedError(HexforgeError):
     """The backend refuses something: pick another backend, or allow fallback."""
+
+
+class NoFallbackError(UnsupportedError):
+    """Nodes are left to the CPU, and fallback to it is disabled: change the model, or allow it."""
 
 
 class CapacityError(HexforgeError):

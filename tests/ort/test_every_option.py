@@ -266,6 +266,7 @@ PROVIDER: dict[str, Case] = {
 SESSION: dict[str, Case] = {
     "session.disable_cpu_ep_fallback": Case(model="two"),
     "hexforge.obey_ep_limits": Case(model="refused"),
+    "hexforge.compatibility": Case("ep", "refused"),
     "session.record_ep_graph_assignment_info": Case(),
     "session.load_model_format": Case("ORT"),
     "ep.context_enable": Case(entries={"ep.context_file_path": "c.onnx"}),

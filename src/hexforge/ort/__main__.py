@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m hexforge.ort SCRIPT [ARG…]` or `-m MODULE [ARG…]`: run it with hexforge standing in for onnxruntime."""
+"""`python -m hexforge.ort [--like-the-ep] SCRIPT [ARG…]` or `-m MODULE [ARG…]`: run it with hexforge as onnxruntime."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ import sys
 import types
 from pathlib import Path
 
+from hexforge.ort.options.compatibility import be_like_the_ep
 from hexforge.ort.stand_in import install
 
-_USAGE = "usage: python -m hexforge.ort SCRIPT [ARG...]\n       python -m hexforge.ort -m MODULE [ARG...]"
+_LIKE_THE_EP = "--like-the-ep"
+_USAGE = (
+    f"usage: python -m hexforge.ort [{_LIKE_THE_EP}] SCRIPT [ARG...]\n"
+    f"       python -m hexforge.ort [{_LIKE_THE_EP}] -m MODULE [ARG...]\n"
+    f"{_LIKE_THE_EP}: sessions take unknown options, bad values and open shapes as the QNN execution provider does "
+    "(hexforge.compatibility=ep)"
+)
 
 
 def main(arguments: list[str]) -> int:
     """Run what the arguments name; the exit status is the one Python itself would give."""
+    if arguments and arguments[0] == _LIKE_THE_EP:
+        be_like_the_ep()
+        arguments = arguments[1:]
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
         print(_USAGE, file=sys.stdout if arguments and arguments[0] != "-m" else sys.stderr)
         return 0 if arguments and arguments[0] != "-m" else 2

@@ -11,6 +11,7 @@ from typing import Any
 import onnxruntime
 
 from hexforge.errors import CallError, UnsupportedError
+from hexforge.ort.options.qnn_package import get_library_path
 from hexforge.runtime.cpu_part import QNN
 
 _LIBRARY = re.compile(r"(?:lib)?onnxruntime_providers_qnn(?:\.so(?:\.\d+)*|\.dll|\.dylib)?", re.IGNORECASE)
@@ -73,7 +74,7 @@ def register_execution_provider_library(registration_name: str, library_path: st
     given = str(library_path)
     folder, name = re.fullmatch(r"(?s)(.*[\\/])?(.*)", given).groups()  # type: ignore[union-attr]
     if _LIBRARY.fullmatch(name):
-        if folder and not Path(given).is_file():
+        if folder and not Path(given).is_file() and given != get_library_path():
             raise CallError(
                 f"register_execution_provider_library: there is no file {given}; the name {name} alone is enough, "
                 "hexforge loads no library"

@@ -11,7 +11,16 @@ from typing import Any, ParamSpec, TypeVar
 
 from onnxruntime.capi import onnxruntime_pybind11_state as real
 
-from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError, ModelError, UnsupportedError
+from hexforge.errors import (
+    CallError,
+    CapacityError,
+    ExistingFileError,
+    FormatError,
+    HexforgeError,
+    ModelError,
+    NoFallbackError,
+    UnsupportedError,
+)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -41,6 +50,14 @@ class DoesNotFitError(CapacityError, real.Fail):  # type: ignore[misc]
     """A CapacityError that is onnxruntime's Fail."""
 
 
+class NotPlacedError(NoFallbackError, real.Fail):  # type: ignore[misc]
+    """A NoFallbackError that is onnxruntime's Fail."""
+
+
+class FileIsThereError(ExistingFileError, real.Fail):  # type: ignore[misc]
+    """An ExistingFileError that is onnxruntime's Fail."""
+
+
 class EngineFailedError(HexforgeError, real.EngineError):  # type: ignore[misc]
     """The device crashed or was lost: onnxruntime's EngineError (ENGINE_ERROR)."""
 
@@ -50,9 +67,11 @@ class FailedError(HexforgeError, real.Fail):  # type: ignore[misc]
 
 
 _KINDS: tuple[tuple[type[HexforgeError], type[HexforgeError]], ...] = (
+    (ExistingFileError, FileIsThereError),
     (CallError, InvalidArgumentError),
     (ModelError, InvalidGraphError),
     (FormatError, InvalidProtobufError),
+    (NoFallbackError, NotPlacedError),
     (UnsupportedError, NotTakenError),
     (CapacityError, DoesNotFitError),
     (HexforgeError, FailedError),

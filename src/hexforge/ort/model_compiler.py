@@ -61,7 +61,8 @@ class ModelCompiler(onnxruntime.ModelCompiler):  # type: ignore[misc]
         if external_initializers_file_path and get_initializer_location_func is not None:
             raise CallError("give external_initializers_file_path or get_initializer_location_func, not both")
         self._sess_options, self._source = sess_options, input_model_path_or_bytes
-        self._entries, self._options = parse_options(sess_options, {QNN: asked[QNN]})
+        parsed = parse_options(sess_options, {QNN: asked[QNN]})
+        self._entries, self._options = parsed.entries, parsed.options
         self._embed = embed_compiled_data_into_model
         self._initializers = os.fspath(external_initializers_file_path or "")
         self._over_bytes = external_initializers_size_threshold

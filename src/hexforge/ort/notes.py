@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes: what a session was asked for that changes nothing, each kept and logged once."""
+"""Notes: what a session was asked for that changes nothing, and where nodes run, each logged once."""
 
 from __future__ import annotations
 
 import logging
 import re
+import sys
 import threading
+from collections.abc import Sequence
+
+from hexforge.runtime.stages import PlacedNode
 
 _LOG = logging.getLogger("hexforge")
 _FILE = re.compile(r"(?:_path|_dir|_filepath|_to_file|_trace|dump_\w+)\b")
@@ -29,9 +33,36 @@ class Notes:
             promised = _FILE.search(note.partition(" has no effect")[0])
             self._log(logging.INFO if promised is None else logging.WARNING, note)
 
+    def warn(self, *lines: str) -> None:
+        """Keep what was tolerated, and log it as warnings."""
+        with self._lock:
+            self.lines += lines
+        for line in lines:
+            self._log(logging.WARNING, line)
+
+    def tell_placements(self, rows: Sequence[PlacedNode], backend: str) -> None:
+        """Log every node by the provider that has it, with what it became or why it is refused; all are verbose."""
+        if self._least_severe != 0:
+            return
+        self._log(logging.DEBUG, "Node placements")
+        for provider in dict.fromkeys(row.where for row in rows):
+            placed = [row for row in rows if row.where == provider]
+            self._log(logging.DEBUG, f" Node(s) placed on [{provider}]. Number of nodes: {len(placed)}")
+            for row in placed:
+                ops = " ".join(row.qnn_ops)
+                why = f": {row.reason}" if row.reason else f": {backend} runs {ops}" if ops else ""
+                self._log(logging.DEBUG, f"  {row.op_type} ({row.node}){why}")
+
     def _log(self, level: int, note: str) -> None:
-        """Log as `logging` is set up, or down to the severity that the provider option asks for."""
+        """Log as `logging` is set up, or down to the severity that the session or its provider asks for.
+
+        What is asked for is seen also where nobody set logging up: on standard error, as onnxruntime's own lines are.
+        """
         if self._least_severe is None:
             _LOG.log(level, note)
         elif level >= 10 * (self._least_severe + 1):  # 0 is verbose, logging.DEBUG is 10
-            _LOG.handle(_LOG.makeRecord(_LOG.name, level, __file__, 0, note, (), None))
+            if _LOG.hasHandlers():
+                _LOG.handle(_LOG.makeRecord(_LOG.name, level, __file__, 0, note, (), None))
+            else:
+                letter = "V" if level <= logging.DEBUG else logging.getLevelName(level)[0]
+                print(f"[{letter}:hexforge:] {note}", file=sys.stderr)

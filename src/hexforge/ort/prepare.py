@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend
-from hexforge.errors import CallError, UnsupportedError
+from hexforge.errors import CallError, NoFallbackError, UnsupportedError
 from hexforge.frontends.onnx.context_model import ContextModel, read_context_model
 from hexforge.model.standalone import Extract
 from hexforge.ops.packages import register_op_package
 from hexforge.ort.options.backend import backend_of
-from hexforge.ort.options.config import ORT_SESSION_KEYS, SessionConfig, spinning_of
+from hexforge.ort.options.config import LIKE_THE_EP, ORT_SESSION_KEYS, SessionConfig, spinning_of
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.ort.options.session_options import (
     context_reader,
@@ -104,6 +104,7 @@ def prepare(
     config: SessionConfig,
     options: ProviderOptions,
     output: Output | None = None,
+    no_backend: str = "",
 ) -> Prepared:
     """Open a context model, or place and compile any other and write its context model where one is wanted."""
     if not isinstance(source, (str, bytes, os.PathLike)):
@@ -127,7 +128,8 @@ def prepare(
         )
     if output is not None:
         output.check()
-    return _compile_model(read_model(source, sess_options), backend, sess_options, config, options, output)
+    model = read_model(source, sess_options, config.compatibility == LIKE_THE_EP)
+    return _compile_model(model, backend, sess_options, config, options, output, no_backend)
 
 
 def _open_context_model(
@@ -162,7 +164,7 @@ def _whole_files(model: ContextModel) -> Callable[[str], bytearray]:
 
 
 def _compile_model(model: Model, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions,
-              output: Output | None) -> Prepared:  # fmt: skip
+              output: Output | None, no_backend: str) -> Prepared:  # fmt: skip
     from hexforge.runtime.plan import Plan
     from hexforge.runtime.prepare import prepare_model
 
@@ -177,11 +179,18 @@ def _compile_model(model: Model, backend: Backend, sess_options: Any, config: Se
 
     strict = config.disable_cpu_ep_fallback
     offload = options.offload_graph_io_quantization and not strict
-    request = ModelRequest(offload_io_quantization=offload, obey_ep=config.obey_ep_limits, affinity=options.affinity())
+    like_the_ep = config.compatibility == LIKE_THE_EP
+    request = ModelRequest(
+        offload_io_quantization=offload,
+        obey_ep=config.obey_ep_limits or like_the_ep,
+        open_shapes=like_the_ep,
+        no_backend=no_backend,
+        affinity=options.affinity(),
+    )
     parts = prepare_model(model, backend, request)
     if strict:
         parts.require_whole(f"{STRICT}=1, and", backend.name, f"set {STRICT}=0 to run them on the CPU, or change the "
-                            "model as said")  # fmt: skip
+                            "model as said", NoFallbackError)  # fmt: skip
     plan = Plan(parts, backend, cpu_part)
     report = None
     notes: tuple[str, ...] = ()
@@ -210,8 +219,8 @@ def extension_notes(options: ProviderOptions, source: ModelSource) -> list[str]:
     return session_notes(file, names_of([source], None)[0])
 
 
-def read_model(source: ModelSource, sess_options: Any) -> Model:
-    """The model, with free-dimension overrides applied."""
+def read_model(source: ModelSource, sess_options: Any, open_shapes: bool = False) -> Model:
+    """The model, with free-dimension overrides applied; CallError where a shape is open and must not be."""
     from hexforge.model.reader import read
 
     dims = named_dims(sess_options)
@@ -221,5 +230,6 @@ def read_model(source: ModelSource, sess_options: Any) -> Model:
     symbols = {symbol for _, open_dims in model.dynamic() for _, symbol in open_dims}
     shapes = overridden_shapes(source, [name for name, _ in model.dynamic()], sess_options)
     model = read(source, shapes=shapes, dims={name: size for name, size in dims.items() if name in symbols})
-    model.require_static()
+    if not open_shapes:
+        model.require_static()
     return model

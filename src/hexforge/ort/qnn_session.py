@@ -24,7 +24,8 @@ from hexforge.ort.binding import IOBinding
 from hexforge.ort.errors import raises_onnxruntime_errors
 from hexforge.ort.notes import Notes
 from hexforge.ort.options.backend import power_of_options
-from hexforge.ort.options.config import ORT_RUN_KEYS, DynamicOptions, RunConfig, sort_run_entries
+from hexforge.ort.options.compatibility import tolerated_run_entries
+from hexforge.ort.options.config import LIKE_THE_EP, ORT_RUN_KEYS, DynamicOptions, RunConfig, sort_run_entries
 from hexforge.ort.options.parsing import attribute_notes, parse_options
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.ort.options.providers import Requested
@@ -67,8 +68,10 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self._sess_options_initial = sess_options
         self._source = source
         self._lock = threading.Lock()
-        entries, options = parse_options(self._sess_options, wanted)
-        self._notes = Notes(options.log_severity_level)
+        parsed = parse_options(self._sess_options, wanted)
+        entries, options = parsed.entries, parsed.options
+        self._notes = Notes(_least_severe(options, self._sess_options))
+        self._notes.warn(*parsed.warnings)
         self._config = entries.config
         self._only_prepared = "enable_htp_prepare_only" if options.acts("enable_htp_prepare_only") else ""
         self._only_prepared = "session.compile_only" if entries.config.compile_only else self._only_prepared
@@ -79,9 +82,10 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self._profile = SessionProfile(trace, self._running_power)
         began = time.monotonic_ns()
         with self._profile.span("Session", "session_initialization"):
-            prepared = prepare(source, self._sess_options, entries.config, options, output)
+            prepared = prepare(source, self._sess_options, entries.config, options, output, parsed.no_backend)
         took_us = (time.monotonic_ns() - began) // 1000
         self._plan: Stages = prepared.plan
+        self._notes.tell_placements(prepared.plan.rows, prepared.backend.name)
         self._inputs_meta, self._outputs_meta, self._fixed = prepared.inputs, prepared.outputs, prepared.fixed
         self._model_meta = prepared.metadata
         self.saved = prepared.report
@@ -246,7 +250,11 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         only_needed, stages = False, None
         if run_options is not None:
             keys = [o.key for o in RunConfig.table()] + sorted(ORT_RUN_KEYS)
-            config, _ = sort_run_entries(run_entries(run_options, keys))
+            entries = run_entries(run_options, keys)
+            if self._config.compatibility == LIKE_THE_EP:
+                entries, faults = tolerated_run_entries(entries)
+                self._notes.warn(*(fault for fault in faults if fault not in self._notes.lines))
+            config, _ = sort_run_entries(entries)
             self._notes.add(*config.notes(self._device_parts[0].name))
             self._running_power.begin(config)
             if self._simulated is not None:
@@ -336,6 +344,13 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
     def get_profiling_start_time_ns(self) -> int:
         """When profiling began, comparable to time.monotonic_ns()."""
         return 0 if self._profile.trace is None else self._profile.trace.start_ns
+
+
+def _least_severe(options: ProviderOptions, sess_options: Any) -> int | None:
+    """What is logged by the provider's option, or by the session's where that asks for more than warnings."""
+    if options.log_severity_level is not None:
+        return options.log_severity_level
+    return sess_options.log_severity_level if sess_options.log_severity_level in (0, 1) else None
 
 
 def _free_programs(files: ProfileFiles, plans: list[Stages]) -> None:

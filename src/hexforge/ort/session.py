@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,13 +14,15 @@ from hexforge.errors import CallError
 from hexforge.ir import Graph
 from hexforge.options import did_you_mean
 from hexforge.ort.errors import raises_onnxruntime_errors
+from hexforge.ort.options.compatibility import ProviderNotMadeError
 from hexforge.ort.options.providers import providers_of_call, uses_qnn
 from hexforge.ort.options.session_options import SessionOptions, is_session_options, requested_providers
 from hexforge.ort.qnn_session import QnnSession
 from hexforge.runtime.contexts.context_model import Report
-from hexforge.runtime.cpu_part import QNN
+from hexforge.runtime.cpu_part import CPU, QNN
 from hexforge.runtime.stages import PlacedNode, Stage
 
+_LOG = logging.getLogger("hexforge")
 _KEYWORDS = ("enable_fallback", "read_config_from_model", "disabled_optimizers")
 
 
@@ -52,8 +55,13 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
                 own = type(self)
                 self.__class__ = _WithQnn if own is InferenceSession else type(own.__name__, (own, _WithQnn), {})
             assert isinstance(self, QnnSession)
-            self.load(path_or_bytes, sess_options, wanted)
-            return
+            try:
+                self.load(path_or_bytes, sess_options, wanted)
+            except ProviderNotMadeError as error:
+                _LOG.warning("%s is not made: %s; falling back to %s", QNN, error, CPU)
+                wanted, providers, provider_options = {CPU: {}}, [CPU], None
+            else:
+                return
         if type(self) is _WithQnn:
             self.__class__ = InferenceSession
         if QNN in wanted:  # after the CPU, which takes every node

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 _OWN = Path(__file__).parent
+_PACKAGE = "onnxruntime_qnn"
+"""The package that the QNN EP comes in, which scripts ask for its libraries."""
 
 
 class _Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -74,6 +76,8 @@ def install() -> types.ModuleType:
     module.__dict__.update({name: getattr(hexforge.ort, name) for name in hexforge.ort.__all__})
     module.__dict__["__hexforge__"] = True
     sys.modules["onnxruntime"] = module
+    if _PACKAGE not in sys.modules and importlib.util.find_spec(_PACKAGE) is None:
+        sys.modules[_PACKAGE] = importlib.import_module("hexforge.ort.options.qnn_package")
     return module
 
 

@@ -22,6 +22,10 @@ class ModelRequest:
     """Leave the quantization of inputs and outputs outside: the application has the integers already."""
     obey_ep: bool = False
     """Refuse also what onnxruntime's QNN EP refuses though the backend could take it: placement as on a device."""
+    open_shapes: bool = False
+    """Let shapes stay open: units that read or write them are refused, as by the EP."""
+    no_backend: str = ""
+    """Why the backend takes no unit at all, where that is so."""
     affinity: Mapping[str, str] = field(default_factory=dict)
     """Op types pinned to backends by name (op_affinity), to try what a model does without them on this one."""
 

@@ -80,13 +80,15 @@ class PartitionedModel:
             taken += part.taken
         return names
 
-    def require_whole(self, where: str, backend: str, remedy: str) -> None:
-        """UnsupportedError telling every reason why the backend refuses nodes, and what can be done, if it does."""
+    def require_whole(
+        self, where: str, backend: str, remedy: str, kind: type[UnsupportedError] = UnsupportedError
+    ) -> None:
+        """An error of the kind telling every reason why the backend refuses nodes, and what can be done, if it does."""
         if not self.refused:
             return
         lines = refusal_lines((str(row), row.reason or "") for row in self.refused)
         count = f"the {backend} backend refuses {len(self.refused)} of {len(self.rows)} nodes"
-        raise UnsupportedError("\n".join([f"{where} {count}:", *lines, remedy]))
+        raise kind("\n".join([f"{where} {count}:", *lines, remedy]))
 
 
 def prepare_model(
@@ -101,6 +103,7 @@ def prepare_model(
         backend,
         offload_io_quantization=request.offload_io_quantization,
         obey_ep=request.obey_ep,
+        no_backend=request.no_backend,
         affinity=request.affinity,
     )
     return _partitioned(placed)
@@ -111,7 +114,8 @@ def read_static(source: ModelSource | Model, request: ModelRequest) -> Model:
     model = source
     if not isinstance(model, Model):
         model = read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
-    model.require_static()
+    if not request.open_shapes:
+        model.require_static()
     return model
 
 

@@ -97,19 +97,22 @@ def place_model(
     *,
     offload_io_quantization: bool = False,
     obey_ep: bool = False,
+    no_backend: str = "",
     affinity: Mapping[str, str] = MappingProxyType({}),
 ) -> PlacedModel:
     """A model's units, each taken by the backend or refused with a reason.
 
     With `offload_io_quantization` the quantization of the graph's inputs and outputs is left to the CPU, with
     `obey_ep` also what onnxruntime's QNN EP refuses though the backend could take it. `affinity` pins op types to
-    backends by name: those of another one are refused.
+    backends by name: those of another one are refused. `no_backend` says why every unit is, where that is so.
     """
     copy = model.copied()
     write_zeros(copy.ir)
     _check_model(copy)
     pinned = {op: name for op, name in affinity.items() if name != backend.name}
     single = [_pinned(u, pinned) for u in node_units(copy.ir.graph, offload_io_quantization=offload_io_quantization)]
+    if no_backend:
+        single = [replace(unit, refusal=no_backend) for unit in single]
     units = fuse_units(single)
     limited = backend.ep_limited
     limits = EpLimits(lambda unit: ep_refuses(unit, model.declared_opset), obey_ep) if limited else None

@@ -19,6 +19,10 @@ MOST_SPIN_US = 1_000_000
 PROVIDER_PREFIX = "ep.qnnexecutionprovider."
 """Session config keys under this prefix are provider options, as in the plugin execution provider."""
 
+KEY = "hexforge.compatibility"
+LIKE_THE_EP = "ep"
+"""The key that lets a session take options and open shapes as the EP does, and its value for that."""
+
 _WEIGHTLESS = "onnxruntime-qnn 2.7 does not read it, and a context here always has its weights"
 _IN_PARTS = "in the parts that stay with onnxruntime's CPU provider"
 PERFORMANCE_MODES = (
@@ -116,6 +120,13 @@ class SessionConfig(OptionTable):
         False,
         "leave to the CPU what the QNN EP refuses, though the chip could run it",
         key="hexforge.obey_ep_limits",
+        whole_model=True,
+    )
+    compatibility: str = choice(
+        f"strict {LIKE_THE_EP}",
+        "strict: unknown options, bad values and open shapes are errors; ep: they are warnings, and nodes of open "
+        "shapes run on the CPU, as with the QNN EP, whose limits are obeyed, too",
+        key=KEY,
         whole_model=True,
     )
     record_ep_graph_assignment_info: bool = flag(

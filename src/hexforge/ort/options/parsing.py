@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.options import OptionTable
+from hexforge.ort.options.compatibility import provider_entries, tolerate, wants_the_ep
 from hexforge.ort.options.config import (
     ORT_SESSION_KEYS,
     PROVIDER_PREFIX,
@@ -30,11 +33,39 @@ OPTION_TABLES: dict[str, type[OptionTable]] = {
 """Every table of options of a session, by what it is called."""
 
 
-def parse_options(sess_options: Any, wanted: Requested) -> tuple[Entries, ProviderOptions]:
-    """Options and config entries, every fault of both at once."""
+@dataclass(frozen=True, slots=True)
+class ParsedOptions:
+    """The options of a session."""
+
+    entries: Entries
+    options: ProviderOptions
+    warnings: tuple[str, ...] = ()
+    """What is wrong with them, where that is tolerated (hexforge.compatibility=ep)."""
+    no_backend: str = ""
+    """Why no node can be taken, where that is tolerated, too."""
+
+
+def given_entries(sess_options: Any) -> dict[str, str]:
+    """The session config entries that were given."""
     keys = [o.key for o in SessionConfig.table()] + sorted(ORT_SESSION_KEYS)
     keys += [PROVIDER_PREFIX + o.key for o in ProviderOptions.table()]
-    given = session_entries(sess_options, keys)
+    return session_entries(sess_options, keys)
+
+
+def parse_options(sess_options: Any, wanted: Requested) -> ParsedOptions:
+    """Options and config entries, every fault of both at once; or as the EP takes them, where that is asked for."""
+    given = given_entries(sess_options)
+    provider = provider_entries(given, wanted[QNN])
+    if wants_the_ep(given):
+        read = tolerate(given, provider)
+        parsed = ParsedOptions(read.entries, read.options, read.warnings, read.no_backend)
+    else:
+        parsed = ParsedOptions(*_parsed(given, provider))
+    _refuse(parsed.entries, sess_options)
+    return parsed
+
+
+def _parsed(given: Mapping[str, str], provider: Mapping[str, str]) -> tuple[Entries, ProviderOptions]:
     faults: list[str] = []
     entries = Entries(SessionConfig(), {}, {})
     options = ProviderOptions()
@@ -42,19 +73,21 @@ def parse_options(sess_options: Any, wanted: Requested) -> tuple[Entries, Provid
         entries = sort_entries(given)
     except CallError as error:
         faults.append(str(error))
-    prefixed = {k.removeprefix(PROVIDER_PREFIX): v for k, v in given.items() if k.startswith(PROVIDER_PREFIX)}
     try:
-        options = ProviderOptions.parse({**prefixed, **wanted[QNN]})
+        options = ProviderOptions.parse(provider)
     except CallError as error:
         faults.append(str(error))
     if faults:
         raise CallError("\n".join(faults))
+    return entries, options
+
+
+def _refuse(entries: Entries, sess_options: Any) -> None:
     if entries.config.load_model_format == "ORT":
         raise UnsupportedError(f"session.load_model_format=ORT: {QNN} reads ONNX; give the .onnx file")
     if replaced := replaced_initializers(sess_options):
         names = ", ".join(map(repr, replaced))
         raise UnsupportedError(f"SessionOptions replaces initializers {names}: {QNN} does not; save them in the model")
-    return entries, options
 
 
 def attribute_notes(sess_options: Any) -> list[str]:

@@ -249,6 +249,8 @@ def _fit_for_a_part(options: Any) -> Iterator[Any]:
     """
     changed = {key: value for key in _OF_THE_WHOLE if (value := _native_entry(options, key)) not in (None, "0")}
     set_aside = {"optimized_model_filepath": "", "enable_profiling": False}
+    if options.log_severity_level in (0, 1):  # a part would say that all nodes are the CPU's, which is not the model's
+        set_aside["log_severity_level"] = 2
     kept = {name: getattr(options, name) for name in set_aside}
     if kept == set_aside and not changed and not options.has_providers():
         yield options

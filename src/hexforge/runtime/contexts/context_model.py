@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend, ContextBackend, GraphSettings
-from hexforge.errors import CallError, CapacityError
+from hexforge.errors import CallError, CapacityError, ExistingFileError
 from hexforge.formats.context import Info
 from hexforge.formats.files import Data, write_together
 from hexforge.frontends.onnx.context_node import COMPATIBILITY, EpContext
@@ -77,7 +77,9 @@ class Output:
             raise CallError(f"{self.initializers!r} is the name of another file that is written; give another")
         for path in () if self.replace else self._paths():
             if path.exists():
-                raise CallError(f"{path}: is there already; remove it or set ep.context_file_path to another path")
+                raise ExistingFileError(
+                    f"{path}: is there already; remove it or set ep.context_file_path to another path"
+                )
 
     def _paths(self) -> list[Path]:
         assert self.path is not None

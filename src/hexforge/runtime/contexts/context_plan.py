@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from hexforge.backend import Backend, Program
-from hexforge.errors import FormatError, ModelError, UnsupportedError
+from hexforge.errors import FormatError, ModelError, NoFallbackError, UnsupportedError
 from hexforge.formats.container import MAGIC
 from hexforge.frontends.onnx.context_model import ContextModel
 from hexforge.frontends.onnx.context_node import EpContext
@@ -57,7 +57,7 @@ class ContextPlan(Stages):
         ]
         rows = [_row(node, i, i in model.contexts) for i, node in enumerate(nodes)]
         if strict and (left := [row for row in rows if row.where == CPU]):
-            raise UnsupportedError(
+            raise NoFallbackError(
                 f"session.disable_cpu_ep_fallback=1, and {model.where} leaves {len(left)} of its {len(rows)} nodes "
                 f"to the CPU: {', '.join(map(str, left))}"
             )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hexforge.backend import Backend, ContextBackend
-from hexforge.errors import CallError, UnsupportedError
+from hexforge.errors import CallError, ExistingFileError, UnsupportedError
 from hexforge.formats.container import HEADER
 from hexforge.formats.context import MOST_GRAPHS
 from hexforge.runtime.contexts.context import Context
@@ -58,7 +58,9 @@ def join(path: Path, backend: Backend, replace: bool = False) -> Sharing:
     with LOCK:
         if _making is None:
             if path.exists() and not replace:
-                raise CallError(f"{path}: is there already; remove it or set ep.context_file_path to another path")
+                raise ExistingFileError(
+                    f"{path}: is there already; remove it or set ep.context_file_path to another path"
+                )
             _making = Sharing(path, backend)
         sharing = _making
     for property_name, theirs, ours in (
