@@ -15,8 +15,7 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import hexforge
-from hexforge.analysis import cpu_estimate
-from hexforge.chips.cpu_cores import CPU_CORES, REFERENCE_US, cpu_core
+from hexforge.chips.cpu_cores import CPU_CORES, cpu_core
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import SOCS
 from hexforge.cli.time.estimate import estimate
@@ -25,13 +24,13 @@ from hexforge.model.standalone import Extract
 from hexforge.report import page
 from hexforge.runtime import cpu_timing
 from hexforge.runtime.cpu_part import CpuPart
+from tests.analysis.conftest import HERE_US
 from tests.digits import MODEL as DIGITS
 from tests.frontends.onnx.single_node import model
 from tests.ort.models import node
 
 app = typer.Typer()
 app.command()(estimate)
-HERE_US = 500.0
 
 
 def in_two_graphs() -> onnx.ModelProto:
@@ -43,21 +42,6 @@ def in_two_graphs() -> onnx.ModelProto:
         node("Sigmoid", ["c"], ["y"], name="last"),
     ]
     return model(nodes, {"x": np.zeros((2, 3, 3), np.float32)}, {"shape": np.array([2, 1])}, {"y": np.float32})
-
-
-@pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """A computer on which every part takes HERE_US and that is as fast as the reference; what parts were given."""
-    fed: list[dict[str, Any]] = []
-
-    def median(part: object, feeds: dict[str, Any]) -> float:
-        fed.append(dict(feeds))
-        return HERE_US
-
-    monkeypatch.setattr(cpu_timing, "_times_us", {})
-    monkeypatch.setattr(cpu_timing, "_median_us", median)
-    monkeypatch.setattr(cpu_estimate, "reference_us", lambda: REFERENCE_US)
-    return fed
 
 
 def test_the_cpu_part_is_scaled_and_the_npu_figure_stays(measured: list[dict[str, Any]]) -> None:
@@ -96,14 +80,14 @@ def test_samples_of_a_call_multiply_the_cpu_part(measured: list[dict[str, Any]])
 
 
 def test_a_model_that_is_whole_on_the_npu_is_never_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_timing, "_median_us", lambda part, feeds: pytest.fail("something was measured"))
+    monkeypatch.setattr(cpu_timing, "_timed", lambda part, feeds: pytest.fail("something was measured"))
     found = hexforge.estimate(DIGITS, "SM8650")
     assert (found.cpu, found.cpu_us_rough, found.transfers_us) == (None, 0.0, 0.0)
     assert found.total_us_rough == found.npu_us
 
 
 def test_a_real_measurement_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_timing, "_times_us", {})
+    monkeypatch.setattr(cpu_timing, "_times", {})
     first, second = (hexforge.estimate(in_two_graphs(), "SM8650") for _ in range(2))
     assert first.cpu is not None
     assert first.cpu.here_us > 0

@@ -6,7 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from hexforge.analysis.estimate import Estimate
 from hexforge.model.reader import Model
+
+SLOWER = " (but the whole is slower then)"
+"""What the title of advice ends with that brings nodes onto the NPU and gains no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class Advice:
     """Largest difference of the outputs, relative to their range, on random inputs; None where it was not compared."""
     accuracy: bool = False
     """True where it is for the numbers' sake."""
+    brings: int = 0
+    """Nodes that come from the CPU onto the NPU; then the times are of NPU and CPU together, and rough."""
 
     @property
     def gain_us(self) -> float:
@@ -51,6 +57,8 @@ class Advice:
             "keeps_function": self.keeps_function,
             "error": self.error,
             "accuracy": self.accuracy,
+            "brings_to_npu": self.brings,
+            "rough": bool(self.brings),
             "nodes": list(self.nodes),
             "places": list(self.places),
             "why": self.why,
@@ -68,16 +76,21 @@ class AdviceResult:
     precision: str
     runtime: str
     before_us: float
+    """The latency; where nodes stay on the CPU, NPU and CPU together, which is rough."""
     advice: tuple[Advice, ...]
-    """Ranked by gain."""
+    """What brings nodes onto the NPU first, then the rest, each ranked by gain."""
     after_us: float
-    """The latency with every rewrite applied that keeps the function and gains."""
+    """The same with every rewrite applied that keeps the function and gains."""
     applied: tuple[str, ...]
     """The rules that made it, in their order."""
     dropped: tuple[tuple[str, str], ...]
     """Rules that gain and were left out, and why."""
     rewritten: Model
     error: float | None
+    timed: Estimate
+    """The model as it came: its NPU part, its CPU part, and the nodes there."""
+    cpu_nodes_after: int = 0
+    """Nodes that stay on the CPU with every rewrite applied."""
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -88,6 +101,10 @@ class AdviceResult:
             "runtime": self.runtime,
             "before_us": round(self.before_us, 3),
             "after_us": round(self.after_us, 3),
+            "npu_us": round(self.timed.npu_us, 3),
+            "cpu_us_rough": None if self.timed.cpu_us_rough is None else round(self.timed.cpu_us_rough, 3),
+            "cpu_nodes": len(self.timed.left_on_cpu),
+            "cpu_nodes_after": self.cpu_nodes_after,
             "applied": list(self.applied),
             "error": self.error,
             "dropped": [{"rule": rule, "why": why} for rule, why in self.dropped],

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis.advice import Advice, AdviceResult
 from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule
+from hexforge.analysis.placement_advice import PlacementTrial, pin_advice, refused_advice
 from hexforge.analysis.rewrite_trial import AllRewrites, RewriteTrial, TriedRewrite
 from hexforge.analysis.timed_graphs import FLOAT, TimedGraphs, timed_graphs
+from hexforge.analysis.whole_cost import IMPOSSIBLE, WholeCost, whole_cost
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.errors import CallError, CapacityError, UnsupportedError
-from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, RULES, apply
+from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, ONTO_THE_NPU, PLACING, RULES, apply
 from hexforge.model.reader import Model, read
 from hexforge.quant.compare import is_quantized
 
@@ -39,6 +41,8 @@ class AdviceRequest:
     """The least part of the whole that an idea must gain."""
     verify: bool = True
     """Compare the outputs of rewritten models with the original's."""
+    cpu_part: bool = True
+    """Measure on this computer what the NPU leaves to the CPU; without it, fewer nodes there count as a gain."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_gain < 1:
@@ -51,11 +55,18 @@ def advise(
     *,
     min_gain: float = MIN_GAIN,
     verify: bool = True,
+    cpu_part: bool = True,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> list[Advice]:
-    """What would make a model faster, the largest gain first; `advise_and_rewrite` also gives the model rewritten."""
-    return list(advise_and_rewrite(model, deployment, AdviceRequest(min_gain, verify), dims=dims, shapes=shapes).advice)
+    """What would make a model faster: first what brings nodes onto the NPU, then the rest, the largest gain first.
+
+    `advise_and_rewrite` also gives the model rewritten. `constants` pins inputs; `cpu_part=False` measures nothing.
+    """
+    request = AdviceRequest(min_gain, verify, cpu_part)
+    result = advise_and_rewrite(model, deployment, request, dims=dims, shapes=shapes, constants=constants)
+    return list(result.advice)
 
 
 def advise_and_rewrite(
@@ -65,51 +76,73 @@ def advise_and_rewrite(
     *,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
     observe: Observe | None = None,
 ) -> AdviceResult:
     """All advice on a model and the model with what can be applied; `observe(done, of, rule)` hears how far it is."""
     chosen = Deployment.of(deployment)
-    loaded = read(model, dims=dims, shapes=shapes)
+
+    def read_pinned(values: Mapping[str, Any]) -> Model:
+        return read(model, dims=dims, shapes=shapes, constants={**(constants or {}), **values})
+
+    loaded = read_pinned({})
     loaded.require_static()
     loaded = _as_converted(loaded)
-    trial = RewriteTrial(chosen)
+    trial = RewriteTrial(chosen, request.cpu_part)
     graphs = timed_graphs(loaded, chosen)
-    timed = estimate(graphs, chosen)
-    before = timed.latency_ms * 1e3
+    timed = estimate(graphs, chosen, cpu_part=request.cpu_part)
+    before = WholeCost.of(timed)
     trial.learn_node_times(graphs, timed, request.min_gain)
     rules = [rule for rule in RULES if not rule.runtimes or chosen.runtime in rule.runtimes]
+    rules += [ONTO_THE_NPU] if before.cpu_nodes else []
     saw = observe or (lambda done, of, rule: None)
     tried: list[TriedRewrite] = []
     for n, rule in enumerate(rules):
         saw(n, len(rules) + 2, rule.name)
-        if (trial_result := trial(loaded, rule, before)) is not None and trial_result.gains(before):
-            tried.append(trial_result)
+        if (result := trial(loaded, rule, before)) is not None and (result.gains(before) or result.brings(before)):
+            tried.append(result)
+    tried = _without_repetition(tried)
     saw(len(rules), len(rules) + 2, "precision")
-    precisions = [_precision_advice(rule, graphs, chosen, before) for rule in PRECISION_RULES]
-    precisions += [_quantize_advice(loaded, chosen, before), _host_advice(graphs, chosen, timed)]
+    others = [_precision_advice(rule, graphs, chosen, before.us) for rule in PRECISION_RULES]
+    others += [_quantize_advice(loaded, chosen, before, request.cpu_part), _host_advice(graphs, chosen, timed)]
+    if before.cpu_nodes:
+        placement = PlacementTrial(loaded, read_pinned, chosen, timed, before, request.cpu_part)
+        solved = [t.advice(before) for t in tried] + pin_advice(placement)
+        others += [a for a in solved if a.rule == "pin-input"]
+        others += refused_advice(timed, before, [a for a in solved if a.brings])
     saw(len(rules) + 1, len(rules) + 2, "all together")
     keeping = [rule for rule in rules if rule.keeps_function]
-    together = AllRewrites(trial, keeping, loaded, before, [t for t in tried if t.rule in keeping], request.verify)
-    advice = [t.advice(before) for t in tried] + [a for a in precisions if a is not None]
+    gaining = [t for t in tried if t.rule in keeping and t.gains(before)]
+    together = AllRewrites(trial, keeping, loaded, before, gaining, request.verify)
+    advice = [t.advice(before) for t in tried] + [a for a in others if a is not None]
     advice = [
         replace(a, error=together.errors.get(a.rule))
         for a in advice
-        if a.accuracy or a.gain >= max(request.min_gain, 1e-9)
+        if a.accuracy or a.gain >= max(request.min_gain, 1e-9) or a.brings
     ]
-    advice.sort(key=lambda a: (a.accuracy and a.gain < request.min_gain, -a.gain_us))
+    advice.sort(key=lambda a: (not a.brings, a.accuracy and a.gain < request.min_gain, -a.gain_us))
     return AdviceResult(
         loaded.name,
         timed.soc,
         timed.precision,
         timed.runtime,
-        before,
+        before.us,
         tuple(advice),
-        together.us,
+        together.cost.us,
         tuple(together.applied),
         tuple(together.dropped),
         together.model,
         together.error,
+        timed,
+        together.cost.cpu_nodes,
     )
+
+
+def _without_repetition(tried: Sequence[TriedRewrite]) -> list[TriedRewrite]:
+    """What was tried, all placing rules together left out where one of them alone does as much."""
+    alone = [t for t in tried if t.rule is not ONTO_THE_NPU]
+    best = min((t.cost for t in alone if t.rule in PLACING), default=IMPOSSIBLE)
+    return [t for t in tried if t.rule is not ONTO_THE_NPU or t.cost < best]
 
 
 def _as_converted(model: Model) -> Model:
@@ -122,7 +155,7 @@ def _as_converted(model: Model) -> Model:
 
 
 def _precision_advice(rule: PrecisionRule, timed: TimedGraphs, deployment: Deployment, before: float) -> Advice | None:
-    if len(timed.graphs) != 1:
+    if len(timed.graphs) != 1 or timed.left_on_cpu:
         return None
     tried = rule.time_at_16_bits(
         timed.graphs[0], replace(deployment, precision=AS_IS) if timed.promised else deployment
@@ -135,16 +168,15 @@ def _precision_advice(rule: PrecisionRule, timed: TimedGraphs, deployment: Deplo
     )
 
 
-def _quantize_advice(model: Model, deployment: Deployment, before: float) -> Advice | None:
+def _quantize_advice(model: Model, deployment: Deployment, before: WholeCost, cpu_part: bool) -> Advice | None:
     """What quantizing a float model would gain, as `quantize` builds it."""
     if deployment.precision not in (AS_IS, FLOAT) or is_quantized(model.ir):
         return None
     times: dict[str, float] = {}
     for precision in PROMISED:
-        try:
-            times[precision] = estimate(model, replace(deployment, precision=precision)).latency_ms * 1e3
-        except (UnsupportedError, CapacityError):
-            continue
+        cost = whole_cost(model, replace(deployment, precision=precision), cpu_part, before)
+        if cost < IMPOSSIBLE:
+            times[precision] = cost.us
     if not times:
         return None
     best = min(times, key=lambda precision: times[precision])
@@ -159,7 +191,7 @@ def _quantize_advice(model: Model, deployment: Deployment, before: float) -> Adv
         "the estimate of the model that `hexforge quantize` would write, input and output conversions included",
         f"hexforge quantize {name} --data FOLDER --recipe {best}_channel, which says how much accuracy it costs.",
         False,
-        before,
+        before.us,
         times[best],
     )
 
@@ -168,10 +200,10 @@ def _host_advice(graphs: TimedGraphs, deployment: Deployment, timed: Estimate) -
     """Several samples in a call, where calling takes as long as computing."""
     line, before = timed.timeline, timed.latency_ms * 1e3
     share = 1 - line.accelerator_us * line.factor / before if before else 0.0
-    if share < HOST_SHARE:
+    if share < HOST_SHARE or timed.left_on_cpu:
         return None
     try:
-        after = estimate(graphs, deployment, batch=CALLED_WITH).latency_ms * 1e3 / CALLED_WITH
+        after = estimate(graphs, deployment, batch=CALLED_WITH, cpu_part=False).latency_ms * 1e3 / CALLED_WITH
     except (UnsupportedError, CapacityError):
         return None
     return Advice(

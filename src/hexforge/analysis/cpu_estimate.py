@@ -9,6 +9,7 @@ is a call of its own, whose inputs and outputs are copied; `transfers_us` says h
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from hexforge.frontends.onnx.rewrites.ranges import sequence_length
 from hexforge.model.extraction import extract_parts
 from hexforge.model.standalone import Extract
 from hexforge.runtime.cpu_part import CpuPart
-from hexforge.runtime.cpu_timing import known_us, measure_us, one_thread, part_key, reference_us, run_bounded
+from hexforge.runtime.cpu_timing import CoreTime, known_time, measure, one_thread, part_key, run_bounded
 
 if TYPE_CHECKING:
     from hexforge.analysis.timed_graphs import TimedGraphs
@@ -90,12 +91,14 @@ def estimate_cpu(timed: TimedGraphs, soc: str, batch: int = 1) -> CpuEstimate:
         times = _measured(timed.placed)
     except (HexforgeError, MemoryError) as error:
         return CpuEstimate(core, missing=" ".join(str(error).split()) or type(error).__name__)
-    here = REFERENCE_US / reference_us()
-    parts = tuple(CpuPartTime(nodes, us * batch, us * batch * here / core.speed) for nodes, us in times)
-    return CpuEstimate(core, parts, here)
+    parts = tuple(
+        CpuPartTime(nodes, time.us * batch, time.us * batch * REFERENCE_US / time.reference_us / core.speed)
+        for nodes, time in times
+    )
+    return CpuEstimate(core, parts, REFERENCE_US / statistics.median(time.reference_us for _, time in times))
 
 
-def _measured(placed: PartitionedModel) -> list[tuple[tuple[str, ...], float]]:
+def _measured(placed: PartitionedModel) -> list[tuple[tuple[str, ...], CoreTime]]:
     """Each part that stays with the CPU and how long it takes here."""
     left = {row.unit for row in placed.left_on_cpu}
     parts = [part for part in placed.parts if not part.taken and left.intersection(part.steps)]
@@ -103,10 +106,10 @@ def _measured(placed: PartitionedModel) -> list[tuple[tuple[str, ...], float]]:
     cuts = [_extract(placed, part) for part in parts]
     keys = [part_key(cut) for cut in cuts]
     feeds: Mapping[str, Any] = {}
-    if any(known_us(key) is None for key in keys):
+    if any(known_time(key) is None for key in keys):
         feeds = _values(placed, [name for part in parts for name in part.inputs])
     return [
-        (of, measure_us(key, cut, of, {name: feeds[name] for name in part.inputs} if feeds else {}))
+        (of, measure(key, cut, of, {name: feeds[name] for name in part.inputs} if feeds else {}))
         for of, key, cut, part in zip(nodes, keys, cuts, parts, strict=True)
     ]
 

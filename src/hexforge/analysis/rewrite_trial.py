@@ -8,14 +8,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hexforge.analysis.advice import Advice
-from hexforge.analysis.estimate import Estimate, estimate
+from hexforge.analysis.advice import SLOWER, Advice
+from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.timed_graphs import TimedGraphs
+from hexforge.analysis.whole_cost import IMPOSSIBLE, WholeCost, whole_cost
 from hexforge.chips.deployment import Deployment
-from hexforge.errors import CapacityError, HexforgeError, UnsupportedError
+from hexforge.errors import HexforgeError
 from hexforge.frontends.onnx.rewrites import Rewrite, RewriteRule, apply, find
 from hexforge.model.reader import Model
-from hexforge.runtime.registry import timed_backend
 
 if TYPE_CHECKING:
     from hexforge.analysis.agreement import ReferenceOutputs
@@ -32,36 +32,42 @@ class TriedRewrite:
 
     rule: RewriteRule
     model: Model
-    us: float
+    cost: WholeCost
     changes: list[Rewrite]
 
-    def gains(self, before: float) -> bool:
+    def gains(self, before: WholeCost) -> bool:
         """True where it is faster; what is for the numbers' sake need not be."""
-        return self.us < before or (self.rule.accuracy and self.us <= before)
+        return self.cost < before or (self.rule.accuracy and self.cost <= before)
 
-    def advice(self, before: float) -> Advice:
+    def brings(self, before: WholeCost) -> int:
+        """Nodes that come onto the NPU."""
+        return max(before.cpu_nodes - self.cost.cpu_nodes, 0)
+
+    def advice(self, before: WholeCost) -> Advice:
         """The rule's advice."""
         rule, changes = self.rule, self.changes
+        slower = "" if self.gains(before) else SLOWER
         return Advice(
             rule.name,
-            rule.title,
+            rule.title + slower,
             tuple(dict.fromkeys(node for change in changes for node in change.nodes)),
             tuple(change.what for change in changes),
             rule.why,
             rule.source,
             rule.how,
             rule.keeps_function,
-            before,
-            self.us,
+            before.us,
+            self.cost.us,
             accuracy=rule.accuracy,
+            brings=self.brings(before),
         )
 
 
 class RewriteTrial:
     """How models are timed, and which kinds of places were found to gain."""
 
-    def __init__(self, deployment: Deployment) -> None:
-        self.deployment, self.backend = deployment, timed_backend(deployment)
+    def __init__(self, deployment: Deployment, cpu_part: bool = True) -> None:
+        self.deployment, self.cpu_part = deployment, cpu_part
         self._gains: dict[tuple[str, Hashable], bool] = {}
         self._times: dict[str, float] = {}
         self._least_us = 0.0
@@ -84,47 +90,51 @@ class RewriteTrial:
         small = tuple(key for key in kinds if (key,) not in large)
         return [*large, small] if small else list(large)
 
-    def us(self, model: Model) -> float:
-        """The latency of a model."""
-        return estimate(model, self.deployment).latency_ms * 1e3
-
     def _rewrite_and_time(
-        self, model: Model, rule: RewriteRule, keys: set[Hashable]
-    ) -> tuple[Model, float, list[Rewrite]]:
-        """A copy with a rule applied; its latency is infinite where it cannot be timed, or does not fit."""
+        self, model: Model, rule: RewriteRule, keys: set[Hashable], before: WholeCost
+    ) -> tuple[Model, WholeCost, list[Rewrite]]:
+        """A copy with a rule applied, and what it costs."""
         rewritten = model.copied()
         changes = apply(rewritten.ir, rule, keys)
-        try:
-            return rewritten, self.us(rewritten), changes
-        except (UnsupportedError, CapacityError):
-            return rewritten, math.inf, changes
+        return rewritten, whole_cost(rewritten, self.deployment, self.cpu_part, before), changes
 
-    def __call__(self, model: Model, rule: RewriteRule, before: float) -> TriedRewrite | None:
-        """The model with a rule applied where that gains; each kind of place is tried once, alone."""
+    def __call__(self, model: Model, rule: RewriteRule, before: WholeCost) -> TriedRewrite | None:
+        """The model with a rule applied where that gains; each kind of place is tried once, alone.
+
+        What brings nodes onto the NPU is tried as a whole first, as one that stays behind still cuts the graph, and is
+        given back even where it is slower.
+        """
         kinds: dict[Hashable, list[Rewrite]] = {}
         for place in find(model.ir, rule):
             kinds.setdefault(place.key, []).append(place)
-        tried: dict[frozenset[Hashable], tuple[Model, float, list[Rewrite]]] = {}
+        tried: dict[frozenset[Hashable], tuple[Model, WholeCost, list[Rewrite]]] = {}
+        slower: TriedRewrite | None = None
+        if kinds and before.cpu_nodes:
+            whole, cost, changes = tried[frozenset(kinds)] = self._rewrite_and_time(model, rule, set(kinds), before)
+            if cost.cpu_nodes < before.cpu_nodes and cost < IMPOSSIBLE:
+                slower = TriedRewrite(rule, whole, cost, changes)
+                if cost < before:
+                    return slower
         if len(kinds) > 1 and not rule.accuracy:
             for batch in self._batches({k: p for k, p in kinds.items() if (rule.name, k) not in self._gains}):
-                tried[frozenset(batch)] = self._rewrite_and_time(model, rule, set(batch))
+                tried[frozenset(batch)] = self._rewrite_and_time(model, rule, set(batch), before)
                 self._gains.update(((rule.name, key), tried[frozenset(batch)][1] < before) for key in batch)
         keys = {key for key in kinds if self._gains.get((rule.name, key), True)}
         if not keys:
-            return None
-        rewritten, us, changes = tried.get(frozenset(keys)) or self._rewrite_and_time(model, rule, keys)
-        return TriedRewrite(rule, rewritten, us, changes) if changes and us < math.inf else None
+            return slower
+        rewritten, cost, changes = tried.get(frozenset(keys)) or self._rewrite_and_time(model, rule, keys, before)
+        return TriedRewrite(rule, rewritten, cost, changes) if changes and cost < IMPOSSIBLE else None
 
 
 class AllRewrites:
     """Every rewrite that keeps the function and gains, one on top of the other, checked against the original."""
 
     def __init__(
-        self, trial: RewriteTrial, rules: Sequence[RewriteRule], model: Model, before: float,
+        self, trial: RewriteTrial, rules: Sequence[RewriteRule], model: Model, before: WholeCost,
         tried: Sequence[TriedRewrite], verify: bool,
     ) -> None:  # fmt: skip
         """`rules` are those that keep the function; `tried` is what they gained on the original, each alone."""
-        self.model, self.us = model, before
+        self.model, self.cost = model, before
         self.applied: list[str] = []
         self.dropped: list[tuple[str, str]] = []
         self.errors: dict[str, float] = {}
@@ -135,19 +145,19 @@ class AllRewrites:
             candidates = tried if n == 0 else [t for rule in rules if (t := self._try_rule(rule)) is not None]
             if not candidates:
                 break
-            self._apply_candidates(sorted(candidates, key=lambda t: t.us))
+            self._apply_candidates(sorted(candidates, key=lambda t: t.cost))
 
     def _try_rule(self, rule: RewriteRule) -> TriedRewrite | None:
-        tried = None if rule.name in dict(self.dropped) else self._trial(self.model, rule, self.us)
-        return tried if tried is not None and tried.gains(self.us) else None
+        tried = None if rule.name in dict(self.dropped) else self._trial(self.model, rule, self.cost)
+        return tried if tried is not None and tried.gains(self.cost) else None
 
     def _apply_candidates(self, candidates: Sequence[TriedRewrite]) -> None:
         """Take all that gain and compare once; where the outputs differ, again with a comparison for each."""
-        model, us = self.model, self.us
+        model, cost = self.model, self.cost
         taken = self._apply_gaining(candidates, compare_each=False)
         error, why = self._compare_with_original(self.model) if taken and self._verify else (None, "")
         if why:
-            self.model, self.us = model, us
+            self.model, self.cost = model, cost
             taken = self._apply_gaining(candidates, compare_each=True)
         elif error is not None:
             self.error = error
@@ -167,7 +177,7 @@ class AllRewrites:
                     continue
                 if error is not None:
                     self.errors[tried.rule.name] = self.error = error
-            self.model, self.us = tried.model, tried.us
+            self.model, self.cost = tried.model, tried.cost
             taken.append(tried.rule.name)
         return taken
 

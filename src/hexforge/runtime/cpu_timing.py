@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU timing: how long a part of a model takes on one core of this computer, and how fast that core is.
+"""CPU timing: how long a part of a model takes on one core of this computer, and how fast that core is then.
 
 A part is run in onnxruntime's CPU provider on one thread, as often as a bounded time allows, and the median is kept
 for as long as the process lives: the same part has the same time wherever it is met. The thread's own CPU time is
-counted, so that other programs on this computer hardly matter.
+counted, and a piece of reference work is timed in turn with the part, so that other load on this computer, which slows
+both, hardly matters.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import hashlib
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from hexforge.ir import Array
 from hexforge.model.standalone import Extract
 from hexforge.runtime.cpu_part import CpuPart, with_constants
 
-MOST_RUNS = 7
+MOST_RUNS = 15
 ENOUGH_SECONDS = 0.3
 """After so long no further run of a part begins."""
 MOST_SECONDS = 10.0
@@ -34,7 +36,16 @@ MOST_SECONDS = 10.0
 SMALL_ELEMENTS = 64
 """Constants with at most so many elements (axes, lengths) decide what is computed; of others only the size matters."""
 
-_times_us: dict[str, float] = {}
+
+@dataclass(frozen=True, slots=True)
+class CoreTime:
+    """How long a part took on one core of this computer, and how long the reference work took at the same time."""
+
+    us: float
+    reference_us: float
+
+
+_times: dict[str, CoreTime] = {}
 
 
 @contextmanager
@@ -96,34 +107,40 @@ def part_key(cut: Extract) -> str:
     return digest.hexdigest()
 
 
-def known_us(key: str) -> float | None:
+def known_time(key: str) -> CoreTime | None:
     """The time of a part that was measured before."""
-    return _times_us.get(key)
+    return _times.get(key)
 
 
-def measure_us(key: str, cut: Extract, nodes: Sequence[str], feeds: Mapping[str, Any]) -> float:
-    """The median time of a part on one core of this computer; CapacityError where a run takes too long."""
-    known = _times_us.get(key)
+def measure(key: str, cut: Extract, nodes: Sequence[str], feeds: Mapping[str, Any]) -> CoreTime:
+    """The time of a part on one core of this computer; CapacityError where a run takes too long."""
+    known = _times.get(key)
     if known is None:
-        known = _times_us[key] = _median_us(CpuPart(cut, nodes, one_thread), feeds)
+        known = _times[key] = _timed(CpuPart(cut, nodes, one_thread), feeds)
     return known
 
 
-def _median_us(part: CpuPart, feeds: Mapping[str, Any]) -> float:
-    began = time.thread_time()
-    run_bounded(part, feeds)  # memory is taken and caches are filled
-    first = time.thread_time() - began
-    if first > ENOUGH_SECONDS:
-        return first * 1e6
-    times: list[float] = []
-    while len(times) < MOST_RUNS and sum(times) < ENOUGH_SECONDS:
-        start = time.thread_time()
-        part.run(feeds)
-        times.append(time.thread_time() - start)
-    return statistics.median(times) * 1e6
+def _timed(part: CpuPart, feeds: Mapping[str, Any]) -> CoreTime:
+    """The medians of a part and of the reference work, run in turn; a part that takes long is run once."""
+    reference, given = _reference_part(), {"x": _reference_input()}
+    reference.run(given)
+    first = _seconds(lambda: run_bounded(part, feeds))  # memory is taken and caches are filled
+    times, references = [first], [_seconds(lambda: reference.run(given))]
+    if first < ENOUGH_SECONDS:
+        times = []
+    while first < ENOUGH_SECONDS and len(times) < MOST_RUNS and sum(times) < ENOUGH_SECONDS:
+        times.append(_seconds(lambda: part.run(feeds)))
+        references.append(_seconds(lambda: reference.run(given)))
+    return CoreTime(statistics.median(times) * 1e6, statistics.median(references) * 1e6)
 
 
-# -- how fast this computer is -----------------------------------------------------------------------------------------
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.thread_time()
+    call()
+    return time.thread_time() - start
+
+
+# -- the reference work -----------------------------------------------------------------------------------------------
 
 _ROWS = 256
 
@@ -150,7 +167,10 @@ def _reference_model() -> Extract:
 
 
 @functools.cache
-def reference_us() -> float:
-    """The reference work on one core of this computer."""
-    x = np.random.default_rng(1).standard_normal((_ROWS, _ROWS)).astype(np.float32)
-    return _median_us(CpuPart(_reference_model(), ("reference",), one_thread), {"x": x})
+def _reference_part() -> CpuPart:
+    return CpuPart(_reference_model(), ("reference",), one_thread)
+
+
+@functools.cache
+def _reference_input() -> Array:
+    return np.random.default_rng(1).standard_normal((_ROWS, _ROWS)).astype(np.float32)

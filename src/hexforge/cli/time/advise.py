@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
+from hexforge.cli.arguments import InputArguments, Json, Model, Soc
+from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.cli.time.estimate import Precision, Runtime
 from hexforge.errors import CallError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hexforge.analysis.advice import AdviceResult
 
 
+@with_option_groups
 def advise(
     model: Model,
     soc: Soc = DEFAULT_SOC,
@@ -37,8 +39,11 @@ def advise(
     ] = "1%",
     verify: Annotated[bool, typer.Option(help="Compare rewritten models with the original on random inputs.")] = True,
     report: Annotated[bool, typer.Option("--report", help="Say of each why, how, where, and who says so.")] = False,
-    dim: Dims = None,
-    shape: Shapes = None,
+    cpu: Annotated[
+        bool, typer.Option("--cpu/--no-cpu", help="Measure here what the NPU leaves to the CPU, for a rough time.")
+    ] = True,
+    *,
+    inputs: InputArguments,
     as_json: Json = False,
 ) -> None:
     """Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again."""
@@ -54,15 +59,15 @@ def advise(
     if is_pte(model):
         from hexforge.cli.pte import print_pte_advice
 
-        if apply is not None or dim or shape:
-            raise CallError(f"{model}: is compiled already; leave --apply, --dim and --shape out")
+        if apply is not None or inputs.fix_inputs:
+            raise CallError(f"{model}: is compiled already; leave --apply, --dim, --shape and --pin out")
         print_pte_advice(model, Deployment(soc, precision, runtime), least, as_json)
         return
-    named, whole = sizes(model, dim, shape)
+    given = inputs.request(model)
     with bar(f"trying rewrites of {model.name}") as show:
         result = advise_and_rewrite(
-            model, Deployment(soc, precision, runtime), AdviceRequest(least, verify), dims=named,
-            shapes=whole, observe=lambda done, of, rule: show(done, of),
+            model, Deployment(soc, precision, runtime), AdviceRequest(least, verify, cpu), dims=given.dims,
+            shapes=given.shapes, constants=given.constants, observe=lambda done, of, rule: show(done, of),
         )  # fmt: skip
     if apply is not None and result.applied:
         _write(apply, result, model.name)
@@ -103,6 +108,10 @@ def _part(text: str) -> float:
 
 
 def _print(screen: Console, result: AdviceResult, report: bool) -> None:
+    from hexforge.report.formatting import npu_part_only, whole_time
+
+    if result.timed.left_on_cpu:
+        screen.print(Text(f"{npu_part_only(result.timed)}. {whole_time(result.timed)}", "yellow"))
     rows = []
     for advice in result.advice:
         if advice.keeps_function:
@@ -110,10 +119,12 @@ def _print(screen: Console, result: AdviceResult, report: bool) -> None:
         else:
             keeps = "no: advice only"
         more = f" (+{len(advice.nodes) - 1})" if len(advice.nodes) > 1 else ""
+        about = "about " if advice.brings else ""
+        known = result.timed.total_us_rough is not None or not advice.brings
         rows.append(
             (
-                f"{advice.gain_us:.1f}",
-                f"{100 * advice.gain:.1f} %",
+                f"{about}{advice.gain_us:.1f}" if known else "not measured",
+                f"{about}{100 * advice.gain:.1f} %" if known else "",
                 advice.title,
                 Text(keeps, "green" if advice.keeps_function else "yellow"),
                 (advice.nodes[0] if advice.nodes else "") + more,
@@ -132,14 +143,21 @@ def _print(screen: Console, result: AdviceResult, report: bool) -> None:
         screen.print(Text(f"  nodes: {', '.join(advice.nodes)}"))
     for rule, why in result.dropped:
         screen.print(Text(f"left out: {rule}: {why}", "yellow"))
-    head = f"{result.model} on {result.soc}, {result.precision}, {result.runtime}: {result.before_us / 1e3:.3f} ms"
+    rough = "about " if result.timed.left_on_cpu and result.timed.total_us_rough is not None else ""
+    head = (
+        f"{result.model} on {result.soc}, {result.precision}, {result.runtime}: {rough}{result.before_us / 1e3:.3f} ms"
+    )
     if not result.advice and not result.applied:
         screen.print(Text(f"{head}; nothing to advise"))
         return
     gain = 1 - result.after_us / result.before_us
+    nodes = result.cpu_nodes_after
+    left = (
+        f", {nodes if nodes else 'no'} node{'s' if nodes != 1 else ''} on the CPU" if result.timed.left_on_cpu else ""
+    )
     checked = "" if result.error is None else f", outputs within {result.error:.0e} of their range"
     together = (
-        f"; with all that keeps the function {result.after_us / 1e3:.3f} ms ({100 * gain:.1f} % less{checked})"
+        f"; with all that keeps the function {result.after_us / 1e3:.3f} ms ({100 * gain:.1f} % less{left}{checked})"
         if result.applied
         else "; nothing that keeps the function gains"
     )

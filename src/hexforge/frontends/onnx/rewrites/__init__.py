@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites: ONNX models as HTP likes them, one rule an idea; each finds its places and rewrites them."""
 
+from onnx_ir import Node
+
 from hexforge.frontends.onnx.rewrites import (
     activation,
     arithmetic,
@@ -16,6 +18,7 @@ from hexforge.frontends.onnx.rewrites import (
 )
 from hexforge.frontends.onnx.rewrites import moves as movement
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, apply, find
+from hexforge.model.edit import Editor
 
 NORMALIZATIONS = conv.NORMALIZATIONS
 PLACING: tuple[RewriteRule, ...] = (*reductions.RULES, *recurrent.RULES, *ranks.RULES)
@@ -34,4 +37,16 @@ RULES: tuple[RewriteRule, ...] = (
 )
 """Every rule; where two gain the same, the earlier is named first."""
 
-__all__ = ["NORMALIZATIONS", "PLACING", "RULES", "Rewrite", "RewriteRule", "apply", "find"]
+
+def _any_placing(editor: Editor, node: Node) -> Rewrite | None:
+    return next((found for rule in PLACING if (found := rule.matched(editor, node)) is not None), None)
+
+
+ONTO_THE_NPU = RewriteRule(
+    "onto-the-npu", "All rewrites together of what the NPU refuses",
+    "Nodes on the CPU take its time and cut the NPU's graph; one of them that stays behind still does.",
+    "the rules that write what the NPU refuses as what it takes", "Apply them together.", True, _any_placing,
+)  # fmt: skip
+"""Every rule that places, for models of which only all of them together gain."""
+
+__all__ = ["NORMALIZATIONS", "ONTO_THE_NPU", "PLACING", "RULES", "Rewrite", "RewriteRule", "apply", "find"]
