@@ -128,7 +128,7 @@ RUNS ?= 200000
 fuzz: $(VENV)/.dev
 	@mkdir -p build
 	@$(INSTALL) -e '.[fuzz]'
-	@for target in container context steps adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model profile_log profile_text pte_program ptd_file compile_spec; do \
+	@for target in container context steps step_wiring adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model profile_log profile_text pte_program ptd_file compile_spec; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --runs $(RUNS) > build/fuzz-$$target.log 2>&1 || exit 1; \
 	  grep -E 'DONE|number_of_executed_units' build/fuzz-$$target.log; done
 

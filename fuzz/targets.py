@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import hexforge.ops  # noqa: F401 - fills the table
+from fuzz import step_wiring as wiring
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import HexforgeError
 from hexforge.executorch.running.loading import PteModule
@@ -246,6 +247,8 @@ def seeds(target: str) -> Iterable[bytes]:
     elif target == "steps":
         for kind in range(5):
             yield struct.pack("<HBqHBq", 100 * kind, kind, 1 << kind, 31 * kind, kind, -kind)
+    elif target == "step_wiring":
+        yield from wiring.seeds()
     elif target == "adapter":
         yield adapter_table()
     elif target == "profile_log":
@@ -400,6 +403,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         container,
         context,
         steps,
+        wiring.step_wiring,
         adapter,
         lora_config,
         safetensors,

@@ -28,6 +28,29 @@ using Writable = nb::ndarray<nb::c_contig, nb::device::cpu>;
 
 std::int64_t bytes_of(const auto& array) { return static_cast<std::int64_t>(array.nbytes()); }
 
+// The object whose memory an array lies in: of views the last one that has no base.
+nb::object owner_of(nb::handle array) {
+  nb::object owner = nb::borrow(array);
+  for (nb::object base = owner; !base.is_none(); base = nb::getattr(base, "base", nb::none())) owner = base;
+  return owner;
+}
+
+// How many bytes of the same memory lie behind an array.
+std::int64_t room_behind(nb::handle array) {
+  const auto given = nb::cast<Constant>(array);
+  const nb::object owner = owner_of(array);
+  const bool view = PyMemoryView_Check(owner.ptr()) && PyMemoryView_GET_BUFFER(owner.ptr())->obj != nullptr;
+  Py_buffer whole;
+  if (PyObject_GetBuffer(view ? PyMemoryView_GET_BUFFER(owner.ptr())->obj : owner.ptr(), &whole, PyBUF_SIMPLE) != 0) {
+    PyErr_Clear();
+    return 0;
+  }
+  const auto start = reinterpret_cast<std::uintptr_t>(whole.buf), end = start + static_cast<std::size_t>(whole.len),
+             first = reinterpret_cast<std::uintptr_t>(given.data()), last = first + given.nbytes();
+  PyBuffer_Release(&whole);
+  return first >= start && last <= end ? static_cast<std::int64_t>(end - last) : 0;
+}
+
 class PyProgram {
  public:
   explicit PyProgram(std::int64_t arena_bytes) : program_(arena_bytes) {}
@@ -38,16 +61,11 @@ class PyProgram {
   int constant_tensor(nb::handle given) {
     const auto array = nb::cast<Constant>(given);
     keep(given);
-    return program_.tensor({Tensor::Place::constant, 0, bytes_of(array), array.data()});
+    return program_.tensor({Tensor::Place::constant, 0, bytes_of(array), array.data(), room_behind(given)});
   }
-  int input_tensor(std::int64_t bytes) {
-    input_bytes_.push_back(bytes);
-    return program_.tensor({Tensor::Place::input, static_cast<std::int64_t>(input_bytes_.size()) - 1, bytes, nullptr});
-  }
-  int output_tensor(std::int64_t bytes) {
-    output_bytes_.push_back(bytes);
-    return program_.tensor(
-        {Tensor::Place::output, static_cast<std::int64_t>(output_bytes_.size()) - 1, bytes, nullptr});
+  int input_tensor(std::int64_t bytes, std::int64_t room) { return border(Tensor::Place::input, bytes, room, inputs_); }
+  int output_tensor(std::int64_t bytes, std::int64_t room) {
+    return border(Tensor::Place::output, bytes, room, outputs_);
   }
 
   void step(const std::string& kind, std::vector<int> ins, std::vector<int> outs, nb::dict attributes) {
@@ -96,19 +114,31 @@ class PyProgram {
   }
 
  private:
+  // A tensor that is an array of the caller's: given so many bytes, and `room` more where that is not 0.
+  struct Border {
+    std::int64_t bytes, room;
+    bool fits(const auto& array) const { return bytes_of(array) - room == bytes; }
+  };
+  int border(Tensor::Place place, std::int64_t bytes, std::int64_t room, std::vector<Border>& all) {
+    const auto index = static_cast<std::int64_t>(all.size());
+    const int tensor = program_.tensor({place, index, bytes, nullptr, room});
+    all.push_back({bytes, room});
+    return tensor;
+  }
+
   std::pair<std::vector<const void*>, std::vector<void*>> checked(const std::vector<Constant>& inputs,
                                                                   const std::vector<Writable>& outputs) const {
-    if (inputs.size() != input_bytes_.size() || outputs.size() != output_bytes_.size()) {
+    if (inputs.size() != inputs_.size() || outputs.size() != outputs_.size()) {
       throw std::invalid_argument("run: wrong number of inputs or outputs");
     }
     std::vector<const void*> in(inputs.size());
     std::vector<void*> out(outputs.size());
     for (std::size_t i = 0; i < in.size(); ++i) {
-      if (bytes_of(inputs[i]) != input_bytes_[i]) throw std::invalid_argument("run: an input has the wrong size");
+      if (!inputs_[i].fits(inputs[i])) throw std::invalid_argument("run: an input has the wrong size");
       in[i] = inputs[i].data();
     }
     for (std::size_t i = 0; i < out.size(); ++i) {
-      if (bytes_of(outputs[i]) != output_bytes_[i]) throw std::invalid_argument("run: an output has the wrong size");
+      if (!outputs_[i].fits(outputs[i])) throw std::invalid_argument("run: an output has the wrong size");
       out[i] = outputs[i].data();
     }
     return {std::move(in), std::move(out)};
@@ -117,8 +147,7 @@ class PyProgram {
   // Keeps an array's memory: of views into one buffer (a mapped file's, mostly) the first stands for all.
   void keep(nb::handle array) {
     if (const int mapping = mapping_of(nb::cast<Constant>(array).data()); mapping >= 0) mappings_.insert(mapping);
-    nb::object owner = nb::borrow(array);
-    for (nb::object base = owner; !base.is_none(); base = nb::getattr(base, "base", nb::none())) owner = base;
+    const nb::object owner = owner_of(array);
     const bool view = PyMemoryView_Check(owner.ptr()) && PyMemoryView_GET_BUFFER(owner.ptr())->obj != nullptr;
     kept_.try_emplace(view ? PyMemoryView_GET_BUFFER(owner.ptr())->obj : owner.ptr(), owner);
   }
@@ -126,7 +155,7 @@ class PyProgram {
   std::map<PyObject*, nb::object> kept_;  // longer than what points there
   Program program_;
   std::set<int> mappings_;  // files that constants lie in, which are kept and so stay what they are
-  std::vector<std::int64_t> input_bytes_, output_bytes_;
+  std::vector<Border> inputs_, outputs_;
 };
 
 }  // namespace
@@ -151,8 +180,11 @@ void bind_program(nb::module_& module) {
       .def(nb::init<std::int64_t>(), nb::arg("arena_bytes"))
       .def("arena_tensor", &PyProgram::arena_tensor, nb::arg("offset"), nb::arg("bytes"))
       .def("constant_tensor", &PyProgram::constant_tensor, nb::arg("array"))
-      .def("input_tensor", &PyProgram::input_tensor, nb::arg("bytes"))
-      .def("output_tensor", &PyProgram::output_tensor, nb::arg("bytes"))
+      .def("input_tensor", &PyProgram::input_tensor, nb::arg("bytes"), nb::arg("room") = 0,
+           "An input. With `room` the array that a run is given has so many bytes more, which steps may read, not use.")
+      .def(
+          "output_tensor", &PyProgram::output_tensor, nb::arg("bytes"), nb::arg("room") = 0,
+          "An output. With `room` the array that a run is given has so many bytes more, which steps may read, not use.")
       .def("step", &PyProgram::step, nb::arg("kind"), nb::arg("ins"), nb::arg("outs"), nb::arg("attributes"))
       .def("require_assigned", &PyProgram::require_assigned,
            "ValueError where a step reads what no step before it wrote, or an output is not written whole.")
@@ -186,6 +218,14 @@ void bind_program(nb::module_& module) {
         return all;
       },
       "The attributes of every kind of step, each with what it is.");
+  module.def(
+      "step_rooms",
+      [] {
+        std::map<std::string, std::int64_t> all;
+        for (const auto& [kind, step] : step_kinds()) all[kind] = step.schema.room;
+        return all;
+      },
+      "The bytes behind each of its tensors that a kind of step may read, and never uses.");
   module.def("split_everything", &split_everything, nb::arg("wanted"),
              "Split every loop over the threads, however small it is: for tests.");
   module.def(

@@ -11,7 +11,8 @@
 namespace hexforge {
 namespace {
 constexpr std::int64_t kAlignment = 64;
-constexpr std::int64_t kSlack = 256;  // kernels may read, never write, a vector past a tensor's end
+constexpr std::int64_t kSlack = 256;  // behind the arena, where kernels may read and never write
+static_assert(kSlack >= kRoom);
 
 std::map<std::string, StepKind>& kinds() {
   static std::map<std::string, StepKind> table;
@@ -103,7 +104,7 @@ Program::Program(std::int64_t arena_bytes) : arena_bytes_(arena_bytes), arenas_(
 }
 
 int Program::tensor(Tensor tensor) {
-  if (tensor.bytes < 0) throw std::invalid_argument("a tensor cannot have fewer than 0 bytes");
+  if (tensor.bytes < 0 || tensor.room < 0) throw std::invalid_argument("a tensor cannot have fewer than 0 bytes");
   if (tensor.place == Tensor::Place::constant && reinterpret_cast<std::uintptr_t>(tensor.constant) % 8) {
     throw std::invalid_argument("a constant starts at a multiple of 8 bytes");
   }
@@ -141,6 +142,7 @@ void Program::step(const std::string& kind, std::vector<int> ins, std::vector<in
       throw std::invalid_argument(kind + ": a step cannot write a constant or an input");
     }
   }
+  for (const Tensor& in : in_tensors) require_room(kind, schema.room, in);
   attributes.require_small_levels();
   Run run = factory(attributes, in_tensors, out_tensors);
   attributes.require_all_asked(kind);
@@ -151,6 +153,19 @@ void Program::step(const std::string& kind, std::vector<int> ins, std::vector<in
 WrittenBytes* Program::memory_of(const Tensor& tensor) {
   if (tensor.place == Tensor::Place::arena) return &written_arena_;
   return tensor.place == Tensor::Place::output ? &written_outputs_[tensor.offset] : nullptr;
+}
+
+// What a kernel may read behind a tensor must be there: behind the arena it is, behind a caller's array it need not be.
+void Program::require_room(const std::string& kind, std::int64_t wanted, const Tensor& tensor) const {
+  const std::int64_t room =
+      tensor.place == Tensor::Place::arena ? arena_bytes_ + kSlack - tensor.offset - tensor.bytes : tensor.room;
+  if (room < wanted) {
+    const char* what = tensor.place == Tensor::Place::input    ? "an input"
+                       : tensor.place == Tensor::Place::output ? "an output"
+                                                               : "a constant";
+    throw std::invalid_argument(kind + " reads up to " + std::to_string(wanted) + " bytes behind " + what +
+                                " that has " + std::to_string(room) + " there; copy it into the arena first");
+  }
 }
 
 // Notes what a step reads and writes; throws where it writes what it reads, or twice at once.

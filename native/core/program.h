@@ -31,6 +31,7 @@ struct Tensor {
   std::int64_t offset = 0;  // in the arena, or the index of the input or output
   std::int64_t bytes = 0;
   const void* constant = nullptr;
+  std::int64_t room = 0;  // bytes behind it that are there to be read; of the arena's tensors the program knows
   // What the step that is being made said of it: its first so many bytes (require_bytes), or the part that it writes.
   mutable std::int64_t touched = 0;
   mutable std::optional<WrittenBox> part = std::nullopt;
@@ -183,6 +184,7 @@ class Program {
   std::shared_ptr<Arenas> arenas_;
 
   WrittenBytes* memory_of(const Tensor& tensor);
+  void require_room(const std::string& kind, std::int64_t wanted, const Tensor& tensor) const;
   void follow(const std::string& kind, std::span<const Tensor> ins, std::span<const Tensor> outs);
   WrittenBytes written_arena_;
   std::map<std::int64_t, WrittenBytes> written_outputs_;  // by the output's index

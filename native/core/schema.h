@@ -2,6 +2,7 @@
 // What a step is given: how many tensors, and which attributes of which type. Declared once for each kind of step;
 // programs, which may come from files, are checked against it before a step looks at anything.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,13 @@ inline Field optional(Field field) {
 }
 std::string name(FieldType type);
 
+// Bytes behind a tensor that kernels may read, and never use: a vector.
+constexpr std::int64_t kRoom = 64;
+
 struct Schema {
   int least_ins, most_ins, least_outs, most_outs;
   Fields fields;
+  std::int64_t room = kRoom;  // bytes behind each tensor that it reads
 
   Schema(int ins, int outs, Fields fields) : Schema(ins, ins, outs, outs, std::move(fields)) {}
   Schema(int least_ins, int most_ins, int least_outs, int most_outs, Fields fields)
@@ -40,6 +45,12 @@ struct Schema {
         least_outs(least_outs),
         most_outs(most_outs),
         fields(std::move(fields)) {}
+
+  // The same of a step that reads its tensors and nothing behind them, so that they may be the caller's own arrays.
+  Schema exact() && {
+    room = 0;
+    return std::move(*this);
+  }
 };
 
 }  // namespace hexforge

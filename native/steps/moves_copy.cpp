@@ -262,7 +262,7 @@ const Schema kCopy{1,
 }  // namespace
 
 void register_move_steps() {
-  register_step("copy", kCopy, copy_step);
+  register_step("copy", Schema(kCopy).exact(), copy_step);
   register_step("fill", {0, 1, {integer("count"), integer("element_bytes"), array("value")}}, fill_step);
 }
 

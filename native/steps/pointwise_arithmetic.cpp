@@ -226,11 +226,11 @@ void register_elementwise_steps() {
   register_step("table_u8_s16", kTable, table_step<std::uint8_t, std::int16_t>(&Loops::table_u8_s16));
   register_step("table_s16", kTable, table_step<std::int16_t, std::int16_t>(&Loops::table_s16));
   register_step("table_s16_u8", kTable, table_step<std::int16_t, std::uint8_t>(&Loops::table_s16_u8));
-  register_step("quantize_u8", kQuantize, quantize_step<std::uint8_t>(&Loops::quantize_u8));
-  register_step("quantize_s16", kQuantize, quantize_step<std::int16_t>(&Loops::quantize_s16));
+  register_step("quantize_u8", Schema(kQuantize).exact(), quantize_step<std::uint8_t>(&Loops::quantize_u8));
+  register_step("quantize_s16", Schema(kQuantize).exact(), quantize_step<std::int16_t>(&Loops::quantize_s16));
   register_step("dequantize_u8", kDequantize, dequantize_step<std::uint8_t>(&Loops::dequantize_u8));
   register_step("dequantize_s16", kDequantize, dequantize_step<std::int16_t>(&Loops::dequantize_s16));
-  register_step("round_half", {1, 1, {integer("count")}}, round_half_step);
+  register_step("round_half", Schema(1, 1, {integer("count")}).exact(), round_half_step);
 }
 
 }  // namespace hexforge

@@ -84,8 +84,16 @@ class Program:
     def __init__(self, arena_bytes: int) -> None: ...
     def arena_tensor(self, offset: int, bytes: int) -> int: ...
     def constant_tensor(self, array: object) -> int: ...
-    def input_tensor(self, bytes: int) -> int: ...
-    def output_tensor(self, bytes: int) -> int: ...
+    def input_tensor(self, bytes: int, room: int = 0) -> int:
+        """
+        An input. With `room` the array that a run is given has so many bytes more, which steps may read, not use.
+        """
+
+    def output_tensor(self, bytes: int, room: int = 0) -> int:
+        """
+        An output. With `room` the array that a run is given has so many bytes more, which steps may read, not use.
+        """
+
     def step(self, kind: str, ins: Sequence[int], outs: Sequence[int], attributes: dict) -> None: ...
     def require_assigned(self) -> None:
         """
@@ -122,6 +130,11 @@ def release_free_memory() -> None:
 
 def step_fields() -> dict[str, dict[str, str]]:
     """The attributes of every kind of step, each with what it is."""
+
+def step_rooms() -> dict[str, int]:
+    """
+    The bytes behind each of its tensors that a kind of step may read, and never uses.
+    """
 
 def split_everything(wanted: bool) -> None:
     """Split every loop over the threads, however small it is: for tests."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fuzz.guarded_memory import GuardedMemory
 from hexforge import _native
 from tests.native.kernels import LEVELS, assert_bits
 
@@ -15,11 +16,13 @@ from tests.native.kernels import LEVELS, assert_bits
 def run_all(
     kind: str, ins: Sequence[np.ndarray], outs: Sequence[np.ndarray], attributes: dict[str, Any]
 ) -> list[np.ndarray]:
-    """The step's outputs, shaped and typed like `outs`."""
+    """The step's outputs, shaped and typed like `outs`; its inputs have the room behind them that it declares."""
     ins = [np.ascontiguousarray(a) for a in ins]
-    program = _native.Program(0)
-    tensors = [program.input_tensor(a.nbytes) for a in ins]
+    program, room = _native.Program(0), _native.step_rooms()[kind]
+    tensors = [program.input_tensor(a.nbytes, room) for a in ins]
     program.step(kind, tensors, [program.output_tensor(a.nbytes) for a in outs], attributes)
+    memory = GuardedMemory()
+    ins = [memory.with_room(a, room) for a in ins]
     first: list[np.ndarray] | None = None
     try:
         for level in LEVELS:
@@ -32,6 +35,7 @@ def run_all(
                     assert_bits(one, other, f"{kind} at {level} with {threads} threads")
     finally:
         _native.set_level(LEVELS[-1])
+        memory.release()
     assert first is not None
     return first
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fuzz.guarded_memory import GuardedMemory
 from hexforge import _native
 from tests.native.kernels import GUARD, declared
 
@@ -131,16 +132,22 @@ def attempt(step: Step, attributes: dict[str, Any], less: int = -1) -> bool:
     kind, ins, outs, _ = step
     sizes = [a.nbytes - (i == less) for i, a in enumerate([*ins, *outs])]
     program = _native.Program(0)
-    given_ = [program.input_tensor(size) for size in sizes[: len(ins)]]
+    room = _native.step_rooms()[kind]
+    given_ = [program.input_tensor(size, room) for size in sizes[: len(ins)]]
     made = [program.output_tensor(size) for size in sizes[len(ins) :]]
     try:
         program.step(kind, given_, made, attributes)
     except ValueError:
         return False
-    arrays = [np.ascontiguousarray(a).reshape(-1).view(U8)[:size] for a, size in zip(ins, sizes, strict=False)]
+    guarded = GuardedMemory()
+    arrays = [
+        guarded.with_room(np.ascontiguousarray(a).reshape(-1).view(U8)[:size], room)
+        for a, size in zip(ins, sizes, strict=False)
+    ]
     memory = [np.full(a.nbytes + 2 * GUARD, 0xA5, U8) for a in outs]
     with contextlib.suppress(IndexError):  # an index of the data is outside its axis
         program.run(arrays, [m[GUARD : GUARD + size] for m, size in zip(memory, sizes[len(ins) :], strict=True)], 2)
+    guarded.release()
     for array, m in zip(outs, memory, strict=True):
         assert (m[:GUARD] == 0xA5).all(), f"{kind} wrote before an output"
         assert (m[GUARD + array.nbytes :] == 0xA5).all(), f"{kind} wrote past an output"
@@ -208,8 +215,10 @@ def test_index_tables_stay_within_their_axis(step: Step) -> None:
 @pytest.mark.parametrize("bad", [3, -4, 2**31 - 1, -(2**31)])
 def test_indices_outside_their_axis_end_the_run(bad: int) -> None:
     program = _native.Program(0)
-    tensors = program.input_tensor(12), program.constant_tensor(np.array([0, bad], I32)), program.output_tensor(8)
+    room = _native.step_rooms()["take"]
+    indices = np.array([0, bad, *[0] * (room // 4)], I32)[:2]
+    tensors = program.input_tensor(12, room), program.constant_tensor(indices), program.output_tensor(8)
     step = {"outer": 1, "axis": 3, "inner_bytes": 4, "indices": 2, "index_bytes": 4}
     program.step("take", list(tensors[:2]), [tensors[2]], step)
     with pytest.raises(IndexError, match="outside an axis of 3"):
-        program.run([np.zeros(12, U8)], [np.zeros(8, U8)], 1)
+        program.run([np.zeros(12 + room, U8)], [np.zeros(8, U8)], 1)

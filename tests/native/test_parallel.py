@@ -17,6 +17,8 @@ import pytest
 from hexforge import _native
 
 COUNT = 1 << 18
+ROOM = _native.step_rooms()["table_u8"]
+GIVEN = np.arange(COUNT + ROOM).astype(np.uint8)
 STEPS = 12
 
 
@@ -24,7 +26,7 @@ def program() -> _native.Program:
     """Table after table, each worth several threads."""
     made = _native.Program(2 * (COUNT + 64))
     tables = np.random.default_rng(1).permuted(np.tile(np.arange(256, dtype=np.uint8), (STEPS, 1)), axis=1)
-    ends = made.input_tensor(COUNT), made.output_tensor(COUNT)
+    ends = made.input_tensor(COUNT, ROOM), made.output_tensor(COUNT)
     arena = made.arena_tensor(0, COUNT), made.arena_tensor(COUNT + 64, COUNT)
     places = [ends[0], *(arena[i % 2] for i in range(STEPS - 1)), ends[1]]
     for i in range(STEPS):
@@ -35,7 +37,7 @@ def program() -> _native.Program:
 def result(of: _native.Program, threads: int, **spinning: int) -> np.ndarray:
     """What one run gives."""
     out = np.zeros(COUNT, np.uint8)
-    of.run([np.arange(COUNT).astype(np.uint8)], [out], threads, **spinning)
+    of.run([GIVEN], [out], threads, **spinning)
     return out
 
 
@@ -49,11 +51,11 @@ def test_every_number_of_threads_gives_the_same_bits(threads: int) -> None:
 
 def test_timed_steps_compute_what_a_run_does_and_say_what_would_be_split() -> None:
     made, out = program(), np.zeros(COUNT, np.uint8)
-    steps = made.time_steps([np.arange(COUNT).astype(np.uint8)], [out], 8)
+    steps = made.time_steps([GIVEN], [out], 8)
     np.testing.assert_array_equal(out, result(made, 1))
     assert len(steps) == STEPS
     assert all(loops == 1 and 0 < shared < alone for alone, shared, loops in steps)
-    alone = made.time_steps([np.arange(COUNT).astype(np.uint8)], [out], 1)
+    alone = made.time_steps([GIVEN], [out], 1)
     assert all(loops == 0 and one == shared for one, shared, loops in alone)
 
 

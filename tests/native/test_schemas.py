@@ -21,7 +21,7 @@ POOL: dict[str, Any] = {
 
 def step(kind: str, attributes: dict[str, Any], ins: int = 1, outs: int = 1) -> None:
     program = _native.Program(0)
-    tensors = [program.input_tensor(4096) for _ in range(ins)]
+    tensors = [program.input_tensor(4096, _native.step_rooms().get(kind, 0)) for _ in range(ins)]
     program.step(kind, tensors, [program.output_tensor(4096) for _ in range(outs)], attributes)
 
 

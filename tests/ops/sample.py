@@ -28,10 +28,10 @@ class Sample:
         """The sample as a node of a graph of its own."""
         graph = Graph("sample")
         ins = [
-            None if a is None else graph.value(f"in{i}", self._type(f"in{i}", a), Role.APP_WRITE)
+            None if a is None else graph.value(f"in{i}", self.type(f"in{i}", a), Role.APP_WRITE)
             for i, a in enumerate(self.inputs)
         ]
-        outs = [graph.value(f"out{i}", self._type(f"out{i}", a), Role.APP_READ) for i, a in enumerate(self.expected)]
+        outs = [graph.value(f"out{i}", self.type(f"out{i}", a), Role.APP_READ) for i, a in enumerate(self.expected)]
         return graph.node(self.op, ins, outs, **self.params)
 
     @property
@@ -65,7 +65,8 @@ class Sample:
                 ins.append(None if array is None else TensorType(DType.of(array.dtype), array.shape))
         return arrays, ins, [encoded(a) for a in self.expected]
 
-    def _type(self, name: str, array: np.ndarray) -> TensorType:
+    def type(self, name: str, array: np.ndarray) -> TensorType:
+        """The type of an input or output, by its name."""
         return TensorType(DType.of(array.dtype), array.shape, self.encodings.get(name))
 
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hexforge._native import narrow_halves, widen_halves, winograd_cells
+from hexforge._native import narrow_halves, step_rooms, widen_halves, winograd_cells
 from hexforge.ir import Array
 
-ROOM = 64
+ROOM = max(step_rooms().values())
 """Bytes behind a tensor that kernels may read, and never use."""
 VALUES = 16
 """Of 4 bits."""

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from hexforge import _native
 from hexforge.backend import Get, Program, ProgramFacts, Put, Read, Spinning, interruption
 from hexforge.backends.htp.numbers import large_pages
+from hexforge.backends.htp.numbers.file_forms import ROOM
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
 from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, is_padded, padded
@@ -27,8 +29,8 @@ from hexforge.ir import Array, Graph, Node, Role, Value, text
 from hexforge.ir.arena import arena
 from hexforge.ops.evaluate import PreparedCall
 
-_ALIGN = _SLACK = 64  # kernels may read one vector past a tensor's end
-EXACT_READERS = frozenset({"quantize_u8", "quantize_s16", "round_half", "copy"})
+_ALIGN = 64
+EXACT_READERS = frozenset(kind for kind, room in _native.step_rooms().items() if room == 0)
 """Steps that read an input element by element, and nothing behind its end."""
 
 
@@ -231,7 +233,7 @@ def _segment(
     """Steps with their tensors numbered and placed in an arena, their weights in large pages."""
     large_pages.gather(step.attributes for step in steps)
     sizes = {name: lowering.tensors[name].nbytes for name in lives}
-    offsets, arena_bytes = arena(dict(sorted(sizes.items())), lives, _ALIGN, _SLACK)
+    offsets, arena_bytes = arena(dict(sorted(sizes.items())), lives, _ALIGN, ROOM)
     tensors: list[tuple[str, int, int] | Array] = [("input", 0, lowering.tensors[name].nbytes) for name in reads]
     ids: dict[str, int] = {name: i for i, name in enumerate(reads) if name not in lives}
 

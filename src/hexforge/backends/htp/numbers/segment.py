@@ -110,7 +110,9 @@ class SegmentRunner:
     def __init__(self, segment: Segment) -> None:
         self._reads, self.arena_bytes = segment.reads, segment.arena_bytes
         program = _native.Program(segment.arena_bytes)
-        for tensor in segment.tensors:
+        # an output that a step reads again has bytes behind its end; inputs have none, so steps that need them refuse
+        read = {tensor for call in segment.calls for tensor in call.ins}
+        for i, tensor in enumerate(segment.tensors):
             if isinstance(tensor, np.ndarray):
                 program.constant_tensor(tensor)
             elif tensor[0] == "arena":
@@ -118,13 +120,11 @@ class SegmentRunner:
             elif tensor[0] == "input":
                 program.input_tensor(tensor[2])
             else:
-                program.output_tensor(tensor[2])
+                program.output_tensor(tensor[2], ROOM if i in read else 0)
         for call in segment.calls:
             program.step(call.kind, call.ins, call.outs, call.attributes)
         program.require_assigned()
         self._program = program
-        # only an output that a step reads again needs bytes behind its end
-        read = {number for call in segment.calls for number in call.ins}
         places = [i for i, t in enumerate(segment.tensors) if not isinstance(t, np.ndarray) and t[0] == "output"]
         self._writes = [
             (name, dtype, shape, place in read)
@@ -139,7 +139,8 @@ class SegmentRunner:
         ]
         try:
             given = [tensors[n] for n in self._reads]
-            self._program.run(given, outs, threads, spinning.during_us, spinning.after_us, interruption.get())
+            whole = [with_room(array) if room else array for array, (*_, room) in zip(outs, self._writes, strict=True)]
+            self._program.run(given, whole, threads, spinning.during_us, spinning.after_us, interruption.get())
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
         except RuntimeError as error:  # its file was truncated
@@ -159,6 +160,13 @@ def padded(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = None
     if data is not None:
         array[...] = data
     return array
+
+
+def with_room(array: Array) -> Array:
+    """What `padded` made with the bytes behind it."""
+    size = array.nbytes
+    whole: Array = array.base.reshape(-1).view(np.uint8)  # type: ignore[union-attr]
+    return whole[: size + ROOM]
 
 
 def is_padded(array: Array) -> bool:
