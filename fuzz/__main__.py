@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m fuzz TARGET [--runs N] [--seconds S]`: atheris on one target.
 
-A fault ends it; the input that brought it about is kept in fuzz-faults/. The targets differential_float and
-differential_qdq need no atheris: they make random models, and list where onnxruntime and the backends disagree.
+A fault ends it; the input that brought it about is kept in fuzz-faults/. The targets of fuzz.rounds need no atheris:
+they make models by number, and list what is wrong with each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from types import FunctionType
 
-from fuzz.differential import COMPARISONS, compare
+from fuzz.rounds import ROUNDS, run_rounds
 
 
 def instrument(package: str) -> None:
@@ -30,9 +30,9 @@ def instrument(package: str) -> None:
 
 
 def main() -> None:
-    """Write the seeds, then hand over to libFuzzer; or compare random models."""
-    if len(sys.argv) > 1 and sys.argv[1] in COMPARISONS:
-        sys.exit(compare(sys.argv[1:]))
+    """Write the seeds, then hand over to libFuzzer; or run a target that makes its models by number."""
+    if len(sys.argv) > 1 and sys.argv[1] in ROUNDS:
+        sys.exit(run_rounds(sys.argv[1:]))
     import atheris
 
     from fuzz.targets import TARGETS, seeds

@@ -32,6 +32,7 @@ FLOORS = (
     ("ir", "chrome_trace"),
     ("options",),
     ("errors", "deprecated", "_native"),
+    ("terminal_text",),
 )
 
 # Inner floors of big rooms, top floor first. A name stands for a module or for all modules of a folder.

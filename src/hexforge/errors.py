@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+from hexforge.terminal_text import visible
+
 
 class HexforgeError(Exception):
-    """Any error hexforge raises on purpose; `code` is the QNN numeric code where QNN has one."""
+    """Any error hexforge raises on purpose; `code` is the QNN numeric code where QNN has one.
+
+    Its message may name what a file says, and reaches terminals by many ways: it is made visible here.
+    """
 
     def __init__(self, message: str, code: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(visible(message))
         self.code = code
 
 

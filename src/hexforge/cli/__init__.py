@@ -13,6 +13,7 @@ import typer
 
 from hexforge.cli.deferred_imports import defer_imports
 from hexforge.cli.lazy_group import LazyGroup, exit_on_interrupt
+from hexforge.cli.say import say
 from hexforge.errors import HexforgeError
 
 app = typer.Typer(
@@ -28,7 +29,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"hexforge {version('hexforge')}")
+        say(f"hexforge {version('hexforge')}")
         raise typer.Exit
 
 
@@ -50,7 +51,7 @@ def exit_with_message(program: str) -> Iterator[None]:
         said = str(error)
     except OSError as error:
         said = f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
-    typer.secho(f"{program}: {said}", fg=typer.colors.RED, err=True)
+    say(f"{program}: {said}", colour="red", err=True)
     sys.exit(2)
 
 

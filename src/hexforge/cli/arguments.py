@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC, find_chip
+from hexforge.cli.say import say
 from hexforge.errors import CallError
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def sizes(
         return named, whole
     fixed = with_batch_of_one(model, named, whole)
     if fixed.note:
-        typer.secho(f"{model.name}: {fixed.note}; --dim or --shape say otherwise", fg="yellow", err=True)
+        say(f"{model.name}: {fixed.note}; --dim or --shape say otherwise", colour="yellow", err=True)
     return fixed.dims, fixed.shapes
 
 

@@ -12,6 +12,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hexforge.terminal_text import visible
+
 ELLIPSIS = "…"
 WIDE = 200
 """From so many columns on nothing is shortened: that is a file or a pipe, where names are searched for."""
@@ -44,6 +46,10 @@ class FittedTable:
     """Columns to leave out where there is no room, the last of them first."""
     whole: bool = False
     """True where the first column is never shortened: keys that people type."""
+
+    def __post_init__(self) -> None:
+        # widths are found out with what is shown, so names become visible before
+        object.__setattr__(self, "rows", tuple(tuple(map(_visible, row)) for row in self.rows))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         width = options.max_width
@@ -104,6 +110,12 @@ class FittedTable:
             widths[widest] -= 1
             over -= 1
         return widths
+
+
+def _visible(cell: str | Text) -> str | Text:
+    if isinstance(cell, str):
+        return visible(cell)
+    return cell if (plain := visible(cell.plain)) == cell.plain else Text(plain, cell.style)
 
 
 def _plain(cell: str | Text) -> str:

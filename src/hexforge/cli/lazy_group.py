@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from hexforge.cli.command_table import COMMANDS, Command
+from hexforge.cli.say import say
 from hexforge.errors import CallError
 
 ROWS = {row.name: row for row in COMMANDS}
@@ -53,7 +54,7 @@ def exit_on_interrupt(program: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.secho(f"{program}: stopped; files that were written are whole", fg=typer.colors.RED, err=True)
+        say(f"{program}: stopped; files that were written are whole", colour="red", err=True)
         raise SystemExit(130) from None
 
 

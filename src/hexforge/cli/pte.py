@@ -7,12 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from hexforge.cli.runnable import Runnable, feeds_for, open_runnable, runnable_pte
-from hexforge.cli.screen import bar, console, print_json, spinner, table
+from hexforge.cli.say import say
+from hexforge.cli.screen import bar, bold_start, console, print_json, spinner, table
 from hexforge.errors import CallError
 
 if TYPE_CHECKING:
@@ -103,9 +103,8 @@ def _delegate(delegate: Any) -> dict[str, Any]:
 
 def print_pte(screen: Console, described: dict[str, Any]) -> None:
     """The file, its methods, their delegates."""
-    screen.print(
-        f"[bold]{described['file']}[/]: ExecuTorch program ({described['format']}), {described['bytes']:,} bytes"
-    )
+    about = f": ExecuTorch program ({described['format']}), {described['bytes']:,} bytes"
+    screen.print(bold_start(described["file"], about))
     for method in described["methods"]:
         facts = [
             ("inputs", ", ".join(method["inputs"])),
@@ -135,10 +134,10 @@ def print_pte_graphs(path: Path, elide: int | None) -> None:
     methods = lowered_methods(path)
     for method in methods:
         for graph in method.graphs:
-            typer.echo(text.dumps(graph, elide=elide), nl=False)
+            say(text.dumps(graph, elide=elide), nl=False)
     left = sum(len(method.left_on_cpu) for method in methods)
     if left:
-        typer.secho(f"{left} operators are not in these graphs: see `hexforge check {path}`", fg="yellow", err=True)
+        say(f"{left} operators are not in these graphs: see `hexforge check {path}`", colour="yellow", err=True)
 
 
 def print_pte_advice(path: Path, deployment: Any, min_gain: float, as_json: bool) -> None:

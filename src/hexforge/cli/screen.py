@@ -12,10 +12,12 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from hexforge.cli.fitted_table import WIDE, FittedTable
+from hexforge.terminal_text import visible, visible_json
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -26,24 +28,45 @@ TOP = 10
 """Rows of a table that are shown unless all are asked for."""
 
 
-def console() -> Console:
+class Screen(Console):
+    """A console that obeys no text: only its own controls and styles reach the terminal as such, and no markup is read.
+
+    `bold_start` makes a line that begins in bold.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What is printed, in pieces."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else visible(segment.text)
+            yield segment if text is segment.text else Segment(text, segment.style)
+
+
+def bold_start(start: str, rest: str) -> Text:
+    """A line whose start is bold."""
+    return Text.assemble((start, "bold"), rest)
+
+
+def console() -> Screen:
     """Standard output: as wide as the terminal, or as COLUMNS says; wide in a pipe, where nothing is to be cut."""
-    made = Console(highlight=False)
+    made = Screen()
     if not made.is_terminal and not os.environ.get("COLUMNS", "").isdecimal():
         made.width = WIDE
     return made
 
 
-def _watched_terminal() -> Console | None:
+def _watched_terminal() -> Screen | None:
     """Standard error where it is a terminal and --json is not given; else None, because nobody looks at it."""
-    screen = Console(stderr=True)
+    screen = Screen(stderr=True)
     return screen if screen.is_terminal and not read_by_program.get() else None
 
 
 def spinner(message: str) -> AbstractContextManager[Any]:
     """A spinner on standard error while something long goes on; nothing where nobody looks at it."""
     screen = _watched_terminal()
-    return screen.status(message) if screen is not None else nullcontext(HiddenSpinner())
+    return screen.status(Text(message)) if screen is not None else nullcontext(HiddenSpinner())
 
 
 class HiddenSpinner:
@@ -56,7 +79,7 @@ class HiddenSpinner:
 def _progress() -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     screen = _watched_terminal()
     return Progress(*columns, console=screen, transient=True, disable=screen is None)
 
@@ -97,7 +120,7 @@ def interruptible(otherwise: str, *states: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         kept = next((path for path in states if path.exists()), None)
         said = otherwise if kept is None else f"{kept} has what was done so far; the same command goes on from there"
-        Console(stderr=True, soft_wrap=True).print(f"hexforge: stopped; {said}", style="red", markup=False)
+        Screen(stderr=True, soft_wrap=True).print(f"hexforge: stopped; {said}", style="red")
         raise SystemExit(130) from None
 
 
@@ -123,5 +146,7 @@ def rows_left_out(shown: int, of: int, what: str, flag: str = "--all") -> Text:
 
 def print_json(data: Any) -> None:
     """`data` as JSON, plain, for other programs."""
-    json.dump(data, sys.stdout, indent=2, ensure_ascii=False)
+    encoder = json.JSONEncoder(indent=2, ensure_ascii=False)
+    for part in encoder.iterencode(data):
+        sys.stdout.write(visible_json(part))
     sys.stdout.write("\n")

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 from hexforge.runtime.stages import PlacedNode
 
+from hexforge.terminal_text import visible
+
 _LOG = logging.getLogger("hexforge")
 _FILE = re.compile(r"(?:_path|_dir|_filepath|_to_file|_trace|dump_\w+)\b")
 """Options that promise a file: one that is not written is worth a warning."""
@@ -27,7 +29,7 @@ class Notes:
     def add(self, *notes: str) -> None:
         """Keep and log what is new."""
         with self._lock:
-            new = [note for note in dict.fromkeys(notes) if note not in self.lines]
+            new = [note for note in dict.fromkeys(map(visible, notes)) if note not in self.lines]
             self.lines += tuple(new)
         for note in new:
             promised = _FILE.search(note.partition(" has no effect")[0])

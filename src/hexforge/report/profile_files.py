@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from hexforge.analysis.profile.profile_text import average, average_reports
 from hexforge.analysis.profile.summary import schema, summary
 from hexforge.analysis.profile.topology import topology
 from hexforge.analysis.profile.trace import ViewerFeatures, chrometrace
+from hexforge.formats.file_names import file_names, file_stem
 from hexforge.formats.profile import log
 from hexforge.formats.profile.record import LEVELS, Profile
 from hexforge.report.qhas import qhas_page
@@ -39,13 +39,13 @@ def viewer_files(
     stem, folder = plain.with_suffix("").name, output.parent
     trace = _json(chrometrace(profile, features))
     files = [(plain.with_name(f"{plain.name}.gz"), gzip.compress(trace, mtime=0)) if packed else (plain, trace)]
-    several = len(profile.graphs) > 1
+    several, stems = len(profile.graphs) > 1, file_names(graph.name for graph in profile.graphs)
     for graph in profile.graphs:
-        mark = f"_{_file_name(graph.name)}" if several else ""
+        mark = f"_{stems[graph.name]}" if several else ""
         page = qhas_page(profile, graph=graph, advice=advice, advised=advised, before=before)
         files.append((folder / f"{stem}{mark}_{SUMMARY}.html", page.encode("utf-8", "replace")))
         if features.qhas_json:
-            name = f"{_file_name(profile.model)}{mark}_{SUMMARY}.json"
+            name = f"{file_stem(profile.model)}{mark}_{SUMMARY}.json"
             files.append((folder / name, _json(summary(profile, graph))))
         if features.htp_json and graph.ops:
             files.append((folder / f"{stem}{mark}_htp.json", _json(topology(graph, average(graph)))))
@@ -67,16 +67,13 @@ def profile_files(
     text = "\n".join(map(str, average_reports(profile)))
     files: list[tuple[Path, bytes]] = [(folder / LOG, log.to_bytes(profile)), (folder / TEXT, text.encode())]
     if profile.level == LEVELS[-1]:
+        stems = file_names(graph.name for graph in profile.graphs)
         for graph in profile.graphs:
             schematic = Profile(profile.model, profile.level, profile.source, (log.without_runs(graph),))
-            files.append((folder / f"{_file_name(graph.name)}_schematic.bin", log.to_bytes(schematic)))
+            files.append((folder / f"{stems[graph.name]}_schematic.bin", log.to_bytes(schematic)))
     trace = folder / TRACE
     return files + viewer_files(profile, trace, features, advice=advice, advised=advised, before=before)
 
 
 def _json(content: Any) -> bytes:
     return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.+-]", "_", name) or "graph"

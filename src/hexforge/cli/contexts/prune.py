@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hexforge.cli.say import say
 from hexforge.cli.screen import spinner
 
 
@@ -22,4 +23,4 @@ def prune(
     before = context.stat().st_size
     with spinner(f"pruning {context.name}"):
         kept = pruned(context, soc, output)
-    typer.echo(f"{output}: {len(kept.container):,} bytes for {kept.info.targets[0].name}, {before:,} before")
+    say(f"{output}: {len(kept.container):,} bytes for {kept.info.targets[0].name}, {before:,} before")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hexforge.cli.say import say
 from hexforge.cli.screen import spinner
 
 
@@ -27,4 +28,4 @@ def wrap(
     with spinner(f"wrapping {context.name}"):
         written = list(wrapped(context, output, embed=embed, quantized_io=quantized_io))
     for path in written:
-        typer.echo(path)
+        say(path)

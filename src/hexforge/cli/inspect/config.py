@@ -55,9 +55,9 @@ def check(
         columns = ("key", "value", f"what it does on {chip.name}", "read by")
         screen.print(table(f"{file}: {len(rows)} keys are set", columns, cells, optional=("read by",)))
         for warning in loaded.warnings:
-            screen.print(f"[yellow]{warning}[/]")
+            screen.print(warning, style="yellow")
         for row in foreign:
-            screen.print(f"[red]{row.key}: {tool} does not read it; {' and '.join(row.read_by)} does[/]")
+            screen.print(f"{row.key}: {tool} does not read it; {' and '.join(row.read_by)} does", style="red")
     if foreign or refused:
         raise typer.Exit(1)
 

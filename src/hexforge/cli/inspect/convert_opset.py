@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.arguments import Model, Out, Output, file_to_write
+from hexforge.cli.say import say
 from hexforge.cli.screen import spinner
 from hexforge.formats.files import require_another_file, require_writable
 
@@ -29,4 +30,4 @@ def convert_opset(
     with spinner(f"converting {model.name}"):
         source = read(model, fold=False)
         files = save(to_opset(source.ir, opset, source.name), target)
-    typer.echo(f"opset {source.opset} is now {opset}: wrote {', '.join(map(str, files))}")
+    say(f"opset {source.opset} is now {opset}: wrote {', '.join(map(str, files))}")

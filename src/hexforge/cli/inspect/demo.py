@@ -16,7 +16,7 @@ from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, Soc, provider_options
-from hexforge.cli.screen import bars, console, interruptible, table
+from hexforge.cli.screen import bars, bold_start, console, interruptible, table
 from hexforge.ir import Array
 
 SHOWN_COLUMNS, GAP = 36, "  "
@@ -43,15 +43,16 @@ def demo(
     screen = console()
     options = provider_options(backend, soc, None)
     flags = f"--backend {backend}" + (f" --soc {soc}" if soc else "")
-    screen.print(f"[bold]1. Where does each node run?[/]  hexforge check {built_in.MODEL.name} {flags}")
+    screen.print(bold_start("1. Where does each node run?", f"  hexforge check {built_in.MODEL.name} {flags}"))
     placement = check_facts(built_in.MODEL, options)
     print_check(screen, placement)
 
     shots, wanted = built_in.held_out()
-    screen.print(
-        f"[bold]2. Run it[/] on {len(shots)} night shots through hexforge.InferenceSession: short exposures, dark and "
-        "noisy; out come the pictures that a long exposure would have shown"
+    how = (
+        f" on {len(shots)} night shots through hexforge.InferenceSession: short exposures, dark and noisy; out come "
+        "the pictures that a long exposure would have shown"
     )
+    screen.print(bold_start("2. Run it", how))
     runs = {backend: _timed(_session(options), shots), REFERENCE: _timed(runner(built_in.MODEL, "ort"), shots)}
     if screen.color_system is not None:
         drawings = [_drawing(p) for p in (shots[0], runs[backend][0][0], wanted[0])]
@@ -80,10 +81,8 @@ def _print_quality(
     screen.print(table("PSNR in dB against the long exposure", ("night shot", *made), rows))
     backend, (pictures, elapsed_ms) = next(iter(runs.items()))
     gain = np.mean(quality[f"model on {backend}"]) - np.mean(quality["only amplified"])
-    screen.print(
-        f"[bold]{gain:.1f} dB gained[/], every node on QNNExecutionProvider, {backend} backend, {elapsed_ms:.0f} ms "
-        "per picture on this computer"
-    )
+    where = f", every node on QNNExecutionProvider, {backend} backend, {elapsed_ms:.0f} ms per picture on this computer"
+    screen.print(bold_start(f"{gain:.1f} dB gained", where))
     apart = max(float(np.abs(a - b).max()) for a, b in zip(pictures, runs[REFERENCE][0], strict=True))
     screen.print(f"its pictures are at most {apart:.2g} from those in float32 by {REFERENCE}, of 0 to 1")
 

@@ -13,6 +13,7 @@ import typer
 from hexforge.cli.arguments import OpPackages
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.errors import CallError, HexforgeError
+from hexforge.terminal_text import visible
 
 _LETTERS = {1: "E", 2: "W", 3: "I", 4: "V", 5: "D"}
 
@@ -95,7 +96,7 @@ def executor_runner(
     from hexforge.executorch.running.runner import INFO, WARN, Log, RunnerFlags, execute
 
     def write(level: int, line: str) -> None:
-        sys.stdout.write(f"[Qnn ExecuTorch]:  <{_LETTERS[level]}> {line}\n")
+        sys.stdout.write(visible(f"[Qnn ExecuTorch]:  <{_LETTERS[level]}> {line}\n"))
 
     log = Log(log_level, write)
     if lpai != LpaiFlags():

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import typer
-
 from hexforge.cli.arguments import Dims, Model, Out, Output, Pins, Shapes, constants_of, file_to_write, sizes
+from hexforge.cli.say import say
 from hexforge.cli.screen import spinner
 from hexforge.formats.files import require_another_file
 
@@ -30,4 +29,4 @@ def fix_shapes(
         write(model, target, whole, names, constants_of(pin))
         inputs = read(target, fold=False).inputs
     for value in inputs:
-        typer.echo(f"{value.name}: {value.type} [{', '.join(map(str, value.shape or ()))}]")
+        say(f"{value.name}: {value.type} [{', '.join(map(str, value.shape or ()))}]")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.arguments import Json
+from hexforge.cli.say import say
 from hexforge.cli.screen import console, print_json, table
 
 op_package = typer.Typer(no_args_is_help=True, add_completion=False, help="Op packages: compile one, look at one.")
@@ -25,7 +26,7 @@ def build(
 
     require_writable(output)
     build_library(source, output)
-    typer.echo(f"{output}: register it with --op-package <OpType>:{output}:<function>")
+    say(f"{output}: register it with --op-package <OpType>:{output}:<function>")
 
 
 @op_package.command("show")

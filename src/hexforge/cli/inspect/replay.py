@@ -10,6 +10,7 @@ import typer
 from rich.text import Text
 
 from hexforge.cli.arguments import Json, Options, Soc, pairs
+from hexforge.cli.say import say
 from hexforge.cli.screen import bar, console, print_json, spinner, table
 from hexforge.errors import CallError
 
@@ -77,14 +78,12 @@ def _minimise(session: Any, backend: Any, reference: Any, folder: Path, steps: f
             try:
                 smallest_fault = smallest(recorded, backend, reference, Tolerance(steps, relative), progress)
             except CallError as error:
-                typer.echo(str(error))
+                say(error)
                 continue
         saver = SaverBackend(reference, folder=folder)
         saver.compile(smallest_fault.graph).run(smallest_fault.feeds)
         nodes = ", ".join(f"{node.name!r} {node.op.name}" for node in smallest_fault.graph)
-        typer.echo(f"{len(smallest_fault.graph)} of {len(recorded.graph)} nodes still fail: {nodes}")
-        typer.echo(
-            f"{smallest_fault.fault}; {smallest_fault.tried} parts were tried; recorded in {saver.recorder.folder}"
-        )
+        say(f"{len(smallest_fault.graph)} of {len(recorded.graph)} nodes still fail: {nodes}")
+        say(f"{smallest_fault.fault}; {smallest_fault.tried} parts were tried; recorded in {saver.recorder.folder}")
         return
     raise CallError("every graph of the recording is computed as the reference does; there is nothing to minimise")

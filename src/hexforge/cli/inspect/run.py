@@ -16,7 +16,8 @@ from rich.text import Text
 from hexforge.cli.arguments import BackendArguments, InputArguments, Json, Model, pairs
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.runnable import feeds_for, open_runnable
-from hexforge.cli.screen import console, print_json, spinner, table
+from hexforge.cli.screen import bold_start, console, print_json, spinner, table
+from hexforge.formats.file_names import file_names
 from hexforge.ir import Array
 from hexforge.runtime.nonfinite import has_nonfinite
 
@@ -51,8 +52,8 @@ def run(
     names = None if classes is None else classes.read_text("utf-8").splitlines()
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-        for name, array in outputs.items():
-            np.save(output / f"{name.replace('/', '_')}.npy", array)
+        for name, stem in file_names(outputs).items():
+            np.save(output / f"{stem}.npy", outputs[name])
     if as_json:
         print_json(
             {
@@ -65,7 +66,8 @@ def run(
         )
         return
     screen = console()
-    screen.print(f"[bold]{run_ms:.1f} ms[/] to run, {opened.load_ms:.0f} to load, on this computer: {opened.about}\n")
+    loading = f" to run, {opened.load_ms:.0f} to load, on this computer: {opened.about}\n"
+    screen.print(bold_start(f"{run_ms:.1f} ms", loading))
     rows = []
     for facts in (_facts(name, array, top, names) for name, array in outputs.items()):
         numbers = (f"{facts[key]:g}" if facts[key] is not None else "-" for key in ("min", "mean", "max"))

@@ -9,6 +9,7 @@ import typer
 
 from hexforge.cli.arguments import BackendArguments, InputArguments, Model
 from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.say import say
 from hexforge.cli.screen import spinner
 from hexforge.errors import CallError
 
@@ -45,7 +46,7 @@ def show(
         for row in plan.rows:
             rows.setdefault(row.unit, [f"{row.where}:"]).append(f"{row.op_type} {row.node!r}")
         for unit in rows.values():
-            typer.echo("  ".join(unit))
+            say("  ".join(unit))
         return
     graphs = plan.graphs
     if not passes:
@@ -55,7 +56,7 @@ def show(
             if part.taken
         )
     for graph in graphs:
-        typer.echo(text.dumps(graph, elide=None if weights else ELIDED), nl=False)
+        say(text.dumps(graph, elide=None if weights else ELIDED), nl=False)
     refused = sum(row.reason is not None for row in plan.rows)
     if refused:
-        typer.secho(f"{refused} nodes are not in these graphs: see `hexforge check {model}`", fg="yellow", err=True)
+        say(f"{refused} nodes are not in these graphs: see `hexforge check {model}`", colour="yellow", err=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Option
 
 from hexforge.backend import ContextBackend
@@ -15,8 +14,10 @@ from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.data_formats import read_data_formats
 from hexforge.cli.qnn_tools.flags import NOTHING, ToolFlags, with_tool_flags
 from hexforge.cli.qnn_tools.profiling import level_of, write_schematic
+from hexforge.cli.say import say
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
+from hexforge.formats.file_names import file_names
 
 TOOL = "qnn-context-binary-generator"
 
@@ -86,9 +87,9 @@ def run(flags: GeneratorFlags) -> None:
         compiled = compile_models(paths, None, made, request, progress=progress)
     flags.output_dir.mkdir(parents=True, exist_ok=True)
     compiled.save(target)
-    for graph in names if level == "optrace" else ():
-        typer.echo(str(write_schematic(compiled.program(graph), made, power_of(config), graph, Path.cwd())))
-    typer.echo(f"{target}: {compiled.nbytes:,} bytes, graphs {', '.join(names)}")
+    for graph, stem in file_names(names).items() if level == "optrace" else ():
+        say(str(write_schematic(compiled.program(graph), made, power_of(config), stem, Path.cwd())))
+    say(f"{target}: {compiled.nbytes:,} bytes, graphs {', '.join(names)}")
 
 
 def _exposed(flags: GeneratorFlags, names: tuple[str, ...]) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from hexforge.cli.lazy_group import exit_on_interrupt
+from hexforge.cli.say import say
 from hexforge.errors import CallError
 from hexforge.formats.json_text import typographic_mark
 from hexforge.options import did_you_mean
@@ -22,7 +23,7 @@ def _version(context: typer.Context, wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"{context.info_name} of hexforge {version('hexforge')}")
+        say(f"{context.info_name} of hexforge {version('hexforge')}")
         raise typer.Exit
 
 

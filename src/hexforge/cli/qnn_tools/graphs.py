@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-import typer
-
 from hexforge.backend import Backend, ContextBackend, Program
+from hexforge.cli.say import say
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.backend_extensions import Config, load
 from hexforge.formats.config_sections import PerfProfile
@@ -40,7 +39,7 @@ def read_config(path: Path | None, tool: str) -> Config:
 
 def print_notice(tool: str, message: str) -> None:
     """A line on standard error that the user should see."""
-    typer.secho(f"{tool}: {message}", fg="yellow", err=True)
+    say(f"{tool}: {message}", colour="yellow", err=True)
 
 
 def tool_backend(library: str, config: Config, tool: str, graph: str | Sequence[str] = "") -> Backend:

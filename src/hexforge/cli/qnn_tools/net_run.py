@@ -8,8 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from hexforge.backend import Backend, ContextBackend, Program, TimedBackend
 from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.flags import with_tool_flags
@@ -25,9 +23,11 @@ from hexforge.cli.qnn_tools.raw import (
     read_input_list,
     write_results,
 )
+from hexforge.cli.say import say
 from hexforge.cli.screen import bar, interruptible
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
+from hexforge.formats.file_names import file_names
 from hexforge.ir import Array
 
 TOOL = "qnn-net-run"
@@ -182,9 +182,9 @@ def _jobs(programs: Mapping[str, Program], input_list: str, output_dir: Path) ->
         raise CallError(
             f"--input_list has {len(lists)} lists for the graphs {', '.join(programs)}; give one for each, or {SKIPPED}"
         )
-    several = len(programs) > 1
+    several, folders = len(programs) > 1, file_names(programs)
     return [
-        GraphRun(name, program, read_input_list(Path(path)), output_dir / name if several else output_dir)
+        GraphRun(name, program, read_input_list(Path(path)), output_dir / folders[name] if several else output_dir)
         for (name, program), path in zip(programs.items(), lists, strict=True)
         if path != SKIPPED
     ]
@@ -231,7 +231,7 @@ def _say(job: GraphRun, took: Sequence[float], log_level: str) -> None:
     if log_level.lower() not in ("info", "debug", "verbose") or not took:
         return
     best, mean = min(took), sum(took) / len(took)
-    typer.echo(f"{job.name}: {len(took)} inferences, {mean:.3f} ms each, {best:.3f} the best, {job.folder}")
+    say(f"{job.name}: {len(took)} inferences, {mean:.3f} ms each, {best:.3f} the best, {job.folder}")
     if isinstance(job.program, DeviceProgram):
         simulated = sum(job.program.latencies_us) / len(job.program.latencies_us)
-        typer.echo(f"{job.name}: {simulated / 1e3:.3f} ms each on the simulated device")
+        say(f"{job.name}: {simulated / 1e3:.3f} ms each on the simulated device")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.cli.qnn_tools.flags import Version
+from hexforge.cli.say import say
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.files import write_together
 from hexforge.formats.json_text import read_json
@@ -74,7 +75,7 @@ def run(
     profile = zoom_profile(profile, zoom_start, zoom_end)
     if chosen != OPTRACE:
         for report in reports(profile) if chosen == RAW else average_reports(profile):
-            typer.echo(str(report), nl=False)
+            say(report, nl=False)
     if output is None:
         return
     if chosen == RAW:
@@ -86,7 +87,7 @@ def run(
         files = files[:1]
     write_together(files)
     for path, _ in files:
-        typer.echo(str(path), err=True)
+        say(path, err=True)
 
 
 def _require_trace(profile: Profile, input_log: str, output: Path | None) -> None:

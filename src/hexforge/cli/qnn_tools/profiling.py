@@ -53,14 +53,14 @@ def write_profile(
     return folder / name
 
 
-def write_schematic(program: Program, backend: Backend, power: Power, name: str, folder: Path) -> Path:
-    """Write the schematic of a graph: its ops, without any run."""
+def write_schematic(program: Program, backend: Backend, power: Power, stem: str, folder: Path) -> Path:
+    """Write the schematic of a graph, its ops without any run, into the file that `stem` names."""
     from hexforge.formats.profile import log
 
     profile = _profile(program, backend, power, "optrace", 1)
     bare = replace(profile, graphs=tuple(replace(graph, runs=()) for graph in profile.graphs))
-    log.write(folder / f"{name}_schematic.bin", bare)
-    return folder / f"{name}_schematic.bin"
+    log.write(folder / f"{stem}_schematic.bin", bare)
+    return folder / f"{stem}_schematic.bin"
 
 
 def _profile(program: Program, backend: Backend, power: Power, level: str, runs: int) -> Profile:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hexforge.errors import CallError
+from hexforge.formats.file_names import file_names
 from hexforge.formats.files import write_atomically
 from hexforge.ir import Array, TensorType
 from hexforge.ir.fixed_point import dequantize, quantize
@@ -139,18 +139,22 @@ def write_results(
     """Write one inference's outputs into Result_<index>; those of a multiple of the batch one after another."""
     result = folder / f"Result_{index}"
     result.mkdir(parents=True, exist_ok=True)
+    stems = file_names(wanted, ("", _NATIVE))
     for name in wanted:
         arrays = [np.ascontiguousarray(one[name]) for one in outputs]
         for suffix, data in _written(arrays, types[name], kind):
-            stem = re.sub(r"[^\w.-]", "_", name)
-            write_atomically(result / f"{stem}{suffix}.raw", [a.tobytes() for a in data])
+            write_atomically(result / f"{stems[name]}{suffix}.raw", [a.tobytes() for a in data])
+
+
+_NATIVE = "_native"
+"""What the name of a file ends in that holds the graph's own data type."""
 
 
 def _written(arrays: Sequence[Array], type: TensorType, kind: OutputType) -> Iterator[tuple[str, Sequence[Array]]]:
     if kind is not OutputType.NATIVE_ONLY:
         yield "", [_float_of(array, type) for array in arrays]
     if kind is not OutputType.FLOAT_ONLY:
-        yield "_native", arrays
+        yield _NATIVE, arrays
 
 
 def _float_of(array: Array, type: TensorType) -> Array:

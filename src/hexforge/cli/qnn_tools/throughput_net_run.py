@@ -24,6 +24,7 @@ from hexforge.cli.qnn_tools.throughput_on_chip import ChipThread, on_chips
 from hexforge.cli.screen import console, spinner, table
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.backend_extensions import Config, load
+from hexforge.formats.file_names import file_stem
 from hexforge.formats.files import require_writable, write_atomically
 from hexforge.formats.json_text import read_json
 from hexforge.ir import Array, TensorType
@@ -276,7 +277,7 @@ def _run_together(lanes: Sequence[Lane]) -> None:
 
 def _save(lane: Lane) -> None:
     """Write what a lane has kept."""
-    folder = Path(lane.model.outputPath or "output") / lane.record.threadName
+    folder = Path(lane.model.outputPath or "output") / file_stem(lane.record.threadName)
     types = {value.name: value.type for value in lane.program.graph.outputs}
     kind = OutputType(lane.model.outputDataType.lower())
     if lane.model.saveOutput.startswith("NATIVE"):

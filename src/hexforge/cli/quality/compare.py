@@ -13,7 +13,7 @@ from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.screen import bar, console, interruptible, print_json, spinner, table
+from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
 
@@ -115,7 +115,7 @@ def _print(comparison: Comparison, count: int) -> None:
         ]
         title = f"outputs with {'only this layer' if alone else 'all but this layer'} quantized"
         screen.print(table(title, columns, figures))
-    screen.print(f"[bold]{_db(comparison.sqnr_db)} dB[/] SQNR: the output that lost most")
+    screen.print(bold_start(f"{_db(comparison.sqnr_db)} dB", " SQNR: the output that lost most"))
 
 
 _COLUMNS = ("made by", "type", "SQNR dB", "cosine", "max error", "its own SQNR dB")

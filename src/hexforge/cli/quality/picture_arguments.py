@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Option
 
+from hexforge.cli.say import say
 from hexforge.errors import CallError
 
 _PANEL = "Pictures"
@@ -68,7 +68,7 @@ class PictureArguments:
         from hexforge.quant.data.pictures import PictureFolder
 
         if isinstance(data, PictureFolder):
-            typer.echo(f"pictures: {data.about()}", err=quiet)
+            say(f"pictures: {data.about()}", err=quiet)
 
 
 def _number(text: str, flag: str) -> float:

@@ -98,7 +98,7 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
     title = (
         f"{quantized.name}, {quantized.recipe.name}, {quantized.statistics.samples} samples ({quantized.recipe.method})"
     )
-    screen.print(title, markup=False)
+    screen.print(title)
     screen.print(table("", ("what", "type", "count"), rows))
     if quantized.tried:
         steps = [
@@ -106,13 +106,13 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
             for t in quantized.tried
         ]
         screen.print(table("", ("improvement", "SQNR before", "with it, dB", ""), steps))
-    screen.print(f"{quantized.quantized} of {quantized.nodes} nodes compute in fixed point", markup=False)
+    screen.print(f"{quantized.quantized} of {quantized.nodes} nodes compute in fixed point")
     for output, how in quantized.plan.mixed_heads.items():
-        screen.print(f"{output}: {how}", markup=False, soft_wrap=True)
+        screen.print(f"{output}: {how}", soft_wrap=True)
     if quantized.plan.floats:
         screen.print(table("", ("left in float", "why"), _rows_by_reason(quantized.plan.floats.items())))
     for name in quantized.unused[:_SHOWN]:
-        screen.print(f"encoding of {name!r} is not used: the folded model has no such tensor", markup=False)
+        screen.print(f"encoding of {name!r} is not used: the folded model has no such tensor")
     if quantized.placed_whole:
         screen.print(
             f"placed whole on htp, {quantized.soc}, as `hexforge check --strict` counts; a session with "
@@ -122,19 +122,19 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
     else:
         screen.print(table(f"refused on htp, {quantized.soc}", ("node", "why"), _rows_by_reason(quantized.refused)))
     for path in (*quantized.files, *((exported,) if exported is not None else ())):
-        screen.print(f"wrote {path}", markup=False)
+        screen.print(f"wrote {path}")
 
 
 def _print_quality(quantized: Quantization, model: str, data: str, fixed: str) -> None:
     """How good it is, where it loses most, and what to do next, as it is typed."""
     quality, screen = quantized.quality, console()
     for warning in quantized.warnings:
-        screen.print(f"warning: {warning}", style="yellow", markup=False)
+        screen.print(f"warning: {warning}", style="yellow")
     if quality is None:
         return
     where = "held-out samples" if quality.held_out else "samples, the ones it was calibrated on (give five or more)"
     for row in quality.outputs:
-        screen.print(f"output {row.name}: SQNR {row.sqnr_db:.1f} dB on {quality.samples} {where}", markup=False)
+        screen.print(f"output {row.name}: SQNR {row.sqnr_db:.1f} dB on {quality.samples} {where}")
     if quality.worst:
         rows = [(row.name, row.op_type, f"{row.sqnr_db:.1f}") for row in quality.worst]
         screen.print(table("", ("worst layers", "op", "SQNR dB"), rows))

@@ -17,7 +17,7 @@ from hexforge.cli.arguments import Dims, Json, Model, Shapes, sizes
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.evaluate import Classes, Labels
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.screen import bar, console, interruptible, print_json, table
+from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
 
@@ -168,10 +168,13 @@ def _print(searched: SearchResult) -> None:
     better = points.dominating()
     if better:
         p = better[0]
+        gain = 100 * (1 - p.latency_ms / high.latency_ms)
         screen.print(
-            f"[bold]{100 * (1 - p.latency_ms / high.latency_ms):.1f} % faster than {searched.high.name} and no worse[/]"
-            f": {p.latency_ms:.3f} ms at {searched.with_unit(p.quality)}, {len(p.high)} of {len(searched.groups)} "
-            f"groups {searched.high.name}"
+            bold_start(
+                f"{gain:.1f} % faster than {searched.high.name} and no worse",
+                f": {p.latency_ms:.3f} ms at {searched.with_unit(p.quality)}, {len(p.high)} of {len(searched.groups)} "
+                f"groups {searched.high.name}",
+            )
         )
     elif points.exhausted:
         screen.print(
@@ -182,7 +185,7 @@ def _print(searched: SearchResult) -> None:
             f"no mix that was measured is faster than {searched.high.name} and as good; a larger --budget sees more"
         )
     if searched.best is None:
-        screen.print(searched.reason, markup=False)
+        screen.print(searched.reason)
     else:
         names = ", ".join(searched.groups[g].name for g in sorted(searched.best.high)[:6])
         more = " …" if len(searched.best.high) > 6 else ""

@@ -16,7 +16,7 @@ from hexforge.cli.arguments import BackendArguments, InputArguments, Json, Model
 from hexforge.cli.inspect.run import GraphName, Inputs
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.runnable import feeds_for, open_runnable
-from hexforge.cli.screen import bar, console, print_json, table
+from hexforge.cli.screen import bar, bold_start, console, print_json, table
 from hexforge.errors import HexforgeError
 from hexforge.runtime.model_request import ModelRequest
 
@@ -94,10 +94,8 @@ def bench(
         print_json(facts)
         return
     screen = console()
-    screen.print(
-        f"[bold]{measured.percentile(50):.3f} ms[/] median, {measured.throughput:,.1f} per second on this computer: "
-        f"{opened.about}"
-    )
+    rate = f" median, {measured.throughput:,.1f} per second on this computer: {opened.about}"
+    screen.print(bold_start(f"{measured.percentile(50):.3f} ms", rate))
     if on_chip is not None:
         from hexforge.report.formatting import npu_part_only
 

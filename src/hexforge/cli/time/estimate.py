@@ -19,6 +19,7 @@ from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import All, CoRunningModels, InputArguments, Json, Model, model_and_priority
 from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.say import say
 from hexforge.cli.screen import TOP, bar, console, print_json, rows_left_out, spinner, table
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
@@ -147,7 +148,7 @@ def _say_made_for_another(model: Path, soc: str) -> None:
     judged = validate(model, soc) if is_context(model) else None
     if judged is not None and judged.verdict is Verdict.UNSUPPORTED:
         why = "; ".join(judged.reasons)
-        typer.secho(f"{model.name}: cannot run there: {why}; timed as if that was done", fg="yellow", err=True)
+        say(f"{model.name}: cannot run there: {why}; timed as if that was done", colour="yellow", err=True)
 
 
 def _require_8_bit_weights(graphs: TimedGraphs, option: str) -> None:

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend, ContextBackend
+from hexforge.formats.file_names import file_names, file_stem
 from hexforge.formats.files import write_atomically
 from hexforge.formats.graph_json import graph_json
 from hexforge.ir import Graph, ScaleOffset, text
@@ -24,18 +24,19 @@ OP_TRACE = "qnn_op_trace.json"
 
 def write_dumps(wanted: RequestedDumps, plan: Stages, backend: Backend, model: Model | None, name: str) -> None:
     """Write what is wanted; a context model has no graph that the provider was asked about."""
+    stems = file_names((graph.name for graph in plan.graphs), (".json", "_tensor_log.json", ".qnn"))
     if wanted.graphs is not None:
         for graph in plan.graphs:
-            stem = file_name(graph.name)
+            stem = stems[graph.name]
             _write(wanted.graphs / f"{stem}.json", graph_json(graph))
             _write(wanted.graphs / f"{stem}_tensor_log.json", tensor_log(graph))
     if wanted.texts is not None:
         for graph in plan.graphs:
-            write_atomically(wanted.texts / f"{file_name(graph.name)}.qnn", text.dumps(graph).encode())
+            write_atomically(wanted.texts / f"{stems[graph.name]}.qnn", text.dumps(graph).encode())
     if wanted.op_trace is not None:
         _write(wanted.op_trace / OP_TRACE, op_trace(plan.graphs, plan.rows, backend, name))
     if wanted.input_graph is not None and model is not None:
-        _write(wanted.input_graph / f"{file_name(name)}.1_qnn_ep_input_graph.json", input_graph(model))
+        _write(wanted.input_graph / f"{file_stem(name)}.1_qnn_ep_input_graph.json", input_graph(model))
 
 
 def tensor_log(graph: Graph) -> dict[str, Any]:
@@ -139,11 +140,6 @@ def input_graph(model: Model) -> dict[str, Any]:
             for node in graph
         ],
     }
-
-
-def file_name(graph: str) -> str:
-    """A graph's name as a file may be called."""
-    return re.sub(r"[^\w.+-]", "_", graph) or "graph"
 
 
 def _write(path: Path, content: Any) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hexforge.backend import Backend
 from hexforge.errors import CallError
+from hexforge.formats.file_names import file_names
 from hexforge.formats.files import write_atomically
 from hexforge.formats.profile import log, session_csv
 from hexforge.formats.profile.record import LEVELS, SIMULATED, HostEvent, Profile, ProfiledRun
@@ -58,9 +59,10 @@ class ProfileFiles:
         log.write(self.log_path, Profile(model, self._level, source, graphs, tuple(events)))
         self._append(session_csv.rows(events, self._sources))
         if self._level == LEVELS[-1]:
+            stems = file_names(graph.name for graph in graphs)
             for graph in graphs:
                 one = Profile(model, self._level, source, (graph,))
-                log.write(self._csv.with_name(f"{graph.name}_schematic.bin"), one)
+                log.write(self._csv.with_name(f"{stems[graph.name]}_schematic.bin"), one)
 
     def add(self, stage: StageProfile, run: ProfiledRun) -> None:
         """One more run of a graph."""

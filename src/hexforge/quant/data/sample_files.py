@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hexforge.errors import CallError
+from hexforge.formats.file_names import file_stem
 from hexforge.ir import Array
 from hexforge.quant.data.model_inputs import Input
 from hexforge.quant.data.pictures import SUFFIXES, PictureOptions, load_picture
@@ -93,7 +94,7 @@ def _folder_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, 
 
 def _subfolder(path: Path, name: str) -> Path | None:
     """The folder of an input: by its name, or by that with what file systems do not like replaced."""
-    for candidate in dict.fromkeys((name, re.sub(r"[^\w.-]", "_", name))):
+    for candidate in dict.fromkeys((name, file_stem(name))):
         if candidate not in ("", ".", "..") and "/" not in candidate and (path / candidate).is_dir():
             return path / candidate
     return None

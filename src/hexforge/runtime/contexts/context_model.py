@@ -20,6 +20,7 @@ from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context_builder import PRODUCER, ContextBuilder, ContextGraph
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage, Stages
+from hexforge.terminal_text import visible
 
 if TYPE_CHECKING:
     from hexforge.frontends.onnx.context_writer import Composed
@@ -260,5 +261,5 @@ def _report(builder: ContextBuilder | None, size: int, binary: Path | None, data
         max(builder.pool.put_bytes, stored),
         builder,
     )
-    _LOG.info("%s", report)
+    _LOG.info("%s", visible(str(report)))
     return report

@@ -193,7 +193,7 @@ class ManagedSession:
             pass
         except (HexforgeError, OSError, MemoryError) as error:
             self.error = error
-            _LOG.warning("%s: no better context could be made, the one that runs stays: %s", self._name, error)
+            _LOG.warning("%r: no better context could be made, the one that runs stays: %s", self._name, error)
         finally:
             self._done.set()
         if self._on_change is not None and not self._stop.is_set():

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 
 from hexforge.backend import ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats.container import Writer
+from hexforge.formats.file_names import file_names
 from hexforge.formats.files import Data, write_atomically, write_together
 from hexforge.frontends.onnx.context_node import COMPATIBILITY, EpContext
 from hexforge.model.load_check import require_loads
@@ -18,6 +18,9 @@ from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import chip_backend
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import PRODUCER
+
+_ENDINGS = ("_qnn_ctx.onnx", "_qnn_ctx_fp32_io.onnx")
+"""Of a model that takes what the graph does, and of one with Q and DQ around it."""
 
 
 def wrap(
@@ -46,9 +49,9 @@ def wrap(
     files: list[tuple[Path, Data]] = []
     if not embed and (not out.exists() or not out.samefile(path.parent)):
         files.append((out / path.name, [opened.container.view]))
+    stems = file_names((graph.name for graph in opened.graphs), _ENDINGS, taken=[at.name for at, _ in files])
     for graph in opened.graphs:
         real_io = not quantized_io and any(is_quantized(type) for _, type in (*graph.inputs, *graph.outputs))
-        stem = re.sub(r"[^\w.-]", "_", graph.name)
         node = EpContext(
             name=graph.name,
             graph=graph.name,
@@ -63,13 +66,10 @@ def wrap(
         )
         wide = isinstance(backend, ContextBackend) and backend.float_io
         data = wrapper(graph, node, properties, real_io=real_io, wide=wide)
-        target = out / f"{stem}_qnn_ctx{'_fp32_io' if real_io else ''}.onnx"
+        target = out / f"{stems[graph.name]}{_ENDINGS[real_io]}"
         if isinstance(data, bytes):
             require_loads(data, str(target))
         files.append((target, data))
-    names = [at.name for at, _ in files]
-    if len(set(names)) != len(names):
-        raise CallError(f"{path}: two graphs would have one file name; their names differ only in signs")
     out.mkdir(parents=True, exist_ok=True)
     write_together(files)
     return [at for at, _ in files if at.suffix == ".onnx"]
