@@ -10,7 +10,6 @@ import threading
 from collections.abc import Sequence
 
 from hexforge.runtime.stages import PlacedNode
-
 from hexforge.terminal_text import visible
 
 _LOG = logging.getLogger("hexforge")
