@@ -50,6 +50,15 @@ class Writer:
             self.weights.append(numpy_helper.from_array(np.array(bound, np.float32), names[-1]))
         return self.node("Clip", x, *names)
 
+    def silu(self, x: str) -> str:
+        """x times its sigmoid."""
+        return self.node("Mul", x, self.node("Sigmoid", x))
+
+    def squeeze_and_excite(self, x: str, channels: int, squeezed: int) -> str:
+        """Channels times factors that two small layers make of the channels' means."""
+        y = self.silu(self.conv(self.node("GlobalAveragePool", x), (channels, squeezed), 1))
+        return self.node("Mul", x, self.node("Sigmoid", self.conv(y, (squeezed, channels), 1)))
+
     def classify(self, x: str, channels: int) -> str:
         """Global pooling and 1,000 classes."""
         pooled = self.node("Flatten", self.node("GlobalAveragePool", x), axis=1)
@@ -118,6 +127,25 @@ def squeezenet(path: Path) -> None:
         x, before = w.node("Concat", *wide, axis=1), 2 * expand
     x = w.node("GlobalAveragePool", w.node("Relu", w.conv(x, (before, 1000), 1)))
     w.save(path, "squeezenet", w.node("Flatten", x, axis=1))
+
+
+def efficientnet_b0(path: Path) -> None:
+    """EfficientNet-B0 (Tan and Le 2019): 5.3 M parameters, 0.4 G multiply-adds, squeeze-and-excitation, SiLU."""
+    w = Writer()
+    x, before = w.silu(w.conv("image", (3, 32), 3, 2)), 32
+    for expand, channels, blocks, first_stride, kernel in (
+        (1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5),
+        (6, 320, 1, 1, 3),
+    ):  # fmt: skip
+        for block in range(blocks):
+            stride, inside = first_stride if block == 0 else 1, before * expand
+            y = x if expand == 1 else w.silu(w.conv(x, (before, inside), 1))
+            y = w.silu(w.conv(y, (inside, inside), kernel, stride, inside))
+            y = w.squeeze_and_excite(y, inside, max(1, before // 4))
+            y = w.conv(y, (inside, channels), 1)
+            x, before = (w.node("Add", x, y) if stride == 1 and before == channels else y), channels
+    x = w.silu(w.conv(x, (before, 1280), 1))
+    w.save(path, "efficientnet_b0", w.classify(x, 1280))
 
 
 MODELS = {"resnet50": resnet50, "mobilenet_v2": mobilenet_v2, "squeezenet": squeezenet}

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyopencl")
 
 from hexforge.backends.cpu import CpuBackend
-from hexforge.backends.gpu import kernel_launches, machine
+from hexforge.backends.gpu import grouping, kernel_launches, machine
 from hexforge.backends.gpu.backend import GpuBackend
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import choose
@@ -177,6 +177,27 @@ def pools(g: Graph, rng: np.random.Generator) -> None:
     read(g, out(g, "Lrn", [x], radius=2, alpha=0.1, beta=0.75))
 
 
+def pictures_mean(g: Graph, x: Value) -> Value:
+    """What a GlobalAveragePool becomes."""
+    return out(g, "PoolAvg2d", [x], filter_size=x.shape[1:3], stride=(1, 1), pad_amount=((0, 0), (0, 0)))
+
+
+def whole_pictures(g: Graph, rng: np.random.Generator) -> None:
+    """Means and sums over all positions: many of them, more channels than work-items, channels that are no vectors."""
+    read(g, pictures_mean(g, given(g, 2, 23, 29, 16)))
+    read(g, out(g, "Relu", [out(g, "ReduceMean", [given(g, 1, 3, 2, 520)], axes=(1, 2))]))
+    read(g, out(g, "ReduceSum", [given(g, 3, 7, 7, 9)], axes=(0, 1, 2), keep_dims=True))
+
+
+def squeeze_and_excite(g: Graph, rng: np.random.Generator) -> None:
+    """Channels times factors made of their means, read by a convolution of one tap; the factors on either side."""
+    for shape, columns in (((2, 6, 5, 24), 20), ((1, 7, 7, 10), 7)):
+        x = given(g, *shape)
+        factors = out(g, "Sigmoid", [pictures_mean(g, x)])
+        times = out(g, "ElementWiseMultiply", [factors, x] if columns == 7 else [x, factors])
+        read(g, out(g, "ElementWiseAdd", [conv(g, rng, times, columns, 1, 1, 0, 1), given(g, *shape[:3], columns)]))
+
+
 def rows(g: Graph, rng: np.random.Generator) -> None:
     x = given(g, 3, 5, 7, 20)
     for axis in (1, 3):
@@ -304,7 +325,7 @@ MAKES: dict[str, Make] = {
     m.__name__: m
     for m in (
         convolutions, transposed, volumes, depthwise, products, attention, heads, filters, four_bits, deep, pools, rows,
-        moves, reshaped, joined, winograd, looked_up, mixed_types, tailed, left_out,
+        moves, reshaped, joined, winograd, looked_up, mixed_types, tailed, left_out, whole_pictures, squeeze_and_excite,
     )
 }  # fmt: skip
 
@@ -370,6 +391,32 @@ def test_nothing_fused_is_the_same_numbers() -> None:
     assert len(made[0].launches) < len(made[1].launches)
     for name, value in fused.items():
         np.testing.assert_allclose(value, apart[name], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "hybrid"])
+def test_channels_times_factors_cost_no_kernel_and_change_no_bit(
+    precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hexforge.backends.gpu.device.ClDevice.is_processor", property(lambda self: False))
+    graph = Graph("g")
+    squeeze_and_excite(graph, np.random.default_rng(0))
+    feeds = {v.name: np.random.default_rng(1).standard_normal(v.shape).astype(np.float32) for v in graph.inputs}
+    together = GpuBackend(GpuConfig(gpu_precision=precision)).compile(graph)
+    monkeypatch.setattr(grouping, "_scaled", lambda node, home: None)
+    apart = GpuBackend(GpuConfig(gpu_precision=precision)).compile(graph)
+    names = [[launch.name for launch in program.launches] for program in (together, apart)]
+    assert [sum(n.startswith("ElementWiseMultiply") for n in each) for each in names] == [0, 2]
+    expected = apart.run(feeds)
+    for name, value in together.run(feeds).items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+def test_whole_pictures_are_shared_by_many_work_items() -> None:
+    graph = Graph("g")
+    read(graph, pictures_mean(graph, given(graph, 1, 112, 112, 32)))
+    gpu = machine.Machine(is_processor=False, units=132, local_bytes=48 << 10, most_items=1024)
+    (pool,) = (x for x in kernel_launches.GpuLowering(graph, GpuConfig(), gpu).launches() if "Pool" in x.name)
+    assert pool.global_size[0] >= 4096  # one for each channel before
 
 
 def test_attention_is_one_kernel() -> None:

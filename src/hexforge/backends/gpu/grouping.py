@@ -13,6 +13,7 @@ from hexforge.backends.gpu.kernels.element import MAPS
 from hexforge.backends.gpu.kernels.moves import ALIASES, MOVES
 from hexforge.backends.gpu.kernels.pointwise import FLOAT, SCALAR_ONLY
 from hexforge.backends.gpu.kernels.products.attention import LARGEST
+from hexforge.backends.gpu.kernels.products.few_rows import MOST_ROWS
 from hexforge.ir import Graph, Node, Role, Value
 
 LONGEST = 24
@@ -42,6 +43,8 @@ class Groups:
     """Results that kernels write where a concatenation has them: which one, and as which of its inputs."""
     depthwise: dict[Node, Node] = field(default_factory=dict)
     """Convolutions of one tap, each with the depthwise one that is computed where it reads."""
+    scaled: dict[Node, Node] = field(default_factory=dict)
+    """Convolutions of one tap, each with the multiplication by factors of channels that happens where it reads."""
     attention: dict[Node, tuple[Node, Node]] = field(default_factory=dict)
     """Products with values, each with the product of queries and keys and the softmax that run in its kernel."""
     scored: dict[Node, tuple[Node, ...]] = field(default_factory=dict)
@@ -88,7 +91,7 @@ def group(graph: Graph, optimize: bool, attention: bool = True, planes: bool = F
     """The kernels of a graph.
 
     Without `attention` scores are written. With `planes` convolutions read NCHW pictures, and compute a depthwise one
-    before them on the spot.
+    or a multiplication of channels before them on the spot.
     """
     nodes = graph.nodes
     index = {node: i for i, node in enumerate(nodes)}
@@ -115,13 +118,19 @@ def group(graph: Graph, optimize: bool, attention: bool = True, planes: bool = F
         if (before := _depthwise(node, groups, home)) is not None:
             groups.depthwise[node] = before
             home[before] = node
+        elif (factors := _scaled(node, home)) is not None:
+            groups.scaled[node] = factors
+            home[factors] = node
     if optimize:
         groups.views = {n for n in nodes if n not in home and (_viewed(n) or (planes and _planes(n)))}
         home.update({n: n for n in groups.views})
     ends = {n: (*groups.chains.get(n, ()), *((groups.turned[n],) if n in groups.turned else ())) for n in nodes}
     last = {node: max((index[m] for m in ends[node]), default=i) for node, i in index.items()}
     # parts of kernels that read tensors from memory: nothing is computed where they read
-    stored = {*groups.views, *groups.depthwise.values(), *(n for pair in groups.attention.values() for n in pair)}
+    stored = {
+        *groups.views, *groups.depthwise.values(), *groups.scaled.values(),
+        *(n for pair in groups.attention.values() for n in pair),
+    }  # fmt: skip
     for node in reversed(nodes):
         if node in home or node.op.name not in MAPS or not optimize:
             continue
@@ -147,15 +156,12 @@ def group(graph: Graph, optimize: bool, attention: bool = True, planes: bool = F
 
 def _depthwise(node: Node, groups: Groups, home: dict[Node, Node]) -> Node | None:
     """The depthwise convolution of little work whose result a convolution of one tap alone reads."""
-    x = node.inputs[0] if node.op.name == "Conv2d" else None
-    weight = node.inputs[1] if len(node.inputs) > 1 else None
-    if x is None or weight is None or x.producer is None or set(x.users) != {node} or x.role is Role.APP_READ:
+    x = _only_input(node)
+    if x is None or x.producer is None:
         return None
-    params = node.params
-    plain = tuple(params["stride"]) == (1, 1) and params["group"] == 1 and not any(map(any, params["pad_amount"]))
     root = home.get(x.producer, x.producer)
     chain = groups.chains.get(root, ())
-    if root.op.name != "DepthWiseConv2d" or weight.shape[:2] != (1, 1) or not plain or root in home:
+    if root.op.name != "DepthWiseConv2d" or root in home:
         return None
     filters, out = root.inputs[1], root.outputs[0]
     source = root.inputs[0]
@@ -168,6 +174,34 @@ def _depthwise(node: Node, groups: Groups, home: dict[Node, Node]) -> Node | Non
     work = math.prod(filters.shape[:2]) * out.type.size * -(-node.outputs[0].shape[-1] // 32)
     whole = (chain[-1].outputs[0] if chain else out) is x and all(n.outputs[0].shape == out.shape for n in chain)
     return root if unary and whole and work < MOST_REPEATED and out.shape[-1] <= DEEPEST else None
+
+
+def _scaled(node: Node, home: dict[Node, Node]) -> Node | None:
+    """The multiplication of channels by factors of their picture whose result a convolution of one tap alone reads."""
+    x = _only_input(node)
+    times = x.producer if x is not None else None
+    if x is None or times is None or times.op.name != "ElementWiseMultiply" or times in home or len(x.shape) != 4:
+        return None
+    values, factors = times.inputs
+    if values is None or factors is None:
+        return None
+    if values.shape != x.shape:
+        values, factors = factors, values
+    pictures, height, width, channels = x.shape
+    by_channel = values.shape == x.shape and factors.shape == (pictures, 1, 1, channels) and not factors.is_static
+    many = pictures * height * width > MOST_ROWS and height * width > 1
+    return times if by_channel and many and x.dtype.is_float else None
+
+
+def _only_input(node: Node) -> Value | None:
+    """The input of a convolution of one tap, one step and one group that nothing else reads."""
+    x = node.inputs[0] if node.op.name == "Conv2d" else None
+    weight = node.inputs[1] if len(node.inputs) > 1 else None
+    if x is None or weight is None or set(x.users) != {node} or x.role is Role.APP_READ or weight.shape[:2] != (1, 1):
+        return None
+    params = node.params
+    plain = tuple(params["stride"]) == (1, 1) and params["group"] == 1 and not any(map(any, params["pad_amount"]))
+    return x if plain else None
 
 
 def _planes(node: Node) -> bool:

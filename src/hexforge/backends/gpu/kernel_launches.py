@@ -29,6 +29,7 @@ from hexforge.backends.gpu.kernels.products.few_rows import suits, vector_produc
 from hexforge.backends.gpu.kernels.products.product import Product
 from hexforge.backends.gpu.kernels.products.registers import register_product
 from hexforge.backends.gpu.kernels.products.tiles import ProductTile, partial_sum, tiled_product
+from hexforge.backends.gpu.kernels.reductions_columns import Columns, reduce_columns
 from hexforge.backends.gpu.machine import Machine
 from hexforge.backends.gpu.products import Products
 from hexforge.backends.gpu.tiling import tiles, winograd_pays
@@ -130,6 +131,8 @@ class GpuLowering:
         if name in MAPS:
             return [self._map(node, i) for i, v in enumerate(node.outputs) if v.type.size]
         local, wg = self.machine.local, self.machine.row_group
+        if not self.machine.is_processor and (columns := Columns.of(node)) is not None:
+            return [self._columns(node, columns, epilogue)]
         match name:
             case "Conv2d" | "Conv3d" | "TransposeConv2d" | "TransposeConv3d":
                 return self._convolution(node, epilogue)
@@ -193,6 +196,12 @@ class GpuLowering:
 
     def _widest(self, node: Node, make: Callable[[Kernel, int], Launch]) -> Launch:
         return self._by_width(node.outputs[0].shape[-1], make)
+
+    def _columns(self, node: Node, columns: Columns, epilogue: Epilogue) -> Launch:
+        units, items = self.machine.units, self.machine.most_items
+        return self._by_width(
+            columns.channels, lambda k, w: reduce_columns(k, node, columns, epilogue, w, units, items)
+        )
 
     def _by_width(self, channels: int, make: Callable[[Kernel, int], Launch]) -> Launch:
         for width in self.widths:

@@ -14,7 +14,7 @@ from hexforge.backends.gpu.grouping import Groups
 from hexforge.backends.gpu.kernels.code import FLOAT, BufferType, strides
 from hexforge.backends.gpu.kernels.launch import Constant
 from hexforge.backends.gpu.kernels.products.blocks import FourBitWeight
-from hexforge.backends.gpu.kernels.products.product import ConvWindow, DepthwiseRows, Matrix, Product
+from hexforge.backends.gpu.kernels.products.product import ConvWindow, DepthwiseRows, Matrix, Product, ScaledRows
 from hexforge.backends.gpu.kernels.products.registers import COLUMNS
 from hexforge.backends.gpu.kernels.products.winograd import POINTS, Winograd, transformed_filters
 from hexforge.backends.gpu.machine import Machine
@@ -101,6 +101,8 @@ class Products:
             )
         if node in self.operands.groups.depthwise:
             return self._after_depthwise(node, b)
+        if node in self.operands.groups.scaled:
+            return self._after_scaling(node, b)
         source = self.view(x)[0]
         window = replace(window, planes=source is not x)
         a = Matrix(self.operands.placed(source), self.operands.storage(source), (depth if group > 1 else 0,), 0, 1)
@@ -134,6 +136,17 @@ class Products:
         a = Matrix(self.operands.placed(x), self.operands.storage(x), (0,), x.shape[-1], 1)
         m, n = math.prod(out.shape[:-1]), out.shape[-1]
         return Product(node, m, n, x.shape[-1], (1,), a, b, bias, n, (0,), rows=rows)
+
+    def _after_scaling(self, node: Node, b: Matrix) -> Product:
+        """A convolution of one tap whose rows are multiplied by factors of channels."""
+        times, out = self.operands.groups.scaled[node], node.outputs[0]
+        x = next(v for v in times.inputs if v is not None and v.shape == times.outputs[0].shape)
+        factors = next(v for v in times.inputs if v is not None and v is not x)
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        rows = ScaledRows(times, factors, math.prod(x.shape[1:-1]))
+        a = Matrix(self.operands.placed(x), self.operands.storage(x), (0,), x.shape[-1], 1)
+        m, n = math.prod(out.shape[:-1]), out.shape[-1]
+        return Product(node, m, n, x.shape[-1], (1,), a, b, bias, n, (0,), scaled=rows)
 
     def winograd(self, direct: Product, winograd: Winograd) -> Product:
         """The 36 products of a Winograd convolution."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hexforge.backends.gpu.kernels.code import BufferType, Index, KernelCode, NotVectorizedError
+from hexforge.backends.gpu.kernels.code import HALF, BufferType, Index, KernelCode, NotVectorizedError
 from hexforge.backends.gpu.kernels.launch import Constant, Epilogue, Kernel
 from hexforge.backends.gpu.kernels.products.blocks import FourBitWeight
 from hexforge.ir import Node, Value
@@ -79,6 +79,26 @@ class DepthwiseRows:
 
 
 @dataclass(frozen=True, slots=True)
+class ScaledRows:
+    """Rows of A that are multiplied by the factors of their picture's channels where they are read."""
+
+    node: Node
+    factors: Value
+    """As [pictures, channels]."""
+    positions: int
+    """Rows of a picture."""
+
+    def times(self, kernel: Kernel, element: str, row: str, channel: str, width: int) -> str:
+        """Elements of a row times their factors, rounded as if the products had been stored."""
+        out = self.node.outputs[0]
+        storage, rounds = kernel.elements.storage(self.factors), kernel.elements.storage(out) == HALF
+        first = f"{row} / {self.positions} * {out.shape[-1]} + " if out.shape[0] > 1 else ""
+        factor = storage.load(kernel.buffers.read(self.factors, storage), f"({first}{channel})", width)
+        suffix = "" if width == 1 else str(width)
+        return f"round_half{suffix}({element} * {factor})" if rounds else f"({element} * {factor})"
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
     """What is multiplied."""
 
@@ -96,6 +116,7 @@ class Product:
     out_batch: tuple[int, ...]
     window: ConvWindow | None = None
     rows: DepthwiseRows | None = None
+    scaled: ScaledRows | None = None
     bias_batch: int = 0
     """Elements of the bias from one of the last batch axis to the next."""
 
@@ -112,7 +133,7 @@ class Product:
     @property
     def key(self) -> str:
         """What it is known by in the cache of measurements."""
-        kind = "depthwise product" if self.rows else "product"
+        kind = "depthwise product" if self.rows else "scaled product" if self.scaled else "product"
         kind = kind if self.window is None else f"taps {self.window.taps} stride {self.window.stride}"
         types = f"{self.a.storage.type} {self.b.storage.type}"
         return f"{kind} {self.m}x{self.n}x{self.k} of {self.batch} {self.a.row},{self.a.column} {types}"
@@ -125,7 +146,8 @@ class Product:
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that it computes."""
-        return (*((self.rows.node, *self.rows.chain) if self.rows else ()), self.node)
+        scaling = (self.scaled.node,) if self.scaled else ()
+        return (*((self.rows.node, *self.rows.chain) if self.rows else scaling), self.node)
 
 
 def operand_base(code: KernelCode, operand: Matrix, batch: tuple[str, ...]) -> str:

@@ -144,6 +144,9 @@ class _TileLoader:
             else:
                 real = self.tile.real
                 read = self.operand.read(self.kernel, f"({self.base} + {place})", width, real)
+                if self.is_a and self.product.scaled is not None:
+                    channel = f"k0 + {slot}_k"
+                    read = self.product.scaled.times(self.kernel, read, f"{slot}_row", channel, width)
                 zero = f"({_vector(width, real)})({'(half)' if real == 'half' else ''}0.0f)"
                 self.load.append(f"{slot} = {f'({guard}) ? {read} : {zero}' if guard else read};")
             self.put.append((f"if ({busy}) " if busy else "") + self._puts(slot, along_depth, width))
