@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ pytest.importorskip("pyopencl")
 
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.backend import kernel_times
+from hexforge.backends.gpu import building, cache
 from hexforge.backends.gpu.backend import GpuBackend
 from hexforge.backends.gpu.config import GpuConfig
 from hexforge.backends.gpu.device import ClDevice, choose
@@ -68,6 +70,33 @@ def test_recorded_kernels_give_the_bits_of_opencl(device: ClDevice) -> None:
     measured = recorded.profile(picture())
     assert 0 < measured.device_us < measured.host_us
     assert all(k.us > 0 for k in measured.kernels)
+
+
+def test_machine_code_is_remembered_and_made_again_where_it_is_damaged(
+    device: ClDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    linked: list[bytes] = []
+    link = cuda.Cuda.linked
+    monkeypatch.setattr(cuda.Cuda, "linked", lambda self, binary: linked.append(binary) or link(self, binary))
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+
+    def anew(code: bytes | None = None) -> tuple[Array, int]:
+        """What a program gives whose kernels nobody has loaded, and how many were linked for it."""
+        monkeypatch.setattr(building, "_builders", {})
+        assert device.cuda is not None
+        device.cuda._functions.clear()
+        made = building.builder(device)
+        for key in [k for k in made.cache._binaries if k.endswith(":linked") and code is not None]:
+            made.cache._binaries[key] = code or b""
+        linked.clear()
+        return GpuBackend().compile(convolutions()).run(picture())["y"], len(linked)
+
+    want, first = anew()
+    assert first
+    for damage, expected in ((None, 0), (b"nonsense", first), (b"\x7fELF nonsense", first)):
+        got, count = anew(damage)
+        assert count == expected
+        np.testing.assert_array_equal(got, want)
 
 
 def test_an_index_outside_is_a_fault_once(device: ClDevice) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from hexforge.backend import processors
 from hexforge.backends.gpu.cache import DeviceCache
+from hexforge.backends.gpu.compiling import Compilers, binary_of, compiled_program, helpful_processes, silence
 from hexforge.backends.gpu.device import ClDevice, code_of, opencl
 from hexforge.backends.gpu.kernels.launch import Launch
 from hexforge.backends.gpu.resident.cuda import NOT_LOADED, Cuda, CudaError
@@ -21,6 +21,11 @@ T = TypeVar("T")
 OPTIONS, DIVISION = "-cl-std=CL1.2 -w", "-cl-fp32-correctly-rounded-divide-sqrt"
 """What kernels are compiled with, without warnings, which PoCL prints to the terminal; the second where a device can:
 OpenCL lets quotients be off by 2.5 units else."""
+
+
+def linked_name(key: str) -> str:
+    """What the machine code of a kernel is known by in the cache, beside its binary."""
+    return f"{key}:linked"
 
 
 class KernelBuilder:
@@ -45,23 +50,30 @@ class KernelBuilder:
         if not sources:
             return
 
-        def make(item: tuple[str, str]) -> None:
+        def make(item: tuple[str, str], compilers: Compilers) -> None:
             key, source = item
-            program = self._built(key, source, (binaries or {}).get(key))
+            program = self._built(key, source, (binaries or {}).get(key), compilers)
             with self._lock:
                 self._programs.setdefault(key, program)
 
-        self._each(make, sources.items())
+        self._each(make, sources.items(), sum(not self._is_there(key, binaries) for key in sources))
 
-    def _each(self, make: Callable[[T], None], items: Iterable[T]) -> None:
+    def _is_there(self, key: str, binaries: Mapping[str, bytes] | None) -> bool:
+        """Whether a kernel was compiled before."""
+        return self.cache.binary(key) is not None or (binaries is not None and key in binaries)
+
+    def _each(self, make: Callable[[T, Compilers], None], items: Iterable[T], missing: int) -> None:
         """Do something for every kernel, several at a time where the driver can."""
-        threads = 1 if self.device.is_processor else min(8, processors())
-        if threads == 1:
-            for item in items:
-                make(item)
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(make, items))
+        with Compilers(self.device, self._options, helpful_processes(self.device, missing)) as compilers:
+            threads = 1 if self.device.is_processor else min(8, processors())
+            if compilers.count:
+                threads = compilers.threads
+            if threads == 1:
+                for item in items:
+                    make(item, compilers)
+            else:
+                with ThreadPoolExecutor(threads) as pool:
+                    list(pool.map(lambda item: make(item, compilers), items))
         self.cache.flush()
 
     def functions(
@@ -69,47 +81,70 @@ class KernelBuilder:
     ) -> list[ctypes.c_void_p]:
         """The kernels of launches for CUDA: binaries of the cache or a context file, or what OpenCL compiles now."""
 
-        def make(launch: Launch) -> None:
-            for binary in (self.cache.binary(launch.key), (binaries or {}).get(launch.key)):
+        def make(launch: Launch, compilers: Compilers) -> None:
+            key = launch.key
+            linked = self.cache.binary(linked_name(key))
+            for name, binary in (
+                (linked_name(key), linked), (key, self.cache.binary(key)), (key, (binaries or {}).get(key)),
+            ):  # fmt: skip
+                if binary is None:
+                    continue
                 try:
-                    by_key[launch.key] = cuda.function(launch.key, binary) if binary is not None else None
+                    by_key[key] = cuda.function(key, binary) if binary is linked else self._linked(cuda, key, binary)
+                    return
                 except CudaError as error:
                     if error.code not in NOT_LOADED:
                         raise
-                    self.cache.drop(launch.key)
-                if by_key.get(launch.key) is not None:
-                    return
-            self._built(launch.key, launch.source, None)
-            by_key[launch.key] = cuda.function(launch.key, self.cache.binary(launch.key) or b"")
+                    self.cache.drop(name)
+            self._compile(key, launch.source, compilers)
+            by_key[key] = self._linked(cuda, key, self.cache.binary(key) or b"")
 
-        by_key: dict[str, ctypes.c_void_p | None] = {}
-        self._each(make, {launch.key: launch for launch in launches}.values())
-        return [function for launch in launches if (function := by_key[launch.key]) is not None]
+        by_key: dict[str, ctypes.c_void_p] = {}
+        wanted = {launch.key: launch for launch in launches}
+        self._each(make, wanted.values(), sum(not self._is_there(key, binaries) for key in wanted))
+        return [by_key[launch.key] for launch in launches]
 
-    def _built(self, key: str, source: str, saved: bytes | None) -> Any:
-        cl = opencl()
-        handle, context = self.device.handle, self.device.context
+    def _linked(self, cuda: Cuda, key: str, binary: bytes) -> ctypes.c_void_p:
+        """A kernel for CUDA from PTX; its machine code is remembered, for that takes half as long as compiling."""
+        code = cuda.linked(binary)
+        function = cuda.function(key, code)
+        self.cache.add(linked_name(key), code)
+        return function
+
+    def _compile(self, key: str, source: str, compilers: Compilers) -> Any | None:
+        """Bring a compiled kernel into the cache; its program, if this process compiled it."""
+        with compilers.turn() as process:
+            binary = process.compiled(source) if process is not None else None
+            program = None
+            if binary is None:
+                try:
+                    program = compiled_program(self.device, source, self._options)
+                except (opencl().RuntimeError, RuntimeError) as error:
+                    if not _is_about_the_kernel(error):
+                        raise
+                    message = f"gpu device {self.device.name!r} cannot compile a kernel: {error}"
+                    raise UnsupportedError(message) from None
+                binary = binary_of(program)
+            self.cache.add(key, binary)
+            return program
+
+    def _built(self, key: str, source: str, saved: bytes | None, compilers: Compilers) -> Any:
         for binary in (self.cache.binary(key), saved):
             if binary is None:
                 continue
             try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    return cl.Program(context, [handle], [binary]).build(devices=[handle])
-            except (cl.Error, RuntimeError) as error:
+                return self._loaded(binary)
+            except (opencl().Error, RuntimeError) as error:
                 if not _is_about_the_kernel(error):
                     raise
                 self.cache.drop(key)  # another build of the driver, or damage that a checksum cannot show
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                program = cl.Program(context, source).build(options=self._options, devices=[handle], cache_dir=False)
-            except (cl.RuntimeError, RuntimeError) as error:
-                if not _is_about_the_kernel(error):
-                    raise
-                raise UnsupportedError(f"gpu device {self.device.name!r} cannot compile a kernel: {error}") from None
-        self.cache.add(key, bytes(program.get_info(cl.program_info.BINARIES)[0]))
-        return program
+        program = self._compile(key, source, compilers)
+        return self._loaded(self.cache.binary(key) or b"") if program is None else program
+
+    def _loaded(self, binary: bytes) -> Any:
+        handle = self.device.handle
+        with silence:
+            return opencl().Program(self.device.context, [handle], [binary]).build(devices=[handle])
 
     def kernel(self, launch: Launch) -> Any:
         """A kernel of its own for a launch: its arguments stay set."""

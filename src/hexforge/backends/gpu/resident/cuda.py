@@ -21,6 +21,7 @@ OUT_OF_MEMORY = 2
 NOT_LOADED = frozenset({200, 218, 222})
 """CUDA_ERROR_INVALID_IMAGE, INVALID_PTX and UNSUPPORTED_PTX_VERSION: a binary is to be made again."""
 _BUS, _SLOT, _DOMAIN = 33, 34, 50
+_PTX, _ELF = 1, b"\x7fELF"
 _OFFSET = re.compile(rb"%envreg[0-5]\b")
 """What NVIDIA's OpenCL adds to group and global ids, 0 in every launch: CUDA leaves these registers undefined."""
 
@@ -104,16 +105,31 @@ class Cuda:
         finally:
             call("cuCtxPopCurrent_v2", byref(c_void_p()))
 
+    def linked(self, binary: bytes) -> bytes:
+        """The machine code of what NVIDIA's OpenCL compiled: threads make it side by side, as loading PTX does not."""
+        if b".entry run" not in binary or binary.startswith(_ELF):
+            raise CudaError("cuLinkAddData_v2", 218)
+        source = _OFFSET.sub(b"0", binary).rstrip(b"\0") + b"\0"
+        state, code, size = c_void_p(), c_void_p(), c_size_t()
+        with self.current():
+            call("cuLinkCreate_v2", 0, None, None, byref(state))
+            try:
+                call("cuLinkAddData_v2", state, _PTX, source, c_size_t(len(source)), b"run", 0, None, None)
+                call("cuLinkComplete", state, byref(code), byref(size))
+                return ctypes.string_at(code, size.value)
+            finally:
+                call("cuLinkDestroy", state)
+
     def function(self, key: str, binary: bytes) -> c_void_p:
-        """A kernel that NVIDIA's OpenCL compiled, loaded once."""
+        """A kernel that NVIDIA's OpenCL compiled and `linked` made machine code of, loaded once."""
         with self._lock:
             if key in self._functions:
                 return self._functions[key]
-        if b".entry run" not in binary:
-            raise CudaError("cuModuleLoadData", 218)
+        if not binary.startswith(_ELF):
+            raise CudaError("cuModuleLoadData", 200)
         module, function = c_void_p(), c_void_p()
         with self.current():
-            call("cuModuleLoadData", byref(module), _OFFSET.sub(b"0", binary).rstrip(b"\0") + b"\0")
+            call("cuModuleLoadData", byref(module), binary)
             call("cuModuleGetFunction", byref(function), module, b"run")
         with self._lock:
             return self._functions.setdefault(key, function)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import byref, c_float, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
 from itertools import pairwise
 from typing import Any
@@ -51,15 +52,16 @@ class CudaResident(Resident):
 
     def place(self, binaries: Mapping[str, bytes] | None = None) -> None:
         """Take memory, bring constants there, load what OpenCL compiled, and record the kernels."""
-        with self.device.giving_up_cuda():
+        fetch = Launch("Fetch", (), _FETCH, (), (), (256,), (256,))
+        launches = [fetch, *self.layout.launches]
+        with self.device.giving_up_cuda(), ThreadPoolExecutor(1) as beside:
+            kernels = beside.submit(builder(self.device).functions, launches, binaries, self.cuda)
             self._place_activations()
             self._place_constants()
             if self.layout.lowering.faults:
                 self.fault_word = self.buffers[FAULT] = CudaBuffer(self.cuda, 4, host=True)
                 self._fault = ctypes.c_int32.from_address(self.fault_word.address)
-            fetch = Launch("Fetch", (), _FETCH, (), (), (256,), (256,))
-            kernels = builder(self.device).functions([fetch, *self.layout.launches], binaries, self.cuda)
-            self._fetching, *self._functions = kernels
+            self._fetching, *self._functions = kernels.result()
             self._stage()
             with self.cuda.current():
                 call("cuStreamCreate", byref(self._stream), _OWN_STREAM)
