@@ -47,9 +47,11 @@ def gate(
     budget: str | Path,
     baseline: str | Path | Mapping[str, float] | None = None,
     progress: Callable[[str], None] = lambda model: None,
+    metric: str = "",
 ) -> GateResult:
     """Measure every model of a budget file, whose paths are relative to it; a fault of one model is a failed check.
 
-    `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result.
+    `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result. `metric`
+    says what decisions are judged by in place of what the budget says.
     """
-    return _gate(budget, baseline, progress, timeable)
+    return _gate(budget, baseline, progress, timeable, metric)

@@ -27,16 +27,17 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> OptimizeResult:
 def test_the_subject_comes_first(found: OptimizeResult) -> None:
     shown = content(optimized_page(found))
     assert shown["summary"]["model"] == "digits.onnx"
-    assert [s["title"] for s in shown["lead"]] == ["Recommendation", "Speed and quality", "What to change", "Files"]
+    titles = ["Recommendation", "Decisions", "Speed and quality", "What to change", "Files"]
+    assert [s["title"] for s in shown["lead"]] == titles
     figures = shown["lead"][0]["parts"][0]
     assert figures["figures"][0]["value"] == f"{found.after.latency_ms:.3f} ms"
     assert found.recommendation.reason in figures["verdict"]
-    plot, front = shown["lead"][1]["parts"]
+    plot, front = shown["lead"][2]["parts"]
     series = {one["name"]: one for one in plot["series"]}
     assert series["recommended"]["large"]
     assert sum(len(one["points"]) for one in plot["series"]) >= len(found.searched.mixes.points)
     assert sum(row[0] == "→" for row in front["rows"]) == 1
-    assert {row[0] for row in shown["lead"][3]["parts"][0]["rows"]} >= {"digits.qdq.onnx", "digits.bin"}
+    assert {row[0] for row in shown["lead"][4]["parts"][0]["rows"]} >= {"digits.qdq.onnx", "digits.bin"}
     assert [s["title"] for s in shown["sections"]][-1] == "Graph"
 
 

@@ -12,16 +12,18 @@ from typing import Any
 
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.quality.compare import compare
+from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.evaluate import evaluate
 from hexforge.analysis.timed_graphs import read_timeable
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.formats.budget import ModelBudget
+from hexforge.formats.budget import DecisionLimit, ModelBudget
 from hexforge.formats.budget import load as load_budget
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import backend_for
 
 _MB = 1 << 20
+_COMPARED = "against the float model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class GateCheck:
     regression_percent: float | None = None
     error: str = ""
     """Why it could not be measured."""
+    detail: str = ""
+    """What it is made of, told where it does not pass."""
 
     @property
     def key(self) -> str:
@@ -58,7 +62,9 @@ class GateCheck:
             return self.error
         sign = -1 if self.higher_is_better else 1
         if self.limit is not None and sign * self.value > sign * self.limit:
-            return f"{self.value:.4g} {'is below' if self.higher_is_better else 'is above'} the limit {self.limit:.4g}"
+            beyond = "is below" if self.higher_is_better else "is above"
+            more = f": {self.detail}" if self.detail else ""
+            return f"{self.value:.4g} {beyond} the limit {self.limit:.4g}{more}"
         if self.baseline is not None and self.regression_percent is not None:
             allowed = self.baseline + sign * abs(self.baseline) * self.regression_percent / 100
             if sign * self.value > sign * allowed:
@@ -101,17 +107,23 @@ def gate(
     baseline: str | Path | Mapping[str, float] | None = None,
     progress: Callable[[str], None] = lambda model: None,
     open_model: Callable[[Path], Any] = lambda path: path,
+    metric: str = "",
 ) -> GateResult:
     """Measure every model of a budget file, whose paths are relative to it; a fault of one model is a failed check.
 
     `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result.
-    `opened` gives the graphs of a model whose format is not known here.
+    `open_model` gives the graphs of a model whose format is not known here. `metric` says what decisions are judged by
+    in place of what the budget says.
     """
     limits = load_budget(Path(budget))
+    if metric:
+        required_decisions(metric)
     before = read_baseline(Path(baseline)) if isinstance(baseline, str | Path) else baseline or {}
     checks: list[GateCheck] = []
     for item in limits.models:
         progress(item.model)
+        if metric and item.decisions is not None:
+            item = item.model_copy(update={"decisions": item.decisions.model_copy(update={"metric": metric})})
         checks += _model_checks(item, Path(budget).parent, open_model)
     percent = limits.regression_percent
     return GateResult(tuple(replace(c, baseline=before.get(c.key), regression_percent=percent) for c in checks))
@@ -132,12 +144,13 @@ def read_baseline(path: Path) -> dict[str, float]:
 def _model_checks(item: ModelBudget, folder: Path, open_model: Callable[[Path], Any]) -> list[GateCheck]:
     path = folder / item.model
     checks: list[GateCheck] = []
-    for measure in (_latencies, _sizes, _sqnr, _metric):
+    for measure in (_latencies, _sizes, _against_float, _metric):
         try:
             checks += measure(item, open_model(path) if measure is _latencies else path, folder)
         except (HexforgeError, OSError) as error:
             words = " ".join(str(error).split())
-            checks.append(GateCheck(item.model, measure.__name__.strip("_"), 0.0, None, error=words[:400]))
+            named = _COMPARED if measure is _against_float else measure.__name__.strip("_")
+            checks.append(GateCheck(item.model, named, 0.0, None, error=words[:400]))
             if not path.exists():
                 break
     return checks
@@ -181,11 +194,29 @@ def _sizes(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
     yield GateCheck(item.model, "spill_fill_mb", spill / _MB, item.spill_fill_mb)
 
 
-def _sqnr(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
-    if item.sqnr_db is not None:
-        budget = item.sqnr_db
-        comparison = compare(folder / budget.reference, path, folder / budget.data, soc=item.soc[0], limit=budget.limit)
-        yield GateCheck(item.model, "sqnr_db", comparison.sqnr_db, budget.at_least, higher_is_better=True)
+def _against_float(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
+    """SQNR and decisions against the float model; where both are asked for on the same samples, in one run."""
+    runs: dict[tuple[str, str, int | None], str] = {}
+    for budget in (item.sqnr_db, item.decisions):
+        if budget is not None:
+            run = budget.reference, budget.data, budget.limit
+            runs[run] = budget.metric if isinstance(budget, DecisionLimit) else runs.get(run, AUTO)
+    for (reference, data, limit), metric in runs.items():
+        compared = compare(folder / reference, path, folder / data, soc=item.soc[0], limit=limit, metric=metric)
+        for budget in (item.sqnr_db, item.decisions):
+            if budget is None or (budget.reference, budget.data, budget.limit) != (reference, data, limit):
+                continue
+            if isinstance(budget, DecisionLimit):
+                decided = compared.decisions
+                agreement = math.nan if decided is None else decided.agreement
+                what = f"{'decisions' if decided is None else decided.kind} agreement"
+                nothing = "" if math.isfinite(agreement) else "nothing is decided on these samples"
+                yield GateCheck(item.model, what, agreement, budget.at_least, higher_is_better=True, error=nothing)
+            else:
+                yield GateCheck(item.model, "sqnr_db", compared.sqnr_db, budget.at_least, higher_is_better=True)
+        alarms = () if compared.decisions is None else compared.decisions.alarms
+        said = "; ".join(alarm.text for alarm in alarms)[:400]
+        yield GateCheck(item.model, "alarms", len(alarms), 0, detail=said)
 
 
 def _metric(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:

@@ -22,6 +22,8 @@ from hexforge.analysis.advise import AdviceRequest, advise_and_rewrite
 from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.comparison import Comparison
+from hexforge.analysis.quality.decision_agreement import DecisionAgreement
+from hexforge.analysis.quality.decisions.metric import AUTO, decisions_or_none
 from hexforge.analysis.quality.evaluate import evaluate, labelled_samples
 from hexforge.analysis.quality.metrics import metric_of
 from hexforge.analysis.quality.pictures import PictureComparison, as_picture, compare_pictures
@@ -34,7 +36,7 @@ from hexforge.analysis.quality.search import (
     calibration_file,
     search,
 )
-from hexforge.analysis.recommend import Recommendation, recommend
+from hexforge.analysis.recommend import Recommendation, confirmed, recommend
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import require_chip
 from hexforge.deprecated import RenamedAttribute, renamed_arguments
@@ -93,6 +95,8 @@ class OutputFolder:
 
     path: Path
     stem: str
+    usable: bool = True
+    """False where nothing is recommended: the quantized model is called unusable then, and is not compiled."""
 
     @property
     def float_model(self) -> Path:
@@ -101,8 +105,8 @@ class OutputFolder:
 
     @property
     def quantized(self) -> Path:
-        """The recommended model."""
-        return self.path / f"{self.stem}.qdq.onnx"
+        """The recommended model; where none is, the one that is least bad, by another name."""
+        return self.path / (f"{self.stem}.qdq.onnx" if self.usable else f"{self.stem}.unusable.onnx")
 
     @property
     def context(self) -> Path:
@@ -177,6 +181,11 @@ class OptimizeResult:
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
+        choice = {
+            "recipe": self.quantization.recipe.name,
+            "kind": self.recommendation.kind,
+            "reason": self.recommendation.reason,
+        }
         return {
             "model": self.model,
             "soc": self.after.soc,
@@ -188,11 +197,9 @@ class OptimizeResult:
             "float_score": finite_or_none(self.float_score),
             "scored_samples": self.scored,
             "sqnr_db": finite_or_none(self.comparison.sqnr_db),
-            "recommended": {
-                "recipe": self.quantization.recipe.name,
-                "kind": self.recommendation.kind,
-                "reason": self.recommendation.reason,
-            },
+            "decisions": None if self.comparison.decisions is None else self.comparison.decisions.to_json(),
+            "recommended": choice if self.recommendation.recommended else None,
+            "not_recommended": None if self.recommendation.recommended else choice,
             "rewrites": self.rewrites.to_json(),
             "search": self.searched.to_json(),
             "mixed_heads": self.quantization.plan.mixed_heads,
@@ -231,17 +238,27 @@ def optimize(
     after = estimate(folder.quantized, replace(chosen, precision="as-is"))
     comparison = compare(
         folder.float_model, folder.quantized, _is_scored(request), soc=chosen.soc, limit=request.samples,
-        progress=lambda done, of: progress("comparing tensors", done, of),
+        metric=_judged_by(request.metric), progress=lambda done, of: progress("comparing tensors", done, of),
     )  # fmt: skip
+    choice = confirmed(choice, comparison.decisions)
+    unusable = replace(folder, usable=False)
+    unusable.quantized.unlink(missing_ok=True)  # of an earlier run
+    if not choice.recommended:
+        folder.quantized.replace(unusable.quantized)
+        folder.context.unlink(missing_ok=True)
+        folder = unusable
     score = comparison.sqnr_db
-    if float_score is not None:
+    if isinstance(metric_of(request.metric, folder.float_model), DecisionAgreement):
+        assert comparison.decisions is not None
+        score, count = comparison.decisions.agreement, comparison.samples
+    elif float_score is not None:
         measured = evaluate(
             folder.quantized, _is_scored(request), request.labels, request.metric, classes=request.classes,
             soc=chosen.soc, limit=request.scored, progress=lambda done, of: progress("scoring", done, of),
         )  # fmt: skip
         score, count = measured.score, measured.samples
     compiled = None
-    if quantization.placed_whole:
+    if quantization.placed_whole and choice.recommended:
         compiled = compile_context(
             folder.quantized, folder.context, backend_for(chosen), ContextRequest(graph_names=(path.stem,)),
             progress=lambda done, of: progress("compiling", done, of),
@@ -312,6 +329,12 @@ def _search_precisions(
         return once()
 
 
+def _judged_by(metric: Any) -> str:
+    """What decisions are judged by beside a metric: its own kind, else what the outputs look like."""
+    rule = decisions_or_none(metric)
+    return str(metric) if isinstance(metric, str) and rule is not None and not metric.count(".py:") else AUTO
+
+
 def _is_scored(request: OptimizeRequest) -> Any:
     return request.data if request.evaluation is None else request.evaluation
 
@@ -320,6 +343,8 @@ def _float_score(folder: OutputFolder, request: OptimizeRequest, progress: Progr
     """The float model's score and its samples; sqnr needs none."""
     if str(request.metric) == SQNR:
         return None, request.samples
+    if isinstance(metric_of(request.metric, folder.float_model), DecisionAgreement):
+        return 1.0, request.samples  # it decides as it does
     measured = evaluate(
         folder.float_model, _is_scored(request), request.labels, request.metric, classes=request.classes, backend="ort",
         limit=request.scored, progress=lambda done, of: progress("scoring the float model", done, of),

@@ -28,6 +28,16 @@ class SqnrLimit(_Limits):
     limit: int | None = Field(None, ge=1)
 
 
+class DecisionLimit(_Limits):
+    """How often the model must decide as the float model does; an alarm fails whatever the limit is."""
+
+    reference: str
+    data: str
+    at_least: float = 0.95
+    metric: str = "decisions"
+    limit: int | None = Field(None, ge=1)
+
+
 class MetricLimit(_Limits):
     """How well the model must do on labelled samples."""
 
@@ -53,6 +63,7 @@ class ModelBudget(_Limits):
     context_mb: float | None = Field(None, gt=0)
     spill_fill_mb: float | None = Field(None, ge=0)
     sqnr_db: SqnrLimit | None = None
+    decisions: DecisionLimit | None = None
     metric: MetricLimit | None = None
 
     def latency(self, soc: str) -> float | None:
@@ -98,6 +109,7 @@ def load(path: Path) -> Budget:
 def _fault_text(fault: Any) -> str:
     place = ".".join(map(str, fault["loc"]))
     if fault["type"] == "extra_forbidden":
-        known = [*Budget.model_fields, *ModelBudget.model_fields, *SqnrLimit.model_fields, *MetricLimit.model_fields]
+        known = [*Budget.model_fields, *ModelBudget.model_fields, *SqnrLimit.model_fields,
+                 *DecisionLimit.model_fields, *MetricLimit.model_fields]  # fmt: skip
         return f"{place}: unknown key{did_you_mean(str(fault['loc'][-1]), known)}"
     return f"{place}: {fault['msg'][0].lower()}{fault['msg'][1:]}"

@@ -19,8 +19,12 @@ POOR_DB, POOR_FACTOR = 15.0, 5.0
 """Below it the error is a fifth of the signal: whatever is gained in time, this is another model."""
 PRICE_DB = 2.0
 """What 10 % more time must bring at least: an error that is a fifth smaller."""
-Measure = Callable[[Sequence[Choice]], Iterable[tuple[float, float]]]
-"""Quality and latency in ms of each choice, in order."""
+SAME_DECISIONS = 0.02
+"""How much less often than another a mix may decide as the float model does and count as good."""
+Measured = tuple[float, float] | tuple[float, float, float, tuple[str, ...]]
+"""Quality and latency in ms; where both models' decisions are judged, how often they agree, and alarms."""
+Measure = Callable[[Sequence[Choice]], Iterable[Measured]]
+"""What was measured of each choice, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,10 @@ class Point:
     high: Choice
     quality: float
     latency_ms: float
+    agreement: float = math.nan
+    """How often it decides as the float model does, 0 to 1; NaN where that is not known."""
+    alarms: tuple[str, ...] = ()
+    """Outputs or channels that it has lost, whatever its quality is: it is never recommended."""
 
     def beats(self, other: Point) -> bool:
         """True where it is better in quality or latency, and not worse in the other."""
@@ -57,26 +65,37 @@ class SearchPoints:
         return self.points[frozenset(range(self.groups))]
 
     def front(self) -> list[Point]:
-        """Points that no other beats, fastest first."""
+        """Points that no other beats, fastest first; those with an alarm are no choice, so none is among them."""
         front: list[Point] = []
-        for point in sorted(self.points.values(), key=lambda p: (p.latency_ms, -p.quality, len(p.high))):
+        sound = [point for point in self.points.values() if not point.alarms]
+        for point in sorted(sound, key=lambda p: (p.latency_ms, -p.quality, len(p.high))):
             if not front or point.quality > front[-1].quality:
                 front.append(point)
         return front
 
     def best(self, target: float) -> Point | None:
-        """The fastest point of at least that quality."""
-        good = [p for p in self.points.values() if p.quality >= target]
+        """The fastest point of at least that quality and without an alarm."""
+        good = [p for p in self.points.values() if p.quality >= target and not p.alarms]
         return min(good, key=lambda p: (p.latency_ms, -p.quality), default=None)
 
-    def knee(self, *, decibels: bool = True) -> Point:
-        """The point of the front that is worth its price."""
-        return knee(self.front(), decibels=decibels)
+    def knee(self, *, decibels: bool = True) -> Point | None:
+        """The point that is worth its price, of what decides well on the front; None where every point has an alarm."""
+        front = deciding_well(self.front())
+        return knee(front, decibels=decibels) if front else None
 
     def dominating(self) -> list[Point]:
         """Mixes that beat the high precision everywhere: faster, and no worse."""
         high = self.high
         return [p for p in self.front() if p.latency_ms < high.latency_ms and p.quality >= high.quality]
+
+
+def deciding_well(front: Sequence[Point]) -> list[Point]:
+    """The points of a front that decide as the float model does about as often as its best; all where it is not known.
+
+    Quality in decibels may be high where decisions are lost, and low where none is.
+    """
+    best = max((p.agreement for p in front if not math.isnan(p.agreement)), default=math.nan)
+    return [p for p in front if math.isnan(best) or p.agreement >= best - SAME_DECISIONS]
 
 
 def knee(front: Sequence[Point], *, decibels: bool = True) -> Point:
@@ -141,8 +160,8 @@ class _Search:
         """Measure choices that were not, as far as the budget goes."""
         left = self._budget - len(self.seen.points)
         new = list(dict.fromkeys(frozenset(c) for c in choices if frozenset(c) not in self.seen.points))[:left]
-        for choice, (quality, latency) in zip(new, self._measure(new), strict=True):
-            self.seen.points[choice] = Point(choice, quality, latency)
+        for choice, measured in zip(new, self._measure(new), strict=True):
+            self.seen.points[choice] = Point(choice, *measured)
             self._progress(len(self.seen.points), min(self._budget, 2**self.seen.groups))
 
     def by_worth(self) -> list[int]:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import math
+
+from hexforge.analysis.quality.decisions.verdict import figure_text
 from hexforge.analysis.quality.metrics import in_decibels
 from hexforge.analysis.quality.search import SearchResult
 from hexforge.quant.search import Point
@@ -24,10 +27,15 @@ def front_series(
     front, low, high = searched.mixes.front(), searched.mixes.low, searched.mixes.high
     parts = {
         "the front": front,
-        "beaten by others": [p for p in searched.mixes.points.values() if p not in (*front, low, high)],
+        "beaten by others": [
+            p for p in searched.mixes.points.values() if p not in (*front, low, high) and not p.alarms
+        ],
+        "with an alarm": [p for p in searched.mixes.points.values() if p not in (low, high) and p.alarms],
         searched.low.name: [low],
         searched.high.name: [high],
     }
+    if not parts["with an alarm"]:
+        del parts["with an alarm"]
     if recommended is not None:
         parts["recommended"] = [recommended]
     drawn = [
@@ -50,6 +58,13 @@ def front_note(searched: SearchResult) -> str:
         f"{len(searched.groups)} groups of layers: quality on the emulator, time simulated on {searched.soc}. "
         "On the front are those that no other beats."
     )
+
+
+def decided_text(point: Point) -> str:
+    """How often a mix decides as the float model does, or that it has an alarm."""
+    if point.alarms:
+        return "alarm"
+    return "" if math.isnan(point.agreement) else figure_text("agreement", point.agreement)
 
 
 def mix_name(point: Point, searched: SearchResult) -> str:

@@ -12,10 +12,12 @@ from typing import Any
 from hexforge.analysis.advice import Advice
 from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.optimize import OptimizeResult
+from hexforge.analysis.quality.decisions.verdict import figure_text
 from hexforge.analysis.quality.metrics import quality_text
 from hexforge.quant.search import EXACT_ENOUGH_DB
+from hexforge.report.decisions import decisions_section
 from hexforge.report.formatting import npu_part_only, size
-from hexforge.report.front import front_note, front_series, mix_name, quality_axis
+from hexforge.report.front import decided_text, front_note, front_series, mix_name, quality_axis
 from hexforge.report.graph import graph_section_of
 from hexforge.report.page import page
 from hexforge.report.pictures import pictures_section
@@ -32,7 +34,7 @@ def optimized_page(
 ) -> str:
     """The page: front and recommendation first, then what it costs and what to change, then the time as usual."""
     graph = graph_section_of(optimized.folder.quantized, optimized.after, optimized.comparison)
-    sections = [*quality_sections(optimized.comparison), *([graph] if graph is not None else [])]
+    sections = [*quality_sections(optimized.comparison, decided=False), *([graph] if graph is not None else [])]
     return page(optimized.after, placement, sections, others, lead=lead_sections(optimized), title=optimized.model)
 
 
@@ -54,7 +56,7 @@ def lead_sections(optimized: OptimizeResult) -> list[Section]:
     if optimized.compiled is not None:
         figures.append(Figure("Context", size(optimized.compiled.nbytes), optimized.folder.context.name))
     recommended = Section(
-        "Recommendation",
+        "Recommendation" if optimized.recommendation.recommended else "Not recommended",
         [
             Figures(figures, f"{_mix(optimized)}: {optimized.recommendation.reason}"),
             precision_bars(optimized),
@@ -62,6 +64,8 @@ def lead_sections(optimized: OptimizeResult) -> list[Section]:
     )
     shown = [] if optimized.pictures is None else [pictures_section(optimized.pictures)]
     front = front_section(optimized)
+    if optimized.comparison.decisions is not None:
+        shown.insert(0, decisions_section(optimized.comparison.decisions))
     return [recommended, *shown, front, next_section(optimized), Section("Files", [_files(optimized)])]
 
 
@@ -73,9 +77,10 @@ def precision_bars(optimized: OptimizeResult) -> Bars:
         return name if quality is None else f"{name}, {quality_text(quality, searched.metric)}", ms
 
     bars = [] if optimized.before is None else [bar("float", optimized.before.latency_ms, optimized.float_score)]
-    named = {searched.high.name: searched.mixes.high, "recommended": point, searched.low.name: searched.mixes.low}
-    bars += [bar(name, p.latency_ms, p.quality) for name, p in named.items() if p != point or name == "recommended"]
-    mark = [label.startswith("recommended") for label, _ in bars].index(True)
+    chosen = "recommended" if optimized.recommendation.recommended else "least bad"
+    named = {searched.high.name: searched.mixes.high, chosen: point, searched.low.name: searched.mixes.low}
+    bars += [bar(name, p.latency_ms, p.quality) for name, p in named.items() if p != point or name == chosen]
+    mark = [label.startswith(chosen) for label, _ in bars].index(True)
     return Bars(
         [label for label, _ in bars], [ms for _, ms in bars], "ms", "One inference by precision", mark=mark, wide=True
     )
@@ -83,6 +88,10 @@ def precision_bars(optimized: OptimizeResult) -> Bars:
 
 def quality_figure(optimized: OptimizeResult) -> Figure:
     """What it costs in accuracy."""
+    decisions = optimized.comparison.decisions
+    if optimized.float_score is None and decisions is not None:
+        agreement = figure_text("agreement", decisions.agreement)
+        return Figure("Decisions", agreement, f"as in float: {decisions.kind}, {decisions.verdict}")
     if optimized.float_score is None:
         worst = min((row.sqnr_db for row in optimized.comparison.tensors), default=math.nan)
         return Figure("Worst tensor", _db(worst), f"on {optimized.comparison.samples} samples, against float")
@@ -93,16 +102,18 @@ def quality_figure(optimized: OptimizeResult) -> Figure:
 
 def front_section(optimized: OptimizeResult) -> Section:
     """Latency and quality of every mix that was measured; those on the front are joined."""
-    searched, recommended = optimized.searched, optimized.recommendation.point
+    searched = optimized.searched
+    recommended = optimized.recommendation.point if optimized.recommendation.recommended else None
     in_float = None
     if optimized.before is not None and optimized.float_score is not None:
         in_float = optimized.before.latency_ms, optimized.float_score
     unit, digits = quality_axis(searched.metric)
     columns = (
-        Column(""), Column("ms", "number", 3), Column(unit, "number", digits), Column(f"at {searched.high.name}"),
+        Column(""), Column("ms", "number", 3), Column(unit, "number", digits), Column("decisions"),
+        Column(f"at {searched.high.name}"),
     )  # fmt: skip
     rows = [
-        ("→" if p == recommended else "", p.latency_ms, p.quality, mix_name(p, searched))
+        ("→" if p == recommended else "", p.latency_ms, p.quality, decided_text(p), mix_name(p, searched))
         for p in searched.mixes.front()
     ]
     plot = Plot("ms", unit, front_series(searched, recommended, in_float), "Every mix that was measured")
@@ -159,7 +170,9 @@ def _mix(optimized: OptimizeResult) -> str:
 
 def _files(optimized: OptimizeResult) -> Table:
     about: dict[Path, str] = {
-        optimized.folder.quantized: "the recommended model, QDQ: for onnxruntime's QNN execution provider",
+        optimized.folder.quantized: "the recommended model, QDQ: for onnxruntime's QNN execution provider"
+        if optimized.recommendation.recommended
+        else "the mix that is least bad: not to be used",
         optimized.folder.context: "the same compiled: loads in milliseconds",
         optimized.folder.float_model: "the float model, shapes fixed and rewritten",
         optimized.folder.recipe: "how it was quantized: for hexforge quantize --recipe",

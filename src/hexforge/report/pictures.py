@@ -60,18 +60,20 @@ def pictures_section(compared: PictureComparison) -> Section:
     low, high = compared.range
     first = []
     if compared.given is not None:
-        first.append(Picture("Input", _pixels(compared.given, *range_of(compared.given)), "as the model gets it"))
+        first.append(Picture("Input", pixels_of(compared.given, *range_of(compared.given)), "as the model gets it"))
     if compared.target is not None:
-        first.append(Picture("Wanted", _pixels(compared.target, low, high), "the label of this sample"))
+        first.append(Picture("Wanted", pixels_of(compared.target, low, high), "the label of this sample"))
     about = "" if compared.in_float_db is None else _against(compared.in_float_db, "the wanted one")
-    first.append(Picture("Float model", _pixels(compared.in_float, low, high), about))
+    first.append(Picture("Float model", pixels_of(compared.in_float, low, high), about))
     second = []
     for number, quantized in enumerate(compared.quantized):
         kind = "Recommended" if number == 0 else "Fastest mix"
-        second.append(Picture(f"{kind}: {quantized.name}", _pixels(quantized.pixels, low, high), _distances(quantized)))
+        second.append(
+            Picture(f"{kind}: {quantized.name}", pixels_of(quantized.pixels, low, high), _distances(quantized))
+        )
         difference = np.abs(quantized.pixels.astype(np.float64) - compared.in_float)
         about = f"from the float model, {AMPLIFIED} times amplified"
-        second.append(Picture("Its difference", _pixels(difference, 0, (high - low) / AMPLIFIED), about))
+        second.append(Picture("Its difference", pixels_of(difference, 0, (high - low) / AMPLIFIED), about))
     note = (
         f"Sample {compared.sample + 1}, output {compared.output}: of all samples that were judged, the one whose "
         "picture the recommended model changes most. PSNR in dB: more is better, 6 dB more is half the error."
@@ -93,7 +95,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def _pixels(picture: Array, low: float, high: float) -> Array:
+def pixels_of(picture: Array, low: float, high: float) -> Array:
     """A picture in 8 bits, black at `low` and white at `high`, made smaller where it is large."""
     factor = math.ceil(max(picture.shape[:2]) / MOST_PIXELS)
     height, width = (side // factor for side in picture.shape[:2])

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hexforge.analysis.quality.comparison import Comparison, TensorError
+from hexforge.report.decisions import decisions_section
 from hexforge.report.section import Bars, Cell, Column, Section, Table
 
 _BARS = 30
@@ -27,8 +28,11 @@ _LAYERS = (
 )
 
 
-def quality_sections(comparison: Comparison) -> list[Section]:
-    """Tensors, and layers where their sensitivity was measured."""
+def quality_sections(comparison: Comparison, *, decided: bool = True) -> list[Section]:
+    """Decisions where they were judged, tensors, and layers where their sensitivity was measured.
+
+    Without `decided` there are no decisions: a page has them elsewhere.
+    """
     shown = [*comparison.outputs, *comparison.tensors][:_BARS]
     note = (
         f"{comparison.model} on {comparison.backend} against {comparison.reference} in float, {comparison.samples} "
@@ -36,7 +40,10 @@ def quality_sections(comparison: Comparison) -> list[Section]:
     )
     bars = Bars([row.name for row in shown], [row.sqnr_db for row in shown], "dB", "outputs, then worst tensors")
     everything = (*comparison.outputs, *comparison.tensors, *comparison.weights)
-    sections = [Section("Quantization", [bars, Table(_TENSORS, list(_rows(everything)))], note)]
+    sections: list[Section] = []
+    if decided and comparison.decisions is not None:
+        sections.append(decisions_section(comparison.decisions))
+    sections.append(Section("Quantization", [bars, Table(_TENSORS, list(_rows(everything)))], note))
     if comparison.layers:
         alone = comparison.sensitivity == "one"
         rows = [(r.name, r.op_type, r.sqnr_db, None if alone else r.gain_db) for r in comparison.layers]

@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.analysis.quality.comparison import Comparison, ComparisonSettings, LayerError, TensorError
+from hexforge.analysis.quality.decisions.collect import DecisionCollector
+from hexforge.analysis.quality.decisions.judge import DecisionJudge
+from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
+from hexforge.analysis.quality.held_out import sample_names
 from hexforge.analysis.quality.layer_sensitivity import Progress, layer_errors
 from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.errors import CallError, ModelError
@@ -44,15 +48,18 @@ def compare(
     limit: int | None = None,
     sensitivity: str = "none",
     jobs: int = 1,
+    metric: str = AUTO,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run both models on samples: the float one in onnxruntime, the quantized one on `backend`.
 
-    What the float model leaves open of its inputs' shapes is as in the quantized one.
+    `metric` says what people decide by (classification, detection, …) where the outputs do not show it. What the float
+    model leaves open of its inputs' shapes is as in the quantized one.
     """
     if sensitivity not in SENSITIVITY:
         known = f"there are {', '.join(SENSITIVITY)}{did_you_mean(sensitivity, SENSITIVITY)}"
         raise CallError(f"sensitivity {sensitivity!r}: {known}")
+    required_decisions(metric)
     exact, coarse = read(float_model), read(quantized)
     coarse.require_static()
     fixed = {v.name or "": shape_of(v) for v in coarse.ir.graph.inputs}
@@ -64,7 +71,7 @@ def compare(
     samples = samples_of(data, exact.ir)
     if not len(samples):
         raise CallError("there are no samples to compare on")
-    settings = ComparisonSettings(backend, soc, limit, sensitivity, jobs)
+    settings = ComparisonSettings(backend, soc, limit, sensitivity, jobs, metric)
     return compare_models(exact, coarse, samples, settings, progress)
 
 
@@ -85,13 +92,16 @@ def compare_models(
     count = len(samples) if settings.limit is None else min(settings.limit, len(samples))
     looked_at = {item.name for item in tensors.watch(coarse.ir.clone(), names)}
     rounds = list(_groups_that_fit(exact.ir, [name for name in names if name in looked_at]))
+    rule = required_decisions(settings.metric)
+    collector = None if rule is None else DecisionCollector(DecisionJudge(exact, rule))
     for index, some in enumerate(rounds):
 
         def report(done: int, before: int = index * count) -> None:
             if progress is not None:
                 progress(before + done, len(rounds) * count)
 
-        rows += _watch(exact.ir.clone(), coarse.ir.clone(), some, islice(samples, count), settings, report)
+        rows += _watch(exact.ir.clone(), coarse.ir.clone(), some, islice(samples, count), settings, report,
+                       collector if index == 0 else None)  # fmt: skip
     weights = _weight_errors(exact.ir, coarse.ir)
     layers: tuple[LayerError, ...] = ()
     if settings.sensitivity != "none":
@@ -103,6 +113,7 @@ def compare_models(
         coarse.name, exact.name, settings.backend, count, tuple(outputs),
         tuple(sorted((r for r in rows if r.name not in order), key=_rank)), tuple(sorted(weights, key=_rank)),
         quantizers - taps, settings.sensitivity, layers,
+        None if collector is None else collector.decisions(*sample_names(samples)),
     )  # fmt: skip
 
 
@@ -163,9 +174,10 @@ def _groups_that_fit(model: Any, names: Iterable[str]) -> Iterable[list[str]]:
 
 def _watch(
     exact: Any, coarse: Any, names: Collection[str], samples: Iterable[Feeds], settings: ComparisonSettings,
-    report: Callable[[int], None],
+    report: Callable[[int], None], collector: DecisionCollector | None,
 ) -> list[TensorError]:  # fmt: skip
-    """The errors of these tensors of the float model; both models are edited."""
+    """The errors of these tensors of the float model; both models are edited. The collector gets the outputs."""
+    outputs = [str(value.name) for value in exact.graph.outputs]
     watched = tensors.watch(coarse, names)
     tensors.add_outputs(exact, [item.name for item in watched])
     run_exact = runner(to_bytes(exact), "ort", name="the float model")
@@ -174,6 +186,8 @@ def _watch(
     for done, feeds in enumerate(samples, 1):
         reference = {**feeds, **run_exact(feeds)}
         results = run_coarse(feeds)
+        if collector is not None:
+            collector.add(feeds, {name: reference[name] for name in outputs}, results)
         for item, parts in zip(watched, sums, strict=True):
             _update(item, reference[item.name], results[item.output], *parts)
         report(done)

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from hexforge.analysis.quality.decisions.metric import AUTO
+from hexforge.analysis.quality.decisions.verdict import Decisions
 from hexforge.formats.json_text import finite_or_none
 from hexforge.quant.compare import ErrorSums, Kind
 from hexforge.runtime import registry
@@ -23,6 +25,8 @@ class ComparisonSettings:
     sensitivity: str = "none"
     """Whether layers are measured too: none, one (only it is quantized) or all-but-one."""
     jobs: int = 1
+    metric: str = AUTO
+    """What both models' decisions are: `decisions` looks at the outputs, others say it; sqnr: none are judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ class Comparison:
     """Quantized activations that the float model has no tensor of the same name for."""
     sensitivity: str = "none"
     layers: tuple[LayerError, ...] = field(default=())
+    decisions: Decisions | None = None
+    """How often both models decide alike, and alarms; None where that was not asked for."""
 
     @property
     def sqnr_db(self) -> float:
@@ -102,6 +108,7 @@ class Comparison:
         """What `--json` prints."""
         return {
             "sqnr_db": finite_or_none(self.sqnr_db),
+            "decisions": None if self.decisions is None else self.decisions.to_json(),
             "model": self.model,
             "reference": self.reference,
             "backend": self.backend,

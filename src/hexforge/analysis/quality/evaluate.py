@@ -10,6 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from hexforge.analysis.quality.decision_agreement import DecisionAgreement
+from hexforge.analysis.quality.decisions.judge import JudgedSample
+from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions_or_none
+from hexforge.analysis.quality.decisions.verdict import Decisions
 from hexforge.analysis.quality.labels import FOLDERS, class_folders, class_numbers, read_labels
 from hexforge.analysis.quality.metrics import Metric, TopK, check_numbers, metric_of
 from hexforge.analysis.quality.runners import backend_for, runner
@@ -36,14 +40,17 @@ class Evaluation:
     score: float
     samples: int
     backend: str
+    decisions: Decisions | None = None
+    """How often it decides as the reference does, with SQNR and alarms; None where no reference was named."""
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
         score = self.score if math.isfinite(self.score) else None
-        return {
+        figures = {
             "score": score, "metric": self.metric, "samples": self.samples, "model": self.model,
             "backend": self.backend,
         }  # fmt: skip
+        return figures if self.decisions is None else figures | {"decisions": self.decisions.to_json()}
 
 
 def evaluate(
@@ -55,6 +62,7 @@ def evaluate(
     classes: Sequence[str] | None = None,
     backend: str = registry.DEFAULT,
     soc: str = "",
+    reference: str | Path | None = None,
     jobs: int = 1,
     limit: int | None = None,
     dims: Mapping[str, int] | None = None,
@@ -64,26 +72,43 @@ def evaluate(
     """Run a model on samples and measure its outputs.
 
     `labels` is a file, a list, or "folders"; `metric` is top1, top5, psnr, ssim, sqnr:FLOAT.onnx, FILE.py:NAME, or a
-    Python function of (outputs by name, label) or an object with update(outputs, label) and result().
+    Python function of (outputs by name, label) or an object with update(outputs, label) and result(); without labels a
+    kind of decisions, such as detection. `reference` is the float model that decisions and sqnr are compared with.
     """
-    chosen = metric_of(metric)
+    float_model = None if reference is None else Path(reference)
+    chosen = metric_of(metric, float_model)
+    judged = _judged_beside(chosen, metric, float_model)
     loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
     if dims or shapes:
         model = to_bytes(loaded.ir)
     chosen_samples = labelled_samples(data, labels, chosen, loaded.ir, classes, limit)
     threads = 1 if jobs > 1 else 0
-    measured = spread(_SampleScorer, (model, backend, soc, threads, chosen), chosen_samples, jobs)
-    for index, (number, label, measurement) in enumerate(
+    for metric_of_decisions in (chosen, judged):
+        if isinstance(metric_of_decisions, DecisionAgreement):
+            metric_of_decisions.prepare(next(iter(chosen_samples))[1])
+    measured = spread(_SampleScorer, (model, backend, soc, threads, chosen, judged), chosen_samples, jobs)
+    for index, (number, label, (measurement, decided)) in enumerate(
         zip(chosen_samples.order, chosen_samples.labels, measured, strict=True)
     ):
         try:
             chosen.update(measurement, label)
+            if judged is not None and decided is not None:
+                judged.update(decided, label)
         except HexforgeError as error:
             raise _error_at_sample(error, number) from error.__cause__
         if progress is not None:
             progress(index + 1, len(chosen_samples))
-    return Evaluation(loaded.name, chosen.name, chosen.result(), len(chosen_samples), backend)
+    beside = chosen if isinstance(chosen, DecisionAgreement) else judged
+    decisions = None if beside is None else beside.decisions(chosen_samples.names(), chosen_samples.order)
+    return Evaluation(loaded.name, chosen.name, chosen.result(), len(chosen_samples), backend, decisions)
+
+
+def _judged_beside(chosen: Metric, metric: Any, reference: Path | None) -> DecisionAgreement | None:
+    """What judges decisions beside a metric that is none of them; None without a reference."""
+    if reference is None or isinstance(chosen, DecisionAgreement):
+        return None
+    return DecisionAgreement(decisions_or_none(metric) or DecisionMetric(), reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +122,11 @@ class LabelledSamples:
 
     def __len__(self) -> int:
         return len(self.order)
+
+    def names(self) -> list[str]:
+        """The files of the samples, where they come from files."""
+        names = [str(name) for part in self.parts for name in getattr(part.origin, "names", ())[part.skip :]]
+        return [names[i] for i in self.order if i < len(names)]
 
     def __iter__(self) -> Iterator[tuple[int, Feeds, Any]]:
         label_of, before = dict(zip(self.order, self.labels, strict=True)), 0
@@ -150,15 +180,25 @@ def _sources(data: Any, labels: Any, model: Any) -> tuple[list[CheckedSamples], 
 class _SampleScorer:
     """Runs the model in each process, which loads it once, and measures what comes out."""
 
-    def __init__(self, model: str | Path | bytes, backend: str, soc: str, threads: int, metric: Metric) -> None:
+    def __init__(
+        self,
+        model: str | Path | bytes,
+        backend: str,
+        soc: str,
+        threads: int,
+        metric: Metric,
+        judged: DecisionAgreement | None,
+    ) -> None:
         self.run, self.metric = runner(model, backend_for(backend, soc, threads), threads=threads), metric
+        self.judged = judged
 
-    def __call__(self, task: tuple[int, Feeds, Any]) -> Any:
+    def __call__(self, task: tuple[int, Feeds, Any]) -> tuple[Any, JudgedSample | None]:
         index, feeds, label = task
         try:
             outputs = self.run(feeds)
             check_numbers(outputs, index)
-            return self.metric.measure(feeds, outputs, label)
+            decided = None if self.judged is None else self.judged.measure(feeds, outputs, label)
+            return self.metric.measure(feeds, outputs, label), decided
         except HexforgeError as error:
             raise _error_at_sample(error, index) from None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hexforge.analysis.quality.comparison import Comparison, TensorError
+from hexforge.analysis.quality.decisions.verdict import Decisions
 from hexforge.formats.json_text import finite_or_none
 from hexforge.quant.data.feeds import Feeds, Samples
 
@@ -31,6 +32,16 @@ class ChosenSamples:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+
+def sample_names(samples: Samples) -> tuple[Sequence[str], Sequence[int]]:
+    """The files that samples come from, where they come from files, and their numbers."""
+    if isinstance(samples, ChosenSamples):
+        names, numbers = sample_names(samples.samples)
+        chosen = sorted(samples.numbers)
+        return [names[i] for i in chosen if i < len(names)], [numbers[i] if i < len(numbers) else i for i in chosen]
+    origin, skip = getattr(samples, "origin", None), getattr(samples, "skip", 0)
+    return list(getattr(origin, "names", ()))[skip:], ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,12 +84,14 @@ class Quality:
     outputs: tuple[LayerQuality, ...]
     worst: tuple[LayerQuality, ...]
     """The layers that lost most, the worst first."""
+    decisions: Decisions | None = None
+    """How often it decides as the float model does, and alarms; None where that was not asked for."""
 
     @classmethod
     def of(cls, compared: Comparison, *, held_out: bool) -> Quality:
         """The quality that a comparison with the float model shows."""
         worst = [row for row in compared.tensors if row.kind == "tensor"][:WORST]
-        return cls(compared.samples, held_out, _rows(compared.outputs), _rows(worst))
+        return cls(compared.samples, held_out, _rows(compared.outputs), _rows(worst), compared.decisions)
 
     @property
     def sqnr_db(self) -> float:
@@ -89,6 +102,7 @@ class Quality:
         """What `--json` prints."""
         return {
             "sqnr_db": finite_or_none(self.sqnr_db, 3),
+            "decisions": None if self.decisions is None else self.decisions.to_json(),
             "samples": self.samples,
             "held_out": self.held_out,
             "outputs": [_json(row) for row in self.outputs],

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hexforge.analysis.quality.decision_agreement import DecisionAgreement
+from hexforge.analysis.quality.decisions.metric import NAMES as DECISIONS
 from hexforge.analysis.quality.picture_metrics import PictureMetric
 from hexforge.analysis.quality.runners import runner
 from hexforge.errors import CallError, ModelError
@@ -129,8 +131,12 @@ class Sqnr:
         """The errors of one sample's outputs."""
         if self._run is None:
             self._run = runner(self.reference, "ort", threads=1)
+        return self.errors(self._run(feeds), outputs)
+
+    def errors(self, reference: Outputs, outputs: Outputs) -> dict[str, ErrorSums]:
+        """The errors of outputs against the reference's."""
         errors = {}
-        for name, array in self._run(feeds).items():
+        for name, array in reference.items():
             if name in outputs and array.dtype.kind == "f":
                 errors[name] = ErrorSums()
                 errors[name].update(array, outputs[name])
@@ -220,8 +226,8 @@ class Custom:
 def metric_of(metric: Any, reference: Path | None = None) -> Metric:
     """The metric that a text means, or a function, class or object of one's own.
 
-    Texts are top1, top5:OUTPUT, psnr, ssim:OUTPUT, sqnr:FLOAT.onnx and FILE.py:NAME; `reference` is the float model of
-    a mere "sqnr".
+    Texts are top1, top5:OUTPUT, psnr, ssim:OUTPUT, sqnr:FLOAT.onnx, FILE.py:NAME, and kinds of decisions, which need no
+    labels: decisions, detection:FLOAT.onnx …; `reference` is the float model of those and of a mere "sqnr".
     """
     if not isinstance(metric, str):
         return Custom(metric, getattr(metric, "__name__", type(metric).__name__))
@@ -237,10 +243,15 @@ def metric_of(metric: Any, reference: Path | None = None) -> Metric:
         if not model.is_file():
             raise CallError(f"metric {metric!r}: sqnr:FLOAT.onnx needs the float model; there is no file {rest!r}")
         return Sqnr(model)
+    if kind in DECISIONS:
+        return DecisionAgreement.of(metric, reference)
     file, _, name = metric.rpartition(":")
     if file.endswith(".py"):
         return Custom(_load_function(Path(file), name), metric)
-    raise CallError(f"metric {metric!r}: there are top1, top5 (any k), psnr, ssim, sqnr:FLOAT.onnx and FILE.py:NAME")
+    raise CallError(
+        f"metric {metric!r}: there are top1, top5 (any k), psnr, ssim, sqnr:FLOAT.onnx, FILE.py:NAME, and without "
+        f"labels {', '.join(DECISIONS)}"
+    )
 
 
 def _load_function(path: Path, name: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hexforge.analysis.quality.compare import compare_models
 from hexforge.analysis.quality.comparison import ComparisonSettings
+from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.timed_graphs import chip_arithmetic
@@ -129,6 +130,7 @@ def quantize(
     soc: str | None = None,
     state: str | Path | None = None,
     quality: bool = False,
+    metric: str = AUTO,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     progress: Progress | None = None,
@@ -137,11 +139,13 @@ def quantize(
 
     `encodings` is an AIMET file whose encodings stand as they are. `state` keeps what calibration has seen, so that an
     interrupted run goes on and the next recipe does without. Without `output` the model comes back as bytes. `quality`
-    compares it with the float model: of five samples one is held out for that, as it is where the recipe improves.
+    compares it with the float model: of five samples one is held out for that, as it is where the recipe improves;
+    `metric` says what people decide by where the outputs do not show it.
     """
     chosen = recipe if isinstance(recipe, Recipe) else recipe_of(recipe)
     if method is not None:
         chosen = replace(chosen, method=check_method(method))
+    required_decisions(metric)
     backend = registry.backend(registry.DEFAULT, {"soc_model": soc} if soc else {})
     if output is not None:
         require_other_file(Path(output), model)
@@ -169,7 +173,7 @@ def quantize(
     quantized = read(files[0] if content is None else content)
     measured = None
     if quality:
-        settings = ComparisonSettings(soc=soc or "")
+        settings = ComparisonSettings(soc=soc or "", metric=metric)
         compared = compare_models(loaded, quantized, split.judged, settings, _stage(report, "measuring quality"))
         measured = Quality.of(compared, held_out=split.held_out)
     graph = better.model.graph

@@ -17,14 +17,19 @@ from typing import Any
 import numpy as np
 
 from hexforge.analysis.estimate import estimate
+from hexforge.analysis.quality.decision_agreement import DecisionAgreement
+from hexforge.analysis.quality.decisions.collect import DecisionCollector
+from hexforge.analysis.quality.decisions.judge import DecisionJudge, ReferenceSample
+from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions_or_none
 from hexforge.analysis.quality.evaluate import labelled_samples
-from hexforge.analysis.quality.metrics import TopK, check_numbers, in_decibels, metric_of
+from hexforge.analysis.quality.metrics import Sqnr, TopK, check_numbers, in_decibels, metric_of
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.spread import spread
 from hexforge.analysis.timed_graphs import chip_arithmetic
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
+from hexforge.formats.json_text import finite_or_none
 from hexforge.model.reader import read
 from hexforge.model.save import save, to_bytes
 from hexforge.quant.compare import require_float
@@ -40,6 +45,11 @@ from hexforge.quant.fold import fold
 from hexforge.quant.search import Choice, Point, SearchPoints, search_mixes
 from hexforge.quant.write import write
 from hexforge.runtime.registry import backend_for
+
+REFERENCE_BYTES = 1 << 28
+"""What the float model's outputs of all samples may take in each process; further ones are computed again."""
+STATE = "decisions 1"
+"""What a state file holds; a search with another is another search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +91,9 @@ class SearchResult:
     def reason(self) -> str:
         """Why the best one is recommended, in words."""
         best, front = self.best, self.mixes.front()
+        if best is None and not front:
+            said = next(alarm for p in self.mixes.points.values() for alarm in p.alarms)
+            return f"every one of {len(self.mixes.points)} mixes has an alarm: {said}"
         if best is None:
             return f"none of {len(self.mixes.points)} mixes reaches {self.with_unit(self.target)}"
         if self.target is not None:
@@ -117,6 +130,8 @@ class SearchResult:
                 "latency_ms": round(point.latency_ms, 5),
                 "high": sorted(point.high),
                 "on_front": point in front,
+                "agreement": finite_or_none(point.agreement),
+                "alarms": list(point.alarms),
             }
 
         return {
@@ -216,6 +231,7 @@ def search(
         known = measured.classes if isinstance(measured, TopK) else 0
         right = [_label_key(label) for label in scored.labels]
         same = (
+            STATE,
             recipes,
             groups,
             chosen.soc,
@@ -234,7 +250,7 @@ def search(
             None if state is None else Path(state), _key(model, statistics_file, samples_file, same)
         )
 
-        def measure(choices: Sequence[Choice]) -> Iterator[tuple[float, float]]:
+        def measure(choices: Sequence[Choice]) -> Iterator[MeasuredMix]:
             new = [c for c in choices if c not in memory]
             results = iter(spread(Measurer, (task,), [sorted(c) for c in new], workers.jobs, cluster=workers.cluster))
             for choice in choices:
@@ -319,6 +335,36 @@ class MeasuringTask:
     classes: int
 
 
+MeasuredMix = tuple[float, float, float, tuple[str, ...]]
+"""Quality, latency in ms, how often it decides as the float model does, and alarms."""
+
+
+def _judge(task: MeasuringTask) -> DecisionJudge:
+    """What judges mixes beside the metric: by the metric's kind of decisions, else by what the outputs look like."""
+    return DecisionJudge(read(task.model), decisions_or_none(task.metric) or DecisionMetric())
+
+
+class _References:
+    """The float model's outputs and decisions of each sample, made once for all mixes."""
+
+    def __init__(self, model: Path, judge: DecisionJudge) -> None:
+        self.judge = judge
+        self._run = runner(model, "ort", threads=1)
+        self._kept: dict[int, ReferenceSample] = {}
+        self._bytes = 0
+
+    def sample(self, number: int, feeds: Mapping[str, Any]) -> ReferenceSample:
+        """The reference of a sample; kept as long as all take little memory."""
+        if number in self._kept:
+            return self._kept[number]
+        reference = self.judge.reference(self._run(feeds))
+        size = sum(array.nbytes for array in reference.outputs.values())
+        if self._bytes + size <= REFERENCE_BYTES:
+            self._kept[number] = reference
+            self._bytes += size
+        return reference
+
+
 class Measurer:
     """Quality and latency of a choice; made once in each process."""
 
@@ -334,16 +380,30 @@ class Measurer:
         self._labels, self._metric = labels, metric_of(task.metric, Path(task.model))
         if isinstance(self._metric, TopK):
             self._metric.classes = task.classes
+        judge = self._metric.judge if isinstance(self._metric, DecisionAgreement) else None
+        self._references = _References(Path(task.model), judge or _judge(task))
 
-    def __call__(self, choice: Sequence[int]) -> tuple[float, float]:
+    def __call__(self, choice: Sequence[int]) -> MeasuredMix:
         written = self.model(choice)
         run = runner(written, backend_for(self._deployment, threads=1))
         self._metric.reset()
+        collector = DecisionCollector(self._references.judge)
         for i, (feeds, label) in enumerate(zip(self._samples, self._labels, strict=True)):
             outputs = run(feeds)
             check_numbers(outputs, i)
-            self._metric.update(self._metric.measure(feeds, outputs, label), label)
-        return self._metric.result(), estimate(written, self._deployment, cpu_part=False).latency_ms
+            reference = self._references.sample(i, feeds)
+            judged = self._references.judge.compare(reference, outputs)
+            collector.keep({}, judged)
+            if isinstance(self._metric, Sqnr):
+                self._metric.update(self._metric.errors(reference.outputs, outputs), label)
+            elif isinstance(self._metric, DecisionAgreement):
+                self._metric.update(judged, label)
+            else:
+                self._metric.update(self._metric.measure(feeds, outputs, label), label)
+        decisions = collector.decisions()
+        alarms = tuple(alarm.text for alarm in decisions.alarms)
+        ms = estimate(written, self._deployment, cpu_part=False).latency_ms
+        return self._metric.result(), ms, decisions.agreement, alarms
 
     def model(self, choice: Sequence[int]) -> bytes:
         """The model of a choice: what quantizing by its recipe gives."""
@@ -376,13 +436,17 @@ class _MeasuredPoints:
 
     def __init__(self, path: Path | None, key: str) -> None:
         self._path, self._key = path, key
-        self._points: dict[Choice, tuple[float, float]] = {}
+        self._points: dict[Choice, MeasuredMix] = {}
         if path is None or not path.exists():
             return
         try:
             data = json.loads(path.read_text())
-            self._points = {frozenset(c): (float(q), float(ms)) for c, q, ms in data["points"]}
             stored_key = data["search"]
+            if stored_key == key:
+                self._points = {
+                    frozenset(c): (float(q), float(ms), math.nan if agreed is None else float(agreed), tuple(alarms))
+                    for c, q, ms, agreed, alarms in data["points"]
+                }
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{path}: is not the state of a search: {error!r}") from None
         if stored_key != key:
@@ -393,12 +457,15 @@ class _MeasuredPoints:
     def __contains__(self, choice: Choice) -> bool:
         return choice in self._points
 
-    def __getitem__(self, choice: Choice) -> tuple[float, float]:
+    def __getitem__(self, choice: Choice) -> MeasuredMix:
         return self._points[choice]
 
-    def add(self, choice: Choice, measured: tuple[float, float]) -> None:
+    def add(self, choice: Choice, measured: MeasuredMix) -> None:
         """Remember a point, on disk at once: each was dear."""
         self._points[choice] = measured
         if self._path is not None:
-            rows = [[sorted(c), *m] for c, m in self._points.items()]
+            rows = [
+                [sorted(c), q, ms, None if math.isnan(agreed) else agreed, list(alarms)]
+                for c, (q, ms, agreed, alarms) in self._points.items()
+            ]
             write_atomically(self._path, json.dumps({"search": self._key, "points": rows}).encode())

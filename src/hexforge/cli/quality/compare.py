@@ -12,6 +12,7 @@ import typer
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
 from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.quality.decisions import JudgedBy, print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
@@ -43,6 +44,7 @@ def compare(
     limit: Limit = 0,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table; 0 for all.")] = 20,
     report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
+    metric: JudgedBy = "decisions",
     *,
     pictures: PictureArguments,
     as_json: Json = False,
@@ -64,7 +66,7 @@ def compare(
     with interruptible("nothing was written"), bar(f"comparing {quantized.name}") as progress:
         comparison = compared(
             float_model, quantized, samples, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
-            jobs=jobs, progress=progress,
+            jobs=jobs, metric=metric, progress=progress,
         )  # fmt: skip
     if report is not None:
         _report(comparison, quantized, soc or DEFAULT_SOC, report)
@@ -116,6 +118,7 @@ def _print(comparison: Comparison, count: int) -> None:
         title = f"outputs with {'only this layer' if alone else 'all but this layer'} quantized"
         screen.print(table(title, columns, figures))
     screen.print(bold_start(f"{_db(comparison.sqnr_db)} dB", " SQNR: the output that lost most"))
+    print_decisions(screen, comparison.decisions, f"{comparison.samples} samples")
 
 
 _COLUMNS = ("made by", "type", "SQNR dB", "cosine", "max error", "its own SQNR dB")

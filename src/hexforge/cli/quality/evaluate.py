@@ -12,6 +12,7 @@ import typer
 from hexforge.cli.arguments import DEFAULT_BACKEND, Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.compare import Backend, Data, Jobs, Limit
+from hexforge.cli.quality.decisions import print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, console, interruptible, print_json, table
 
@@ -30,8 +31,17 @@ def evaluate(
     data: Data,
     labels: Labels = "",
     metric: Annotated[
-        str, typer.Option("--metric", help="top1, top5, top1:OUTPUT, psnr, ssim, sqnr:FLOAT.onnx, or FILE.py:NAME.")
+        str,
+        typer.Option(
+            "--metric",
+            help="top1, top5, top1:OUTPUT, psnr, ssim, FILE.py:NAME; against --reference and without labels sqnr, "
+            "decisions, or a kind such as detection.",
+        ),
     ] = "top1",
+    reference: Annotated[
+        Path | None,
+        typer.Option("--reference", exists=True, dir_okay=False, help="The float model to compare decisions with."),
+    ] = None,
     classes: Classes = None,
     backend: Backend = DEFAULT_BACKEND,
     soc: Soc = "",
@@ -54,7 +64,8 @@ def evaluate(
     with interruptible("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
         evaluation = evaluated(
             model, samples, labels or None, metric, classes=None if classes is None else read_classes(classes),
-            backend=backend, soc=soc, jobs=jobs, limit=limit or None, dims=named, shapes=whole, progress=progress,
+            backend=backend, soc=soc, reference=reference, jobs=jobs, limit=limit or None, dims=named, shapes=whole,
+            progress=progress,
         )  # fmt: skip
     seconds = time.perf_counter() - start
     if as_json:
@@ -69,4 +80,9 @@ def evaluate(
         str(evaluation.samples),
         f"{seconds:.1f}",
     )
-    console().print(table("", ("model", "backend", "metric", "score", "samples", "seconds"), [row]))
+    screen = console()
+    screen.print(table("", ("model", "backend", "metric", "score", "samples", "seconds"), [row]))
+    if evaluation.decisions is not None:
+        sqnr = evaluation.decisions.sqnr_db
+        screen.print(f"{sqnr:.1f} dB SQNR against {reference}" if sqnr < float("inf") else f"the same as {reference}")
+    print_decisions(screen, evaluation.decisions, f"{evaluation.samples} samples")

@@ -11,6 +11,7 @@ import typer
 from rich.text import Text
 
 from hexforge.cli.arguments import Json
+from hexforge.cli.quality.decisions import JudgedBy
 from hexforge.cli.screen import console, print_json, spinner, table
 
 
@@ -26,6 +27,7 @@ def gate(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", dir_okay=False, help="Write a comment with what changed.")
     ] = None,
+    metric: JudgedBy = "",
     as_json: Json = False,
 ) -> None:
     """Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it."""
@@ -35,7 +37,7 @@ def gate(
 
     require_writable(save_baseline, junit, markdown)
     with spinner("measuring") as status:
-        result = checked(budget, baseline, lambda model: status.update(f"measuring {model}"))
+        result = checked(budget, baseline, lambda model: status.update(f"measuring {model}"), metric)
     if save_baseline is not None:
         write_atomically(save_baseline, json.dumps({"figures": result.figures()}, indent=2).encode() + b"\n")
     if junit is not None:

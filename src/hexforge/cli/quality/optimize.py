@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.cli.arguments import Dims, Json, Model, Pins, Shapes, Soc, constants_of, sizes
+from hexforge.cli.quality.decisions import agreement_text, print_alarmed, print_decisions
 from hexforge.cli.quality.evaluate import Classes, Labels
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.formats.files import write_atomically
@@ -34,7 +35,11 @@ def optimize(
     labels: Labels = "",
     metric: Annotated[
         str,
-        typer.Option("--metric", help="sqnr, or top1, top5, psnr, ssim, FILE.py:NAME; top1 where there are labels."),
+        typer.Option(
+            "--metric",
+            help="sqnr with decisions beside it; decisions, or a kind such as detection, which need no labels; top1, "
+            "top5, psnr, ssim, FILE.py:NAME; top1 where there are labels.",
+        ),
     ] = "",
     classes: Classes = None,
     evaluation: Annotated[str, typer.Option("--evaluation", help="Samples to judge on; unless given, --data.")] = "",
@@ -81,6 +86,8 @@ def optimize(
         print_json(result.to_json())
     else:
         print_optimized(console(), result)
+    if not result.recommendation.recommended:
+        raise typer.Exit(1)
 
 
 def _quality(value: float, metric: str) -> str:
@@ -99,9 +106,12 @@ def print_optimized(screen: Console, optimized: OptimizeResult) -> None:
     if optimized.before is not None and gain is not None:
         faster = f"{gain:.2f} times faster than float" if gain > 1 else "no faster than float"
         faster += f" ({optimized.before.latency_ms:.3f} ms)"
+    recommended = optimized.recommendation.recommended
+    if not recommended:
+        screen.print(Text(f"NOT RECOMMENDED: {optimized.recommendation.reason}", "bold red"))
     screen.print(
         Text.assemble(
-            (f"{optimized.after.latency_ms:.3f} ms", "bold green"),
+            (f"{optimized.after.latency_ms:.3f} ms", "bold green" if recommended else "bold red"),
             f" on {optimized.after.soc}, ",
             (f"{npu_part_only(optimized.after)}, " if optimized.after.left_on_cpu else "", "bold yellow"),
             f"{faster}: {optimized.model}, ",
@@ -115,7 +125,9 @@ def print_optimized(screen: Console, optimized: OptimizeResult) -> None:
         in_float = f"{_quality(optimized.float_score, optimized.metric)} in float, on {optimized.scored} samples"
         score = f"{optimized.metric} {_quality(optimized.score, optimized.metric)}, {in_float}; {score}"
     screen.print(Text(score))
-    screen.print(Text(optimized.recommendation.reason))
+    print_decisions(screen, optimized.comparison.decisions, f"{optimized.comparison.samples} samples")
+    if recommended:
+        screen.print(Text(optimized.recommendation.reason))
     if gain is not None and gain <= 1:
         same = gain > SAME_TIME
         words = (
@@ -134,6 +146,7 @@ def print_optimized(screen: Console, optimized: OptimizeResult) -> None:
             "→" if p == optimized.recommendation.point else "",
             f"{p.latency_ms:.3f}",
             _quality(p.quality, optimized.metric),
+            agreement_text(p.agreement),
             f"{len(p.high)} of {len(searched.groups)}",
         )
         for p in front
@@ -142,7 +155,10 @@ def print_optimized(screen: Console, optimized: OptimizeResult) -> None:
     screen.print()
     measured = f"{len(searched.mixes.points)} mixes measured on {optimized.comparison.samples} samples"
     title = f"the front: {measured}, those no other beats"
-    screen.print(table(title, ("", "ms", unit, f"groups at {searched.high.name}"), rows, whole=True))
+    if rows:
+        columns = ("", "ms", unit, "decisions", f"groups at {searched.high.name}")
+        screen.print(table(title, columns, rows, whole=True))
+    print_alarmed(screen, searched)
     if optimized.rewrites.applied:
         screen.print(Text(f"rewritten: {', '.join(optimized.rewrites.applied)}"))
     for advice in optimized.next_steps[:3]:

@@ -14,6 +14,7 @@ import typer
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
 from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.quality.decisions import JudgedBy, print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.formats.files import require_writable
@@ -55,6 +56,7 @@ def quantize(
     quality: Annotated[
         bool, typer.Option(help="Compare with the float model on samples held out of calibration, one of five.")
     ] = True,
+    metric: JudgedBy = "decisions",
     dim: Dims = None,
     shape: Shapes = None,
     *,
@@ -72,7 +74,7 @@ def quantize(
     with interruptible(again, *([] if state is None else [state])), bars() as progress:
         result = quantized(
             model, samples, recipe, target, method=method or None, encodings=encodings, soc=soc or None, state=state,
-            quality=quality, dims=named, shapes=whole, progress=progress,
+            quality=quality, metric=metric, dims=named, shapes=whole, progress=progress,
         )  # fmt: skip
     pictures.say(samples, quiet=as_json)
     if export_encodings is not None:
@@ -135,6 +137,7 @@ def _print_quality(quantized: Quantization, model: str, data: str, fixed: str) -
     where = "held-out samples" if quality.held_out else "samples, the ones it was calibrated on (give five or more)"
     for row in quality.outputs:
         screen.print(f"output {row.name}: SQNR {row.sqnr_db:.1f} dB on {quality.samples} {where}")
+    print_decisions(screen, quality.decisions, f"{quality.samples} {where}")
     if quality.worst:
         rows = [(row.name, row.op_type, f"{row.sqnr_db:.1f}") for row in quality.worst]
         screen.print(table("", ("worst layers", "op", "SQNR dB"), rows))
@@ -147,10 +150,17 @@ def _next(quantized: Quantization, quality: Quality, model: str, data: str, fixe
     written, compiled = (quote(str(path)) for path in (quantized.files[0], quantized.files[0].with_suffix(".bin")))
     if data.startswith("random:"):
         return f"hexforge quantize {model} --data FOLDER{fixed} (random samples only show that it works)"
-    if not quality.sqnr_db >= POOR_DB:
+    verdict = "unknown" if quality.decisions is None else quality.decisions.verdict
+    if verdict == "unknown":  # nothing is decided, so numbers alone count
+        verdict = "good" if quality.sqnr_db >= GOOD_DB else "usable" if quality.sqnr_db >= POOR_DB else "unusable"
+    activation = quantized.recipe.activation
+    if quality.decisions is not None and quality.decisions.alarms and activation is not None and activation.bits <= 8:
+        why = "do not use this file: 16 bits keep what its scales of 8 bits lose"
+        return f"hexforge quantize {model} --data {data} --recipe w8a16_channel{fixed} ({why})"
+    if verdict == "unusable":
         why = "too far from the float model: it finds what needs 16 bits"
         return f"hexforge search {model} --data {data}{fixed} ({why})"
-    if quality.sqnr_db < GOOD_DB:
+    if verdict == "usable":
         return f"hexforge compare {model} {written} --data {data} --sensitivity one (which layers cost most)"
     chip = quantized.soc.split(" ")[0] if "(" in quantized.soc else DEFAULT_SOC  # an architecture alone is no chip
     return f"hexforge compile {written} -o {compiled} --soc {chip}"

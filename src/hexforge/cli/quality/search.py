@@ -15,6 +15,7 @@ import typer
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Dims, Json, Model, Shapes, sizes
 from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.quality.decisions import agreement_text, print_alarmed
 from hexforge.cli.quality.evaluate import Classes, Labels
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, table
@@ -31,7 +32,12 @@ class ScoringArguments:
     """How the quality of a mix is measured."""
 
     metric: Annotated[
-        str, typer.Option("--metric", help="sqnr, or top1, top5, psnr, ssim, FILE.py:NAME as of eval; more is better.")
+        str,
+        typer.Option(
+            "--metric",
+            help="sqnr with decisions beside it; decisions, or a kind such as detection, which need no labels; top1, "
+            "top5, psnr, ssim, FILE.py:NAME as of eval; more is better.",
+        ),
     ] = "sqnr"
     labels: Labels = ""
     classes: Classes = None
@@ -132,6 +138,8 @@ def _write_best(
     if output is None and recipe is None:
         return
     if searched.best is None:
+        if searched.target is None or not searched.mixes.front():
+            raise CallError(f"{searched.reason}; nothing was written")
         raise CallError(
             f"no mix reaches {searched.target:g}; lower --target or choose a better --high; nothing was written"
         )
@@ -149,6 +157,7 @@ def _print(searched: SearchResult) -> None:
         (
             name,
             searched.with_unit(p.quality),
+            "alarm" if p.alarms else agreement_text(p.agreement),
             f"{p.latency_ms:.3f}",
             f"{len(p.high)} of {len(searched.groups)}",
             f"{100 * (p.latency_ms / high.latency_ms - 1):+.1f} %",
@@ -161,10 +170,15 @@ def _print(searched: SearchResult) -> None:
     ]
     title = f"{searched.model} on {searched.soc}: {len(points.points)} mixes measured, those no other beats"
     screen.print(
-        table(title, ("mix", searched.metric, "ms", f"groups {searched.high.name}", f"to {searched.high.name}"), rows)
+        table(
+            title,
+            ("mix", searched.metric, "decisions", "ms", f"groups {searched.high.name}", f"to {searched.high.name}"),
+            rows,
+        )
     )
     for output, how in searched.mixed_heads.items():
         screen.print(f"{output}: {how}", markup=False, soft_wrap=True)
+    print_alarmed(screen, searched)
     better = points.dominating()
     if better:
         p = better[0]
@@ -199,14 +213,15 @@ def _print(searched: SearchResult) -> None:
 def _front_section(searched: SearchResult) -> Any:
     """The front as a section of a report."""
     from hexforge.report import Column, Plot, Section, Table
-    from hexforge.report.front import front_note, front_series, mix_name, quality_axis
+    from hexforge.report.front import decided_text, front_note, front_series, mix_name, quality_axis
 
     unit, digits = quality_axis(searched.metric)
     columns = (
-        Column("ms", "number", 3), Column(unit, "number", digits), Column("groups", "number", 0),
+        Column("ms", "number", 3), Column(unit, "number", digits), Column("decisions"), Column("groups", "number", 0),
         Column(f"at {searched.high.name}"),
     )  # fmt: skip
-    rows = [(p.latency_ms, p.quality, len(p.high), mix_name(p, searched)) for p in searched.mixes.front()]
+    front = searched.mixes.front()
+    rows = [(p.latency_ms, p.quality, decided_text(p), len(p.high), mix_name(p, searched)) for p in front]
     plot = Plot("ms", unit, front_series(searched))
     return Section("Mixed precision", [plot, Table(columns, rows)], note=front_note(searched))
 

@@ -92,10 +92,8 @@ class DecisionJudge:
         figures = [m.figures([tally])["agreement"] for m, tally in zip(self.measures, sample.tallies, strict=True)]
         return min((f for f in figures if not math.isnan(f)), default=math.nan)
 
-    def decisions(
-        self, samples: Sequence[JudgedSample], numbers: Sequence[int] | None = None, worst: WorstSample | None = None
-    ) -> Decisions:
-        """The verdict over samples; `numbers` are theirs where they are not all from the first on."""
+    def decisions(self, samples: Sequence[JudgedSample], worst: WorstSample | None = None) -> Decisions:
+        """The verdict over samples; `worst` is the worst of them where it is known already."""
         if self.measures is None or not samples:
             raise CallError("there are no samples to judge by")
         parts = tuple(self._part(i, measure, samples) for i, measure in enumerate(self.measures))
@@ -116,7 +114,7 @@ class DecisionJudge:
                     whole.merge(piece)
                 lowest = min(lowest, whole.sqnr_db)
         if worst is None:
-            worst = self._worst(samples, numbers)
+            worst = self._worst(samples)
         return Decisions(parts, tuple(groups), tuple(alarms), len(samples), lowest, worst)
 
     def _part(self, index: int, measure: DecisionMeasure, samples: Sequence[JudgedSample]) -> OutputDecisions:
@@ -126,13 +124,13 @@ class DecisionJudge:
         by_sample = tuple(measure.figures([tally])["agreement"] for tally in tallies)
         return OutputDecisions(measure.kind, measure.outputs, agreement, figures, by_sample, measure.about)
 
-    def _worst(self, samples: Sequence[JudgedSample], numbers: Sequence[int] | None) -> WorstSample | None:
+    def _worst(self, samples: Sequence[JudgedSample]) -> WorstSample | None:
         agreements = [self.agreement(sample) for sample in samples]
         known = [i for i, a in enumerate(agreements) if not math.isnan(a)]
         if not known:
             return None
-        i = min(known, key=lambda i: (agreements[i], _sqnr(samples[i])))
-        return self.worst_sample(i if numbers is None else numbers[i], agreements[i], samples[i])
+        i = min(known, key=lambda i: (agreements[i], sample_sqnr_db(samples[i])))
+        return self.worst_sample(i, agreements[i], samples[i])
 
     def worst_sample(
         self,
@@ -196,7 +194,7 @@ def _merged(pieces: Sequence[ChannelSums]) -> ChannelSums:
     return sums
 
 
-def _sqnr(sample: JudgedSample) -> float:
+def sample_sqnr_db(sample: JudgedSample) -> float:
     """The lowest SQNR of a sample's channel groups."""
     return min((sums.sqnr_db for own in sample.channels.values() for sums in own.groups), default=math.inf)
 

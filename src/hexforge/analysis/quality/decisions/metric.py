@@ -112,6 +112,30 @@ def decision_metric(text: str) -> DecisionMetric | None:
     return DecisionMetric(kind, rest)
 
 
+def decisions_or_none(metric: Any) -> DecisionMetric | None:
+    """How two models are judged where quality is measured by `metric`; None where it is SQNR alone.
+
+    Metrics that need labels have a kind that needs none: top1 and top5 are classification, psnr and ssim picture.
+    """
+    if not isinstance(metric, str) or metric.rpartition(":")[0].endswith(".py"):
+        return DecisionMetric()
+    kind, _, rest = metric.partition(":")
+    if kind == "sqnr":
+        return None
+    if re.fullmatch(r"top\d+", kind):
+        return DecisionMetric("classification", rest)
+    return DecisionMetric("picture", rest) if kind in ("psnr", "ssim") else decision_metric(metric)
+
+
+def required_decisions(metric: str) -> DecisionMetric | None:
+    """How two models are judged; None for sqnr, which is no decision; CallError for what cannot be told."""
+    rule = decisions_or_none(metric)
+    if metric.partition(":")[0] != "sqnr" and (rule is None or metric.rpartition(":")[0].endswith(".py")):
+        known = (*NAMES, "top1", "top5", "psnr", "ssim", "sqnr")
+        raise CallError(f"metric {metric!r}: there are {', '.join(known)}{did_you_mean(metric, known)}")
+    return rule
+
+
 def _checked(given: dict[str, Any], where: str) -> dict[str, Any]:
     for key in given:
         if key not in DETECTION_KEYS:

@@ -91,9 +91,8 @@ class OutputDecisions:
 
     def text(self) -> str:
         """The kind and the figures in one line."""
-        figures = ", ".join(
-            f"{name.replace('_', ' ')} {figure_text(name, value)}" for name, value in self.figures.items()
-        )
+        known = {name: value for name, value in self.figures.items() if not math.isnan(value)}
+        figures = ", ".join(f"{name.replace('_', ' ')} {figure_text(name, value)}" for name, value in known.items())
         return f"{self.kind} {figure_text('agreement', self.agreement)}" + (f" ({figures})" if figures else "")
 
     def to_json(self) -> dict[str, Any]:

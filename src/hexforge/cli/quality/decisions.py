@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions on the screen: the verdict, what it is by, alarms, and the sample on which two models differ most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from hexforge.analysis.quality.decisions.verdict import Decisions
+    from hexforge.analysis.quality.search import SearchResult
+
+_COLOURS = {"good": "bold green", "usable": "bold yellow", "unusable": "bold red", "unknown": "bold"}
+
+JudgedBy = Annotated[
+    str,
+    typer.Option(
+        "--metric",
+        help="What people decide by: decisions (told by the outputs), classification, labels, detection, segmentation, "
+        "sequence, embedding, picture, keypoints, numbers, KIND:OUTPUT, detection:LAYOUT; sqnr: nothing.",
+    ),
+]
+
+
+def _db(number: float) -> str:
+    return f"{number:.1f} dB" if abs(number) != float("inf") else "exact" if number > 0 else "lost"
+
+
+def agreement_text(agreement: float) -> str:
+    """How often two models decide alike."""
+    from hexforge.analysis.quality.decisions.verdict import figure_text
+
+    return "-" if agreement != agreement else figure_text("agreement", agreement)
+
+
+def print_alarmed(screen: Console, searched: SearchResult) -> None:
+    """How many mixes of a search have lost an output, and which."""
+    alarmed = [point for point in searched.mixes.points.values() if point.alarms]
+    if alarmed:
+        count, of = len(alarmed), len(searched.mixes.points)
+        screen.print(Text(f"{count} of {of} mixes are out, whatever their quality: {alarmed[0].alarms[0]}", "yellow"),
+                     soft_wrap=True)  # fmt: skip
+
+
+def print_decisions(screen: Console, decisions: Decisions | None, where: str) -> None:
+    """The verdict with its figures; where they are from; groups of channels and alarms that SQNR does not show."""
+    if decisions is None:
+        return
+    verdict = decisions.verdict
+    figures = decisions.text().removeprefix(verdict)
+    screen.print(Text.assemble("decisions ", (verdict, _COLOURS[verdict]), f"{figures} on {where}"), soft_wrap=True)
+    for part in decisions.parts if len(decisions.parts) > 1 else ():
+        screen.print(Text(f"  {', '.join(part.outputs)}: {part.text()}"), soft_wrap=True)
+    if decisions.decisive is not None:
+        screen.print(
+            Text(f"  judged by {decisions.decisive.about} (--metric says another kind)", "dim"), soft_wrap=True
+        )
+    apart = [group for group in decisions.groups if not group.whole]
+    for group in apart:
+        worst = ", the worst" if group is decisions.worst_group else ""
+        text = f"  {group.name} ({group.low:.4g} to {group.high:.4g}): SQNR {_db(group.sqnr_db)}{worst}"
+        screen.print(Text(text), soft_wrap=True)
+    for alarm in decisions.alarms:
+        screen.print(Text(f"ALARM: {alarm.text}", "bold red"), soft_wrap=True)
+    worst_sample = decisions.worst_sample
+    if worst_sample is not None and worst_sample.agreement < 1:
+        named = f" ({worst_sample.name})" if worst_sample.name else ""
+        screen.print(
+            Text(
+                f"  worst sample {worst_sample.number + 1}{named}: {worst_sample.in_float} in float, "
+                f"{worst_sample.in_other} quantized"
+            ),
+            soft_wrap=True,
+        )
