@@ -207,3 +207,33 @@ def test_the_registration_pattern_of_onnxruntime_qnn(tmp_path: Path) -> None:
 
 def test_outside_the_stand_in_onnxruntime_is_untouched() -> None:
     assert not hasattr(onnxruntime, "__hexforge__")
+
+
+# -- options that name what is not there -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"vtcm_mb": "4096"}, {"vtcm_mb": "9", "soc_model": "SM8650"}])
+def test_more_vtcm_than_a_chip_has_is_refused_when_the_session_is_made(options: dict[str, str]) -> None:
+    with pytest.raises(real.Fail, match="MB of VTCM; give 1 to"):
+        hexforge.InferenceSession(quantized(), providers=[(QNN, options)])
+    hexforge.InferenceSession(quantized(), providers=[(QNN, {"vtcm_mb": "8", "soc_model": "SM8650"})])
+
+
+@pytest.mark.parametrize("options", [{"backend_type": "lpai"}, {"backend_path": "/vendor/lib64/libQnnLpai.so"}])
+def test_lpai_is_refused_with_its_reason(options: dict[str, str]) -> None:
+    with pytest.raises(hexforge.CallError, match="low-power island"):
+        hexforge.InferenceSession(quantized(), providers=[(QNN, options)])
+
+
+@pytest.mark.parametrize(
+    ("path", "backend"),
+    [
+        ("/vendor/lib64/libQnnHtp.so", "htp"),
+        ("C:\\Program Files\\qairt\\QnnCpu.dll", "cpu"),
+        ("../elsewhere/libQnnCpu.so", "cpu"),
+    ],
+)
+def test_a_library_of_another_place_is_known_by_its_name(path: str, backend: str) -> None:
+    made = hexforge.InferenceSession(quantized(), providers=[(QNN, {"backend_path": path})])
+    assert made._device_parts[0].name == backend
+    assert "Sigmoid" in on_qnn(made)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -299,3 +301,77 @@ def test_what_runs_asked_for_before_the_device_was_looked_at_holds_on_it() -> No
     assert made.simulated.last.mode == "burst"
     made.run(None, X, entries(htp_perf_mode="default"))
     assert made.simulated.last.mode == "default"
+
+
+# -- sessions that contend ---------------------------------------------------------------------------------------------
+
+
+def contending(first: Any, second: Any, rounds: int = 4) -> list[Any]:
+    """The last runs of two sessions whose runs overlap: neither ends before both have begun."""
+    sessions = [first, second]
+    feeds = [{i.name: np.ones(i.shape, np.float32) for i in made.get_inputs()} for made in sessions]
+    for made, feed in zip(sessions, feeds, strict=True):
+        assert made.simulated.device is first.simulated.device
+        made.run(None, feed)
+    both = threading.Barrier(2, timeout=60)
+
+    def threaded(made: Any, feed: Any) -> None:
+        compute = made._plan.run
+
+        def run(*arguments: Any, **named: Any) -> Any:
+            both.wait()
+            return compute(*arguments, **named)
+
+        made._plan.run = run
+        try:
+            for _ in range(rounds):
+                made.run(None, feed)
+                both.wait()
+        finally:
+            made._plan.run = compute
+
+    threads = [threading.Thread(target=threaded, args=pair) for pair in zip(sessions, feeds, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [made.simulated.last for made in sessions]
+
+
+def large(**options: str) -> Any:
+    weights = np.random.default_rng(1).standard_normal((512, 512)).astype(np.float32)
+    names = ["x", *(f"m{i}" for i in range(7)), "y"]  # several ops: a graph gives way between two
+    nodes = [node("MatMul", [a, "w"], [b], name=b) for a, b in itertools.pairwise(names)]
+    source = model(nodes, {"x": (FLOAT, [256, 512])}, {"y": (FLOAT, [256, 512])}, {"w": weights})
+    return session(source, htp_performance_mode="burst", **options)
+
+
+def test_priorities_decide_who_waits_where_runs_overlap() -> None:
+    low = large(qnn_context_priority="low", device_id="71")
+    high = large(qnn_context_priority="high", device_id="71")
+    first, second = contending(low, high)
+    assert first.waited_us > 0.8 * second.accelerator_us
+    assert second.waited_us < 0.3 * first.waited_us
+    assert first.latency_us > second.latency_us
+    alone = low.simulated.run()
+    assert alone.waited_us < 0.3 * first.waited_us
+    assert alone.latency_us < first.latency_us
+
+
+def test_a_run_that_overlaps_with_none_waits_for_none() -> None:
+    one, two = large(device_id="72"), large(device_id="72")
+    for made in (one, two, one, two):
+        made.run(None, {"x": np.ones((256, 512), np.float32)})
+        taken = made.simulated.last
+    assert taken.waited_us < 0.3 * taken.accelerator_us
+
+
+def test_the_workload_type_changes_who_waits() -> None:
+    one, other = large(device_id="73"), large(device_id="73")
+    one.set_ep_dynamic_options({"ep.dynamic.workload_type": "Efficient"})
+    efficient, plain = contending(one, other)
+    assert efficient.waited_us > 0.8 * plain.accelerator_us > plain.waited_us
+    one.set_ep_dynamic_options({"ep.dynamic.workload_type": "Default"})
+    other.set_ep_dynamic_options({"ep.dynamic.workload_type": "Efficient"})
+    plain, efficient = contending(one, other)
+    assert efficient.waited_us > 0.8 * plain.accelerator_us > plain.waited_us

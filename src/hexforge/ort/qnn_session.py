@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -242,11 +242,11 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
     ) -> list[Any]:
         if self._only_prepared:
             raise CallError(f"{self._only_prepared}=1: the session only prepares the model; run its context model")
-        if run_options is None and self._simulated is not None:
-            self._simulated.run(None, _shared_buffers(feeds, targets))
         if run_options is None and not self._profile.active:
-            plain = self._plan.run(feeds, names, targets=targets)
+            with self._on_device(None, feeds, targets):
+                plain = self._plan.run(feeds, names, targets=targets)
             return [plain[name] for name in names]
+        config: RunConfig | None = None
         only_needed, stages = False, None
         if run_options is not None:
             keys = [o.key for o in RunConfig.table()] + sorted(ORT_RUN_KEYS)
@@ -257,8 +257,6 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             config, _ = sort_run_entries(entries)
             self._notes.add(*config.notes(self._device_parts[0].name))
             self._running_power.begin(config)
-            if self._simulated is not None:
-                self._simulated.run(config, _shared_buffers(feeds, targets))
             only_needed = run_options.only_execute_path_to_fetches
             stages = self._plan.stages_with_adapters(config.lora_config) if config.lora_config else None
 
@@ -271,13 +269,32 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             if run_options is not None and run_options.terminate:
                 raise HexforgeError("the run was stopped: RunOptions.terminate is set")
 
-        with self._profile.span("Session", "model_run"), interrupted_by(None if run_options is None else stop):
+        with (
+            self._on_device(config, feeds, targets),
+            self._profile.span("Session", "model_run"),
+            interrupted_by(None if run_options is None else stop),
+        ):
             results = self._plan.run(
                 feeds, names, targets=targets, stages=stages, only_needed=only_needed, around=around
             )
-        if run_options is not None:
+        if config is not None:
             self._running_power.end(config)
         return [results[name] for name in names]
+
+    @contextlib.contextmanager
+    def _on_device(
+        self, config: RunConfig | None, feeds: Mapping[str, Any], targets: Mapping[str, Any] | None
+    ) -> Iterator[None]:
+        """A run that is on the simulated device, too, where there is one, for as long as it computes here."""
+        device = self._simulated
+        if device is None:
+            yield
+            return
+        flight = device.begin(config, _shared_buffers(feeds, targets))
+        try:
+            yield
+        finally:
+            device.finish(flight)
 
     @raises_onnxruntime_errors
     def run_async(

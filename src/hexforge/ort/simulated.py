@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """SimulatedRuns: the runs of a session on a simulated device, under the provider's, run and dynamic options.
 
-Sessions of one chip and one device_id share a device. Numbers are the session's own; here are time, memory and faults.
+Sessions of one chip and one device_id share a device, and contend for it: runs that overlap, in threads of the
+application, are on the device at the same time, where priorities decide who waits. Numbers are the session's own; here
+are time, memory and faults.
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ from hexforge.ort.options.config import DynamicOptions, RunConfig
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage
+from hexforge.scheduling.clock import ClockTask, Waits
 
 RUNTIME = "onnx"
 EFFICIENT = "Efficient"
 _DEVICES: weakref.WeakValueDictionary[tuple[str, int, int], Device] = weakref.WeakValueDictionary()
 _LOCK = threading.RLock()
-"""One at a time: the sessions of a device share its clock."""
+"""Held while a device's clock moves, which its sessions share; not while a session computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,18 @@ class SimulatedRun:
     """The performance mode while it ran."""
     post_mode: str = ""
     """The mode that was voted for after it."""
+    waited_us: float = 0.0
+    """Ready and not running: behind runs of other sessions, and for the core to wake."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunInFlight:
+    """A run that has begun on the device."""
+
+    task: ClockTask
+    config: RunConfig
+    mode: str
+    """The performance mode that it began in."""
 
 
 class SimulatedRuns:
@@ -113,34 +128,46 @@ class SimulatedRuns:
 
         EngineFailedError where the device crashed and nothing can be loaded again.
         """
+        return self.finish(self.begin(config, shared))
+
+    def begin(self, config: RunConfig | None = None, shared: Sequence[SharedBuffer] = ()) -> RunInFlight:
+        """Begin a run: it is on the device from now on, beside those of other sessions that have begun."""
         with _LOCK:
             given = config or RunConfig()
-            clock = self.device.clock
-            start = clock.now_us
+            start_us = self.device.clock.now_us
             self.mode = given.htp_perf_mode or self.mode
             if given.rpc_control_latency is not None:
                 self._latency_us = given.rpc_control_latency
             self._vote()
-            ran_in = self.mode
+            feeds = self._registered(self._graphs[0], shared) if self._graphs else {}
+            return RunInFlight(self.device.clock.start(self._in_turn(feeds, start_us)), given, self.mode)
+
+    def _in_turn(self, feeds: dict[str, Feed], start_us: float) -> Waits:
+        """The graphs one after the other; when it is over: what each took, and the time of all."""
+        done = []
+        for graph in self._graphs:
+            inputs = feeds if graph is self._graphs[0] else {}
+            done.append((yield self._qnn.QnnGraph_executeAsync(graph, inputs, recover=True)))
+        return done, self.device.clock.now_us - start_us
+
+    def finish(self, flight: RunInFlight) -> SimulatedRun:
+        """Let time pass until a run is over."""
+        with _LOCK:
             try:
-                done = [
-                    self._qnn.QnnGraph_execute(graph, self._registered(graph, shared), recover=True)
-                    for graph in self._graphs
-                ]
+                done, took = self.device.clock.wait(flight.task)
             except DeviceError as error:
                 if error.code != Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION.number:
                     raise
                 raise EngineFailedError(
                     f"NPU crashed. SSR detected: {error}; create the session again (ENGINE_ERROR)", error.code
                 ) from None
-            took = clock.now_us - start
-            post = given.htp_perf_mode_post_run
+            post = flight.config.htp_perf_mode_post_run
             if post:
                 self.mode = post
                 self._vote()
             run = SimulatedRun(
                 took, sum(d.accelerator_us for d in done), sum(d.energy_uj for d in done),
-                sum(d.yields for d in done), ran_in, post,
+                sum(d.yields for d in done), flight.mode, post, sum(d.waited_us for d in done),
             )  # fmt: skip
             self.runs = [*self.runs[-999:], run]
             return run
@@ -148,7 +175,7 @@ class SimulatedRuns:
     def _registered(self, graph: DeviceGraph, shared: Sequence[SharedBuffer]) -> dict[str, Feed]:
         """Shared buffers as memory of a graph, each registered once."""
         registered: dict[str, Feed] = {}
-        for buffer in shared if graph is self._graphs[0] else ():
+        for buffer in shared:
             key = graph.label, buffer.fd
             if key not in self._handles:
                 whole = MemDescriptor(buffer, f"fd {buffer.fd}", (buffer.size,), "uint8")

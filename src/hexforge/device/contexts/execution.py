@@ -53,6 +53,8 @@ class ExecutionResult:
     batch: int = 1
     loaded: bool = False
     """Whether the graph had to be loaded first."""
+    waited_us: float = 0.0
+    """Ready and not running: for its turn behind others, and for its core to wake."""
 
 
 def execute(
@@ -126,6 +128,7 @@ class _DeviceRun:
     job: CoreJob
     wake_us: float
     loaded: bool
+    waited_us: float
 
 
 def _execute_steps(
@@ -201,11 +204,12 @@ def _run_on_device(call: _Call) -> Waits:
         context.blob = graph.name
         device.log.write("adapter_again", graph=graph.label, adapter=graph.adapter)
     job = yield from _run_on_cores(call)
+    waited_us = max(0.0, device.clock.now_us - job.ready_us - job.ran_us - job.moved_us)
     call.require_session()
     results = compute_outputs(graph, call.feeds, call.multiple, call.outputs)
     wake_us = _cpu_wake_us(context.client, job.ran_us)
     yield host_us + wake_us
-    return _DeviceRun(results, job, wake_us, loaded)
+    return _DeviceRun(results, job, wake_us, loaded, waited_us)
 
 
 def _run_on_cores(call: _Call) -> Waits:
@@ -234,7 +238,7 @@ def _report(call: _Call, ran: _DeviceRun, began: float) -> ExecutionResult:
     device.energy_uj += job.energy_uj
     done = ExecutionResult(
         ran.results, device.clock.now_us - began, job.ready_us - began, job.ran_us, job.moved_us, ran.wake_us,
-        job.yields, job.energy_uj, call.multiple, ran.loaded,
+        job.yields, job.energy_uj, call.multiple, ran.loaded, ran.waited_us,
     )  # fmt: skip
     device.log.write(
         "executed", graph=graph.label, process=graph.context.client.name, latency_us=round(done.latency_us, 3),

@@ -21,6 +21,11 @@ _LIBRARY = re.compile(r"(?:lib)?(?:qnn)?(cpu|htp|gpu|saver|ir|genie)(?:\.so(?:\.
 
 _SPLIT = "the HTP splits graphs while it creates a context, of which nothing is published that could be simulated"
 _DEVICE = "it concerns memory or files of a Snapdragon device, which this computer does not have"
+NO_LPAI = (
+    "the LPAI backend is for the eNPU of the low-power island, which runs models of its own kind beside microphones "
+    "and sensors: the QNN EP cannot choose it (backend_type is cpu, gpu, htp, saver, ir or genie), no figures of it "
+    "are published, and hexforge has none; use backend_type=htp"
+)
 _GENIE = "the genie path exists only on Windows on Snapdragon"
 
 
@@ -166,6 +171,8 @@ class ProviderOptions(OptionTable):
     @classmethod
     def parse(cls, pairs: Mapping[str, str]) -> Self:
         """The options written as key-values; CallError listing every fault at once."""
+        if pairs.get("backend_type", "").strip().lower() == "lpai":
+            raise CallError(NO_LPAI)
         if pairs.get("backend_type") and pairs.get("backend_path"):
             rest = {k: v for k, v in pairs.items() if k != "backend_type"}
             faults = ["Only one of 'backend_type' and 'backend_path' can be given; leave one out"]
@@ -268,6 +275,8 @@ class ProviderOptions(OptionTable):
 def backend_of_library(path: str, option: str = "backend_path") -> str:
     """The backend a library file belongs to, by its name on any platform; CallError if none does."""
     file = re.split(r"[\\/]", path)[-1]
+    if re.match(r"(?:lib)?qnnlpai", file, re.IGNORECASE):
+        raise CallError(NO_LPAI)
     match = _LIBRARY.fullmatch(file)
     if match is None or not re.search(r"qnn|genie", file, re.IGNORECASE):
         names = [b.capitalize() for b in registry.QNN_BACKENDS[:-1]]
