@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording: the QNN calls of a session as a text that people read, and the bytes of its tensors beside it.
+"""Recording: the QNN calls of a session as a program in C, and the bytes of its tensors beside it.
 
-`saver_output.c` has a call a line, `Name(argument, …);`, whose arguments are JSON; `"params.bin@offset:bytes"` is a
-place in `params.bin`. Lines are written whole, in order, as calls are made, so what a crash leaves can be replayed.
+`saver_output.c` has a call a line, `Name(argument, …);`. It compiles against `QnnSaver.h` beside it, and what it then
+calls is replayed. An argument is a text, `QNN_JSON("…")`, `QNN_NAMES("…", NULL)`, `QNN_DATA(offset, bytes)` for a place
+in `params.bin`, or a type of tensors. Lines are written whole, in order, as calls are made, and the end of the program
+behind each of them, so what a crash leaves compiles and can be replayed.
 """
 
 from __future__ import annotations
@@ -20,12 +22,20 @@ from typing import IO, Any
 
 from hexforge.errors import CallError, FormatError
 
-SCRIPT, PARAMS = "saver_output.c", "params.bin"
-VERSION = 1
-_HEAD = (
-    f"// QNN calls recorded by hexforge, version {VERSION}: arguments are JSON, {PARAMS}@offset:bytes are bytes there."
+SCRIPT, PARAMS, HEADER = "saver_output.c", "params.bin", "QnnSaver.h"
+VERSION = 2
+_FIRST = f"// QNN calls recorded by hexforge, version {VERSION}; `cc {SCRIPT} -o replay && ./replay` makes them again."
+_HEAD = f'{_FIRST}\n#include "{HEADER}"\nint main(int argc, char** argv) {{\n  QnnSaver_begin(argc, argv);\n'
+_TAIL = "  return QnnSaver_end();\n}\n"
+_FRAME = tuple(line for line in (_HEAD + _TAIL).splitlines() if not line.startswith("//"))
+"""What makes a program of the calls."""
+_CALL = re.compile(r"(Qnn(?!Saver)[A-Za-z]+_[A-Za-z]+)\((.*)\);")
+_TEXT = r'"(?:[^"\\\n]|\\.)*"'
+_ARGUMENT = re.compile(
+    rf"(?P<json>QNN_JSON\({_TEXT}\))|(?P<names>QNN_NAMES\((?:{_TEXT}|NULL)(?:, (?:{_TEXT}|NULL))*\))"
+    rf"|(?P<text>{_TEXT})|QNN_DATA\((?P<offset>\d{{1,18}}), (?P<size>\d{{1,18}})\)|(?P<word>QNN_[A-Z_]+)"
 )
-_CALL = re.compile(r"([A-Za-z]+_[A-Za-z]+)\((.*)\);")
+_ESCAPE = re.compile(rb'\\([0-3][0-7]{2}|["\\])')
 _PLACE = re.compile(rf"{re.escape(PARAMS)}@(\d{{1,18}}):(\d{{1,18}})")
 _LONGEST = 16 << 20
 
@@ -47,16 +57,21 @@ class Recorder:
         self._lock = threading.Lock()
         self._places: dict[bytes, str] = {}
         self._offset = 0
-        self._script = (self.folder / SCRIPT).open("x", encoding="utf-8")
+        self._script = (self.folder / SCRIPT).open("xb")
         self._params = (self.folder / PARAMS).open("xb")
         weakref.finalize(self, _close, self._script, self._params)
+        self._end = 0
+        """Where the next call goes: there the end of the program begins."""
+        self._write_header()
         self._line(_HEAD)
 
     def call(self, name: str, *arguments: Any) -> None:
         """Write a call."""
-        texts = ", ".join(json.dumps(argument, allow_nan=False) for argument in arguments)
+        texts = ", ".join(_argument(name, argument) for argument in arguments)
+        if name == TENSOR and len(arguments) == 4:
+            texts += ", QNN_NO_DATA"
         with self._lock:
-            self._line(f"{name}({texts});")
+            self._line(f"  {name}({texts});\n")
 
     def put(self, data: bytes) -> str:
         """Keep bytes, the same ones once; where they are."""
@@ -69,7 +84,16 @@ class Recorder:
             return self._places[digest]
 
     def _line(self, text: str) -> None:
-        self._write(self._script, text + "\n")
+        """Write what is ASCII by now, and the end of the program behind it, over the end that is there."""
+        self._script.seek(self._end)
+        self._write(self._script, (text + _TAIL).encode())
+        self._end += len(text)
+
+    def _write_header(self) -> None:
+        try:
+            (self.folder / HEADER).write_bytes((Path(__file__).parent / "include" / HEADER).read_bytes())
+        except OSError as error:
+            raise CallError(f"{self.folder}: the recording cannot be written: {error.strerror or error}") from None
 
     def _write(self, file: Any, data: Any) -> None:
         try:
@@ -119,9 +143,9 @@ class Recording:
                     if len(text) >= _LONGEST:
                         raise FormatError(f"{where}: is too long")
                     return
-                if number == 1 and text.strip() != _HEAD:
+                if number == 1 and text.strip() != _FIRST:
                     raise FormatError(f"{where}: is no recording of hexforge, version {VERSION}")
-                if not text.strip() or text.startswith("//"):
+                if not text.strip() or text.startswith("//") or text.rstrip("\n") in _FRAME:
                     continue
                 yield _parsed(text.strip(), number, where)
 
@@ -139,12 +163,78 @@ class Recording:
             return file.read(size)
 
 
+TENSOR = "QnnTensor_createGraphTensor"
+
+
+def _argument(call: str, argument: Any) -> str:
+    """An argument of a call as C has it."""
+    if isinstance(argument, str):
+        place = _PLACE.fullmatch(argument)
+        if place is not None:
+            return f"QNN_DATA({place[1]}, {place[2]})"
+        return argument if call == TENSOR and argument.startswith("QNN_TENSOR_TYPE_") else _c_text(argument)
+    if isinstance(argument, list):
+        names = ["NULL" if name is None else _c_text(name) for name in argument]
+        return f"QNN_NAMES({', '.join(names)})" if names else "QNN_NO_NAMES"
+    return f"QNN_JSON({_c_text(json.dumps(argument, allow_nan=False))})"
+
+
+def _c_text(text: str) -> str:
+    """A text as a literal of C: printable ASCII as it is, other bytes of its UTF-8 in octal."""
+    plain = {ord('"'): '\\"', ord("\\"): "\\\\"}
+    return (
+        '"'
+        + "".join(
+            plain.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}")
+            for byte in text.encode("utf-8", "surrogatepass")
+        )
+        + '"'
+    )
+
+
+def _from_c(literal: str) -> str:
+    """The text of a literal."""
+
+    def one(match: re.Match[bytes]) -> bytes:
+        found = match[1]
+        return found if found in (b'"', b"\\") else bytes([int(found, 8)])
+
+    return _ESCAPE.sub(one, literal[1:-1].encode()).decode("utf-8", "surrogatepass")
+
+
 def _parsed(text: str, number: int, where: str) -> RecordedCall:
     match = _CALL.fullmatch(text)
     if match is None:
         raise FormatError(f"{where}: is no call: {text[:60]!r}")
+    arguments: list[Any] = []
+    at, rest = 0, match[2]
     try:
-        arguments = json.loads(f"[{match[2]}]")
+        while at < len(rest):
+            found = _ARGUMENT.match(rest, at)
+            if found is None:
+                raise ValueError(rest[at:])
+            arguments += _value(found)
+            at = found.end()
+            if at < len(rest):
+                if not rest.startswith(", ", at):
+                    raise ValueError(rest[at:])
+                at += 2
     except (ValueError, RecursionError):
-        raise FormatError(f"{where}: the arguments of {match[1]} are no JSON") from None
+        raise FormatError(f"{where}: the arguments of {match[1]} are not those of a recording") from None
     return RecordedCall(match[1], tuple(arguments), number)
+
+
+def _value(found: re.Match[str]) -> list[Any]:
+    """An argument that was read; none for data that are not there."""
+    if found["text"] is not None:
+        return [_from_c(found["text"])]
+    if found["json"] is not None:
+        return [json.loads(_from_c(found["json"][len("QNN_JSON(") : -1]))]
+    if found["names"] is not None:
+        names = re.findall(rf"{_TEXT}|NULL", found["names"][len("QNN_NAMES(") : -1])
+        return [[None if name == "NULL" else _from_c(name) for name in names]]
+    if found["offset"] is not None:
+        return [f"{PARAMS}@{found['offset']}:{found['size']}"]
+    if found["word"] == "QNN_NO_DATA":
+        return []
+    return [[]] if found["word"] == "QNN_NO_NAMES" else [found["word"]]

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,7 @@ from hexforge.analysis.minimise import Tolerance, minimise
 from hexforge.backend import Program
 from hexforge.backends.cpu import CpuBackend
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.formats.recording import PARAMS, SCRIPT, Recording
+from hexforge.formats.recording import PARAMS, SCRIPT, Recorder, Recording
 from hexforge.frontends.qnn.recorded import RecordedSession, read_session
 from hexforge.ir import Array, Graph
 from hexforge.runtime import registry
@@ -166,6 +170,44 @@ def test_damaged_recordings_are_errors_with_a_line(recording: Path) -> None:
             list(replay(session, registry.backend("cpu")))
         except HexforgeError:
             pass
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_the_recording_is_c_that_compiles_and_replays(recording: Path) -> None:
+    command = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", SCRIPT, "-o", "replay"]
+    subprocess.run(command, cwd=recording, check=True)
+    environment = {**os.environ, "HEXFORGE": f'"{sys.executable}" -m hexforge'}
+    done = subprocess.run(["./replay"], cwd=recording, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2 outputs on htp are bit-equal" in done.stdout
+    for name in (SCRIPT, PARAMS):  # the program makes the very calls that were recorded
+        assert (recording / "replayed" / name).read_bytes() == (recording / name).read_bytes()
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_program_that_was_changed_replays_what_it_calls_then(recording: Path) -> None:
+    script = recording / SCRIPT
+    lines = script.read_text().splitlines(keepends=True)
+    last = max(i for i, line in enumerate(lines) if "QnnGraph_execute" in line)
+    lines[last] = f"  for (int i = 0; i < 3; ++i)\n  {lines[last]}"
+    script.write_text("".join(lines))
+    subprocess.run(["cc", "-std=c99", SCRIPT, "-o", "replay"], cwd=recording, check=True)
+    subprocess.run(["./replay", "other"], cwd=recording, env={**os.environ, "HEXFORGE": ""}, check=True)
+    assert sum(len(g.executions) for g in read(recording / "other").graphs.values()) == 4
+
+
+def test_texts_of_any_kind_come_back(tmp_path: Path) -> None:
+    names = ['a "b" \\ c', "naïve ⟨x⟩ \U0001f642", "line\nend\t", "??/", ""]
+    recorder = Recorder(tmp_path / "r")
+    place = recorder.put(b"bytes")
+    recorder.call("QnnContext_create", "context_0")
+    for name in names:
+        recorder.call("QnnTensor_createGraphTensor", "graph_0", name, "QNN_TENSOR_TYPE_STATIC", "uint8[5]", place)
+        recorder.call("QnnGraph_addNode", "graph_0", name, "p", "Op", {name: [1, 0.5, True]}, [name, None], [])
+    calls = list(Recording(tmp_path / "r").calls())
+    assert [call.arguments[1] for call in calls[1::2]] == names
+    assert [call.arguments[4:] for call in calls[2::2]] == [({n: [1, 0.5, True]}, [n, None], []) for n in names]
+    assert {call.arguments[4] for call in calls[1::2]} == {place}
 
 
 def test_what_is_no_recording(tmp_path: Path) -> None:
