@@ -53,9 +53,10 @@ class Conversions:
         self._rows = tuple(rows)
         self._threads, self._spinning = threads or processors(), spinning
         self._native = tuple(row for row in rows if row.per_tensor)
-        self._program = _native.Program(0)
-        for row in self._native:
-            _add_step(self._program, row)
+        copied = [0 if row.quantizes else -(-_elements(row) * row.dtype.itemsize // 64) * 64 for row in self._native]
+        self._program = _native.Program(sum(copied))
+        for number, row in enumerate(self._native):
+            _add_step(self._program, row, sum(copied[:number]))
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Outputs by name for inputs by name."""
@@ -71,18 +72,29 @@ class Conversions:
         return results
 
 
-def _add_step(program: _native.Program, row: Conversion) -> None:
+def _elements(row: Conversion) -> int:
+    return int(np.prod(row.shape))
+
+
+def _add_step(program: _native.Program, row: Conversion, offset: int) -> None:
+    """A step from a new input to a new output; what may be read a little past its end is copied to `offset` first."""
     stored, shift = _STORED[row.dtype.name]
-    count = int(np.prod(row.shape))
+    count = _elements(row)
     wide, narrow = count * 4, count * row.dtype.itemsize
     zero, scale = int(row.zero_point.item()) + shift, float(row.scale.item())
     sizes = (wide, narrow) if row.quantizes else (narrow, wide)
-    ends = [program.input_tensor(sizes[0])], [program.output_tensor(sizes[1])]
+    source, target = program.input_tensor(sizes[0]), program.output_tensor(sizes[1])
+    if not row.quantizes:
+        copy = program.arena_tensor(offset, narrow)
+        program.step(
+            "copy", [source], [copy], {"element_bytes": 1, "dims": (narrow,), "strides_x": (1,), "strides_y": (1,)}
+        )
+        source = copy
     attributes: dict[str, Any] = {"count": count, "scale": scale, "zero_point": zero}
     if row.quantizes:
         limits = np.iinfo(row.dtype)
         attributes |= {"low": int(limits.min) + shift, "high": int(limits.max) + shift}
-    program.step(f"{'quantize' if row.quantizes else 'dequantize'}_{stored}", *ends, attributes)
+    program.step(f"{'quantize' if row.quantizes else 'dequantize'}_{stored}", [source], [target], attributes)
 
 
 def _checked(row: Conversion, feeds: Mapping[str, Any]) -> Array:
