@@ -137,8 +137,9 @@ def _values(placed: PartitionedModel, names: Sequence[str]) -> dict[str, Any]:
 
 def transfers_us(graphs: Sequence[Graph], lines: Sequence[Timeline], placed: PartitionedModel | None) -> float:
     """Of the NPU's time, what passing tensors between NPU and CPU takes: calls after the first, and copies."""
-    if placed is None or not lines:
-        return 0.0
+    calls = sum(line.rpc_us * line.factor for line in lines[1:])
+    if placed is None:
+        return calls
     own = {value.name for value in (*placed.model.ir.graph.inputs, *placed.model.ir.graph.outputs)}
     copied = 0.0
     for graph, line in zip(graphs, lines, strict=True):
@@ -146,4 +147,4 @@ def transfers_us(graphs: Sequence[Graph], lines: Sequence[Timeline], placed: Par
         total = sum(value.type.size for value in border)
         passed = sum(value.type.size for value in border if value.name not in own)
         copied += line.io_us * line.factor * (passed / total if total else 0.0)
-    return copied + sum(line.rpc_us * line.factor for line in lines[1:])
+    return copied + calls

@@ -71,6 +71,32 @@ def test_axes_that_are_none_because_none_means_none_are_left_alone() -> None:
     assert not find(read(built(nodes, opset=18)).ir, BY_NAME["reduction-written-out"])
 
 
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("Softsign", {}),
+        ("Celu", {}),
+        ("Celu", {"alpha": 0.5}),
+        ("Celu", {"alpha": 2.0}),
+        ("Shrink", {}),
+        ("Shrink", {"lambd": 0.3, "bias": 0.2}),
+    ],
+)
+def test_activations_written_out(op: str, attributes: dict[str, Any]) -> None:
+    data = built([node("Neg", ["x"], ["u"]), node(op, ["u"], ["y"], **attributes)], (2, 3, 4))
+    assert on_the_cpu(read(data)) == [op]
+    assert on_the_cpu(rewritten_the_same(data, "pointwise-written-out")) == []
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("k", [None, -2, 0, 1, 9])
+def test_triangles_as_masks(upper: int, k: int | None) -> None:
+    given: dict[str, Any] = {} if k is None else {"k": np.array(k)}
+    data = built([node("Neg", ["x"], ["u"]), node("Trilu", ["u", *given], ["y"], upper=upper)], (2, 4, 5), **given)
+    assert on_the_cpu(read(data)) == ["Trilu"]
+    assert on_the_cpu(rewritten_the_same(data, "triangle-as-mask")) == []
+
+
 # -- focus -------------------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +313,45 @@ def test_windows_of_a_picture_run_on_the_npu() -> None:
     ]
     data = built(nodes, (1, 8, 8, 16), windows=np.array([1, 2, 4, 2, 4, 16]), rows=np.array([4, 16, 16]))
     assert len(on_the_cpu(read(data))) == 4
+    assert on_the_cpu(rewritten_the_same(data, "merge-dimensions")) == []
+
+
+def test_deformable_attention_runs_on_the_npu() -> None:
+    """Where a detector's queries look: offsets of 6 dimensions (queries, heads, levels, points, 2) around points."""
+    queries, heads, levels, points, deep = 5, 2, 3, 4, 4
+    random = np.random.default_rng(6)
+    nodes = [
+        node("MatMul", ["x", "to_offsets"], ["flat"]),
+        node("Reshape", ["flat", "six"], ["offsets"]),
+        node("Slice", ["x", "zero", "four", "last"], ["around"]),
+        node("Unsqueeze", ["around", "places"], ["reference"]),
+        node("Split", ["reference", "halves"], ["centre", "size"], axis=-1),
+        node("Div", ["offsets", "points"], ["parts"]),
+        node("Mul", ["parts", "size"], ["scaled"]),
+        node("Add", ["scaled", "centre"], ["places_of"]),
+        node("Mul", ["places_of", "two"], ["doubled"]),
+        node("Sub", ["doubled", "one"], ["grid"]),
+    ]
+    constants: dict[str, Any] = {
+        "to_offsets": random.standard_normal((8, heads * levels * points * 2)).astype(np.float32) / 4,
+        "six": np.array([1, queries, heads, levels, points, 2]), "zero": np.array([0]), "four": np.array([4]),
+        "last": np.array([-1]), "places": np.array([2, 3, 4]), "halves": np.array([2, 2]),
+        "points": np.full((1, 1, 1, levels, 1, 1), points, np.float32), "two": np.float32(2), "one": np.float32(1),
+        "pixels": np.array([heads, queries, points, 2]), "sum_over": np.array([-1]),
+    }  # fmt: skip
+    for level in range(levels):
+        constants[f"level{level}"] = np.array(level)
+        constants[f"map{level}"] = random.standard_normal((heads, deep, 6, 6)).astype(np.float32)
+        nodes += [
+            node("Gather", ["grid", f"level{level}"], [f"g{level}"], axis=3),
+            node("Transpose", [f"g{level}"], [f"t{level}"], perm=[0, 2, 1, 3, 4]),
+            node("Reshape", [f"t{level}", "pixels"], [f"p{level}"]),
+            node("GridSample", [f"map{level}", f"p{level}"], [f"s{level}"], align_corners=0),
+        ]
+    nodes.append(node("Concat", [f"s{level}" for level in range(levels)], ["seen"], axis=-1))
+    nodes.append(node("ReduceSum", ["seen", "sum_over"], ["y"], keepdims=0))
+    data = built(nodes, (1, queries, 8), **constants)
+    assert on_the_cpu(read(data))
     assert on_the_cpu(rewritten_the_same(data, "merge-dimensions")) == []
 
 

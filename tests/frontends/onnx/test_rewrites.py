@@ -129,6 +129,8 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: built([node("ReduceSumSquare", ["x"], ["y"], axes=[1])]),
         "Mul ReduceSum",
     ),
+    "pointwise-written-out": (lambda: built([node("Softsign", ["x"], ["y"])]), "Abs Add Div"),
+    "triangle-as-mask": (lambda: built([node("Trilu", ["x"], ["y"])]), "Where"),
     "product-of-few": (
         lambda: built([node("ReduceProd", ["x"], ["y"], axes=[3], keepdims=0)]),
         "Split Mul Mul Mul Mul Mul Reshape",

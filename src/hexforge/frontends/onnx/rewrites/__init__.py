@@ -14,14 +14,14 @@ from hexforge.frontends.onnx.rewrites import (
     quantized,
     ranks,
     recurrent,
-    reductions,
+    written_out,
 )
 from hexforge.frontends.onnx.rewrites import moves as movement
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, apply, find
 from hexforge.model.edit import Editor
 
 NORMALIZATIONS = conv.NORMALIZATIONS
-PLACING: tuple[RewriteRule, ...] = (*reductions.RULES, *recurrent.RULES, *ranks.RULES)
+PLACING: tuple[RewriteRule, ...] = (*written_out.RULES, *recurrent.RULES, *ranks.RULES)
 """Rules that write what the NPU refuses as what it takes."""
 RULES: tuple[RewriteRule, ...] = (
     *PLACING,

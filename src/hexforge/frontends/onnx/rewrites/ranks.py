@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.reductions import AXES_AS_INPUT, reduced_axes
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
+from hexforge.frontends.onnx.rewrites.written_out import AXES_AS_INPUT, reduced_axes
 from hexforge.model.edit import Editor
 from hexforge.model.nodes import data, integer, ints, is_quantized, operand, shape
 
