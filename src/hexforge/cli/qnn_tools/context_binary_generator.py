@@ -11,6 +11,7 @@ from typer import Option
 
 from hexforge.backend import ContextBackend
 from hexforge.cli.qnn_tools import graphs
+from hexforge.cli.qnn_tools.adapter_config import AdapterConfig, changed_constants, read_adapter_config
 from hexforge.cli.qnn_tools.data_formats import read_data_formats
 from hexforge.cli.qnn_tools.flags import NOTHING, ToolFlags, with_tool_flags
 from hexforge.cli.qnn_tools.profiling import level_of, write_schematic
@@ -42,6 +43,9 @@ class GeneratorFlags(ToolFlags):
     ] = ""
     profiling_option: Annotated[str, Option(help="optrace: write <graph>_schematic.bin for qnn-profile-viewer.")] = ""
     data_format_config: Annotated[Path | None, Option(help="Which KV caches lie in the HMX layout.")] = None
+    adapter_weight_config: Annotated[
+        Path | None, Option(help="YAML that lists adapters (use_case: name, graph, weights): each becomes a file, too.")
+    ] = None
     log_level: Annotated[str, Option(help="error, warn, info, debug or verbose.")] = "error"
     model_prefix: Annotated[str, Option(help=NOTHING + "no library is loaded.")] = ""
     platform_options: Annotated[str, Option(help=NOTHING + "there is no platform to configure.")] = ""
@@ -62,6 +66,7 @@ def run(flags: GeneratorFlags) -> None:
     if not flags.backend:
         raise CallError("--backend is missing; see --help")
     from hexforge.runtime.contexts.compile import compile as compile_models
+    from hexforge.runtime.contexts.lora import make_adapter
     from hexforge.runtime.contexts.request import ContextRequest
     from hexforge.runtime.tool_config import graph_settings, power_of
 
@@ -73,7 +78,14 @@ def run(flags: GeneratorFlags) -> None:
         graphs.require_model(path)
     names = tuple(graphs.graph_name(path) for path in paths)
     made = graphs.tool_backend(flags.backend, config, TOOL, names)
+    adapters = AdapterConfig((), ())
+    if flags.adapter_weight_config is not None:
+        adapters = read_adapter_config(flags.adapter_weight_config, names)
+        for notice in adapters.notices:
+            graphs.print_notice(TOOL, notice)
+    models = dict(zip(names, paths, strict=True))
     request = ContextRequest(
+        updatable=changed_constants(adapters.cases, models),
         weight_sharing=config.htp.context.weight_sharing_enabled if len(paths) > 1 else None,
         graph_names=names,
         exposed=_exposed(flags, names),
@@ -87,6 +99,9 @@ def run(flags: GeneratorFlags) -> None:
         compiled = compile_models(paths, None, made, request, progress=progress)
     flags.output_dir.mkdir(parents=True, exist_ok=True)
     compiled.save(target)
+    for case in adapters.cases:
+        make_adapter(target, models[case.graph], weights=case.weights, output=flags.output_dir / case.output)
+        say(f"{flags.output_dir / case.output}: adapter {case.name} of {case.graph}")
     for graph, stem in file_names(names).items() if level == "optrace" else ():
         say(str(write_schematic(compiled.program(graph), made, power_of(config), stem, Path.cwd())))
     say(f"{target}: {compiled.nbytes:,} bytes, graphs {', '.join(names)}")
