@@ -55,7 +55,13 @@ def missing() -> str:
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 
 
-def run(cases: Sequence[Case], *, fp16: bool = False, timeout_s: float = 900) -> list[VendorResult]:
+SOC_MODEL = "60"
+"""Float models need one; the same for all, as results differ by 1 LSB between targets."""
+
+
+def run(
+    cases: Sequence[Case], *, fp16: bool = False, soc_model: str = SOC_MODEL, timeout_s: float = 900
+) -> list[VendorResult]:
     """Run the cases one after the other; fp16 is for float models, and holds for the whole process."""
     results = [VendorResult(error="not reached") for _ in cases]
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +70,7 @@ def run(cases: Sequence[Case], *, fp16: bool = False, timeout_s: float = 900) ->
             feeds, outputs = (str(Path(folder) / f"{kind}{index}.npz") for kind in ("feeds", "outputs"))
             np.savez(feeds, **case.feeds)  # type: ignore[arg-type]
             job.append({"model": str(case.model), "feeds": feeds, "outputs": outputs, "runs": case.runs})
-        text = json.dumps({"fp16": fp16, "cases": job})
+        text = json.dumps({"fp16": fp16, "soc_model": soc_model, "cases": job})
         try:
             done = subprocess.run(
                 [PYTHON, _CHILD], input=text, capture_output=True, text=True, timeout=timeout_s, cwd=folder

@@ -16,11 +16,10 @@ import numpy as np
 import onnxruntime
 import onnxruntime_qnn
 
-SOC_MODEL = "60"  # float models need one; the same for all, as results differ by 1 LSB between targets
 EP = "QNNExecutionProvider"
 
 
-def session(path: str, fp16: bool) -> onnxruntime.InferenceSession:
+def session(path: str, fp16: bool, soc_model: str) -> onnxruntime.InferenceSession:
     """The model on the emulator; nodes it refuses run on onnxruntime's CPU."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -28,7 +27,7 @@ def session(path: str, fp16: bool) -> onnxruntime.InferenceSession:
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     chosen = {
         "backend_path": onnxruntime_qnn.get_qnn_htp_path(),
-        "soc_model": SOC_MODEL,
+        "soc_model": soc_model,
         "offload_graph_io_quantization": "0",  # not the default: its numbers are compared, all of them
     }
     if fp16:
@@ -37,9 +36,9 @@ def session(path: str, fp16: bool) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, options)
 
 
-def run(case: dict[str, Any], fp16: bool) -> dict[str, Any]:
+def run(case: dict[str, Any], fp16: bool, soc_model: str) -> dict[str, Any]:
     """CPU seconds of each run, how many nodes each provider took; the outputs go to a file."""
-    made = session(case["model"], fp16)
+    made = session(case["model"], fp16, soc_model)
     nodes: dict[str, int] = {}
     for part in made.get_provider_graph_assignment_info():
         nodes[part.ep_name] = nodes.get(part.ep_name, 0) + len(part.get_nodes())
@@ -61,7 +60,7 @@ def main() -> None:
     onnxruntime.register_execution_provider_library(EP, onnxruntime_qnn.get_library_path())
     for index, case in enumerate(job["cases"]):
         try:
-            result = run(case, job["fp16"])
+            result = run(case, job["fp16"], job["soc_model"])
         except Exception as error:  # onnxruntime's errors have no class in common
             result = {"error": str(error)}
         print(json.dumps({"case": index, **result}), flush=True)

@@ -71,7 +71,7 @@ NB_MODULE(_native, module) {
         nb::gil_scoped_release release;
         hexforge::widen_halves(halves.data(), wide.data(), halves.size());
       },
-      nb::arg("halves"), nb::arg("wide"), "Write float16 numbers, given by their bits, as float32.");
+      nb::arg("halves"), nb::arg("wide"), "Write halves, given by their bits, as float32.");
   module.def(
       "narrow_halves",
       [](nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu> wide,
@@ -80,7 +80,16 @@ NB_MODULE(_native, module) {
         nb::gil_scoped_release release;
         hexforge::narrow_halves(wide.data(), halves.data(), wide.size());
       },
-      nb::arg("wide"), nb::arg("halves"), "Write the bits of the float16 numbers nearest to float32 ones.");
+      nb::arg("wide"), nb::arg("halves"), "Write the bits of float32 numbers rounded as the vector unit does.");
+  module.def(
+      "narrow_matrix_halves",
+      [](nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu> wide,
+         nb::ndarray<std::uint16_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> halves) {
+        if (halves.size() != wide.size()) throw std::invalid_argument("narrow_matrix_halves: sizes do not agree");
+        nb::gil_scoped_release release;
+        hexforge::narrow_matrix_halves(wide.data(), halves.data(), wide.size());
+      },
+      nb::arg("wide"), nb::arg("halves"), "Write the bits of float32 numbers rounded as the matrix unit does.");
   module.def(
       "winograd_cells",
       [](nb::ndarray<const std::uint16_t, nb::ndim<4>, nb::c_contig, nb::device::cpu> halves,

@@ -113,6 +113,8 @@ class PyProgram {
     return found;
   }
 
+  bool overflowed() const { return program_.overflowed(); }
+
  private:
   // A tensor that is an array of the caller's: given so many bytes, and `room` more where that is not 0.
   struct Border {
@@ -197,7 +199,9 @@ void bind_program(nb::module_& module) {
       .def("time_steps", &PyProgram::time_steps, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"),
            "Run the steps on one thread; of each the seconds, those it would take at least on so many threads with a "
            "core "
-           "each, and how many of its loops would be split.");
+           "each, and how many of its loops would be split.")
+      .def_prop_ro(
+          "overflowed", &PyProgram::overflowed, "True once a run had a number past what float16 holds, but 65536.");
   module.def(
       "release_free_memory",
       [] {

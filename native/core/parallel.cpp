@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "core/float_overflow.h"
+
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
 #endif
@@ -70,7 +72,7 @@ struct Loop {
   std::int64_t chunk = 1;
   Part* parts = nullptr;
   int members = 1;
-  std::atomic<bool> failed{false};
+  std::atomic<bool> failed{false}, overflowed{false};
   std::exception_ptr failure;
 
   // Does the next chunk that a member comes to: of its own part, or of one after it. False where none is left.
@@ -147,6 +149,10 @@ void Worker::serve() {
     std::uint32_t seen = kOffered;
     if (!state.compare_exchange_strong(seen, kTaken, std::memory_order_acq_rel)) continue;
     loop->work(member);
+    if (overflow_seen()) {  // the loop's caller is told
+      loop->overflowed.store(true, std::memory_order_relaxed);
+      clear_overflow();
+    }
     state.exchange(kIdle, std::memory_order_seq_cst);
     if (awaited.load(std::memory_order_seq_cst)) state.notify_one();
   }
@@ -330,7 +336,7 @@ void parallel_loop(int threads, std::int64_t n, std::int64_t grain, Body body) {
     part.end = begin += size + (i < larger);
   }
   // Each part in a few chunks: enough to even out what a thread that was interrupted leaves behind.
-  Loop loop{body, std::max(grain, (size + 4) / 4), held.parts.data(), members, {}, {}};
+  Loop loop{body, std::max(grain, (size + 4) / 4), held.parts.data(), members, {}, {}, {}};
   if (timed) return time_loop(loop);
   // All offers first: stores to lines that other cores hold overlap, read-modify-writes would wait for each other.
   for (int i = 1; i < members; ++i) held.workers[static_cast<std::size_t>(i) - 1]->offer(loop, i);
@@ -340,6 +346,7 @@ void parallel_loop(int threads, std::int64_t n, std::int64_t grain, Body body) {
   loop.work(0);
   in_loop = false;
   for (int i = 1; i < members; ++i) held.workers[static_cast<std::size_t>(i) - 1]->close();
+  if (loop.overflowed.load(std::memory_order_relaxed)) raise_overflow();
   if (loop.failure) std::rethrow_exception(loop.failure);
 }
 

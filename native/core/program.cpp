@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "core/float_overflow.h"
+
 namespace hexforge {
 namespace {
 constexpr std::int64_t kAlignment = 64;
@@ -215,6 +217,8 @@ void Program::run(std::span<const void* const> inputs, std::span<void* const> ou
   Arenas::Arena arena = arenas_->take(arena_bytes_ + kSlack + 64);
   char* start = arena.memory.get();
   const Context context{start + (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64, inputs, outputs, threads};
+  const bool before = overflow_seen();
+  if (before) clear_overflow();
   for (const Step& step : steps_) {
     step.run(Operands(*this, context, step.ins, step.outs));
     if (!pause) continue;
@@ -222,6 +226,12 @@ void Program::run(std::span<const void* const> inputs, std::span<void* const> ou
       pause();
       asked = Clock::now();
     }
+  }
+  if (overflow_seen()) overflowed_.store(true, std::memory_order_relaxed);
+  if (before) {
+    raise_overflow();
+  } else {
+    clear_overflow();
   }
   arenas_->give(std::move(arena));
 }

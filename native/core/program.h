@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A compiled graph: tensors, and steps run one after the other over them.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
@@ -172,6 +173,8 @@ class Program {
                                    int threads) const;
   const Tensor& at(int index) const { return tensors_.at(static_cast<std::size_t>(index)); }
   std::size_t steps() const { return steps_.size(); }
+  // True once a run had a number past what float16 holds.
+  bool overflowed() const { return overflowed_.load(std::memory_order_relaxed); }
 
  private:
   struct Step {
@@ -182,6 +185,7 @@ class Program {
   std::vector<Tensor> tensors_;
   std::vector<Step> steps_;
   std::shared_ptr<Arenas> arenas_;
+  mutable std::atomic<bool> overflowed_{false};
 
   WrittenBytes* memory_of(const Tensor& tensor);
   void require_room(const std::string& kind, std::int64_t wanted, const Tensor& tensor) const;

@@ -41,4 +41,8 @@ void narrow_halves(const float* wide, std::uint16_t* halves, std::size_t count) 
   loops().narrow_half(wide, halves, static_cast<std::int64_t>(count));
 }
 
+void narrow_matrix_halves(const float* wide, std::uint16_t* halves, std::size_t count) {
+  loops().narrow_matrix_half(wide, halves, static_cast<std::int64_t>(count));
+}
+
 }  // namespace hexforge

@@ -13,10 +13,13 @@ struct Affine {
   std::int32_t zero_a = 0, zero_b = 0, zero = 0, low = 0, high = 0;
 };
 
-// How a float result is stored: clamped, NaN kept, and rounded to float16 where `half`.
+// How a float result is rounded: not at all, or as one of the units does (kernels/half.h).
+enum class HalfRounding { none, vector, matrix };
+
+// How a float result is stored: clamped, NaN kept, and rounded.
 struct Bounds {
   float low, high;
-  bool half;
+  HalfRounding half;
 };
 
 enum class Binary { add, subtract, multiply, divide, maximum, minimum };
@@ -81,9 +84,10 @@ struct Loops {
   void (*softmax_f32)(const float*, std::int64_t n, const float* exponentials, float*);
   void (*normalize_f32)(const float*, std::int64_t n, double mean, double factor, const float* gamma, const float* beta,
                         float*);
-  void (*round_half)(const float*, float*, std::int64_t);  // to float16 and back
+  void (*round_half)(const float*, float*, std::int64_t);  // as the vector unit does
   void (*widen_half)(const std::uint16_t*, float*, std::int64_t);
   void (*narrow_half)(const float*, std::uint16_t*, std::int64_t);
+  void (*narrow_matrix_half)(const float*, std::uint16_t*, std::int64_t);
   void (*widen_bytes)(const std::int8_t*, std::int16_t*, std::int64_t);
   // y[j] += sum over k of (a[k] - zero_a) * (b[k * stride + j] - zero_b), one k after the other.
   void (*add_rows_u8)(const std::uint8_t* a, std::int32_t zero_a, const std::uint8_t* b, std::int32_t zero_b,

@@ -4,8 +4,10 @@
 #include <cmath>
 
 #include "core/caches.h"
+#include "core/float_overflow.h"
 #include "core/parallel.h"
 #include "core/program.h"
+#include "kernels/half.h"
 #include "kernels/loops.h"
 #include "steps/fields.h"
 #include "steps/steps.h"
@@ -178,8 +180,11 @@ Factory binary_step(void (*Loops::*loop)(Binary, const Affine&, const Q*, int, c
 
 Run binary_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const Binary op = operation(at);
+  const std::int64_t half = at.integer("half", 0);  // 0: not rounded, 1: as the vector unit does, 2: as the matrix unit
   const Bounds bounds{static_cast<float>(at.real("low", -INFINITY)), static_cast<float>(at.real("high", INFINITY)),
-                      at.integer("half", 0) != 0};
+                      half == 0   ? HalfRounding::none
+                      : half == 2 ? HalfRounding::matrix
+                                  : HalfRounding::vector};
   return binary_run<float>(nest(at, ins, outs, 4),
                            [=](const float* a, int step_a, const float* b, int step_b, float* y, std::int64_t n) {
                              loops().binary_f32(op, bounds, a, step_a, b, step_b, y, n);
@@ -195,13 +200,30 @@ Run round_half_step(const Attributes& at, std::span<const Tensor> ins, std::span
   };
 }
 
+// True for what is past float16, but for 65536, of which masks are made.
+inline bool passes_float16(float value) {
+  const float magnitude = std::fabs(value);
+  return magnitude > 65504.0f && magnitude != kMatrixLimit;
+}
+
+// True where a table makes such numbers of others: what it gives is looked at then.
+bool makes_overflow(const float* table) {
+  int found = 0;
+  for (int i = 0; i < 0x7c00; ++i) found |= passes_float16(table[i]) | passes_float16(table[0x8000 + i]);
+  return found != 0;
+}
+
 Run table_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const std::int64_t n = count(at, ins, outs, 4, 4);
   const float* table = at.constant<float>("table", 65536);
+  const bool checks = makes_overflow(table);
   return [=](const Operands& o) {
     parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
       fetch_table(table, 65536 * 4, end - begin);
-      loops().table_f32(o.in<float>() + begin, table, o.out<float>() + begin, end - begin);
+      const float* x = o.in<float>();
+      float* y = o.out<float>();
+      loops().table_f32(x + begin, table, y + begin, end - begin);
+      if (checks && std::any_of(y + begin, y + end, passes_float16)) raise_overflow();
     });
   };
 }

@@ -60,13 +60,19 @@ def widen_halves(
     halves: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order="C", device="cpu", writable=False)],
     wide: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu")],
 ) -> None:
-    """Write float16 numbers, given by their bits, as float32."""
+    """Write halves, given by their bits, as float32."""
 
 def narrow_halves(
     wide: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
     halves: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order="C", device="cpu")],
 ) -> None:
-    """Write the bits of the float16 numbers nearest to float32 ones."""
+    """Write the bits of float32 numbers rounded as the vector unit does."""
+
+def narrow_matrix_halves(
+    wide: Annotated[NDArray[numpy.float32], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    halves: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order="C", device="cpu")],
+) -> None:
+    """Write the bits of float32 numbers rounded as the matrix unit does."""
 
 def winograd_cells(
     halves: Annotated[
@@ -122,6 +128,9 @@ class Program:
         """
         Run the steps on one thread; of each the seconds, those it would take at least on so many threads with a core each, and how many of its loops would be split.
         """
+    @property
+    def overflowed(self) -> bool:
+        """True once a run had a number past what float16 holds, but 65536."""
 
 def release_free_memory() -> None:
     """

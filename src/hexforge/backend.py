@@ -8,6 +8,7 @@ that are made for chips). `docs/adding_a_backend.md` shows a whole backend.
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -78,6 +79,11 @@ class Program(ABC):
         """Facts about the program."""
         return ProgramFacts()
 
+    @property
+    def overflowed(self) -> bool:
+        """True once a run had numbers past what the backend's floats hold, where that is noticed."""
+        return False
+
     def save(self, put: Put) -> dict[str, Any]:
         """What a context file holds of it, as plain data for JSON: the graph; arrays are put elsewhere in the file."""
         return {"graph": text.dumps(self.graph, put=put)}
@@ -98,6 +104,11 @@ class WrappedProgram(Program):
     def facts(self) -> ProgramFacts:
         """The facts of the inner program."""
         return self._program.facts
+
+    @property
+    def overflowed(self) -> bool:
+        """True once a run of the inner program had numbers past what floats hold there."""
+        return self._program.overflowed
 
     def save(self, put: Put) -> dict[str, Any]:
         """What a context file holds of the inner program."""
@@ -178,6 +189,11 @@ class Backend(ABC):
     def for_deployment(cls, deployment: Deployment, threads: int = 0) -> Self:
         """The backend that places, compiles and times for a deployment."""
         return cls(None, threads)
+
+    @property
+    def largest_float(self) -> float:
+        """Past this its floats are rounded coarsely, or end."""
+        return math.inf
 
     def unsupported(self, node: Node) -> str | None:
         """Why the backend refuses the node and what would work, or None if it takes it."""

@@ -104,12 +104,6 @@ def fma(x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
         return np.where((rest != 0) & even & np.isfinite(total), toward, total).astype(np.float32)
 
 
-def half(x: np.ndarray) -> np.ndarray:
-    """Rounded to float16 and back."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return x.astype(np.float16).astype(np.float32)
-
-
 def round_and_clamp(steps: np.ndarray, zero_point: int, low: int, high: int, bits: int) -> np.ndarray:
     """Real steps to the nearest integer (ties to even), zero point added, saturated."""
     with np.errstate(over="ignore"):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.backends.htp.numbers.lower.products.weights import flush_interval
+from tests.native.halves import matrix_half, patterns
 from tests.native.kernels import (
     FIXED,
     HOW,
@@ -19,7 +20,6 @@ from tests.native.kernels import (
     assert_bits,
     fill,
     fma,
-    half,
     packed_conv,
     round_and_clamp,
     run,
@@ -236,8 +236,8 @@ def check_float(seed: int, g: Geometry, inputs: int, outputs: int, groups: int, 
     x = rng.standard_normal((g.batch, *g.ins, inputs * groups)).astype(np.float32) * np.float32(size)
     w = rng.standard_normal((*g.kernel, inputs, outputs * groups)).astype(np.float32) * np.float32(size)
     if rounded:
-        x, w = half(x), half(w)
-    bias = half(rng.standard_normal(outputs * groups).astype(np.float32))
+        x, w = matrix_half(x), matrix_half(w)
+    bias = matrix_half(rng.standard_normal(outputs * groups).astype(np.float32))
     bounds = (-np.inf, np.inf) if seed % 2 else (0.0, 6.0)
     acc = ordered(g, x, w, groups)
     if rounded:  # products of float16 values are float32 values: fused or not is the same
@@ -248,7 +248,7 @@ def check_float(seed: int, g: Geometry, inputs: int, outputs: int, groups: int, 
                 plain = plain + values * w[k][c]
         assert_bits(plain, acc)
     want = np.minimum(np.maximum(acc + bias, np.float32(bounds[0])), np.float32(bounds[1]))
-    want = half(want) if rounded else want
+    want = matrix_half(want) if rounded else want
     row_taps = groups == 1 and g.dilation[2] == 1 and bool(rng.integers(0, 2))
     attributes: dict[str, Any] = {
         **g.attributes(), "channels": inputs, "out_channels": outputs, "groups": groups, "x_stride": inputs * groups,
@@ -260,17 +260,25 @@ def check_float(seed: int, g: Geometry, inputs: int, outputs: int, groups: int, 
     assert_bits(got + np.float32(0), want + np.float32(0))  # the sign of a zero that was clamped is not looked at
 
 
-def test_float_overflow_is_infinite_and_nan_stays() -> None:
-    x = np.array([[60000, 60000], [60000, -60000], [np.inf, 1], [np.nan, 0], [np.inf, -np.inf]], np.float32)
+def test_float_overflow_is_65536() -> None:
+    x = np.array(
+        [[60000, 60000], [60000, -60000], [-60000, -60000], [65504, 15], [65504, 16], [131008, -65536]], np.float32
+    )
     w = np.ones((1, 1, 1, 2, 1), np.float32)
     attributes = {
-        **row(5).attributes(), "channels": 2, "out_channels": 1, "x_stride": 2, "y_stride": 1, "row_taps": 1,
+        **row(6).attributes(), "channels": 2, "out_channels": 1, "x_stride": 2, "y_stride": 1, "row_taps": 1,
         "low": -np.inf, "high": np.inf, "half": 1, "weights": packed_conv(w, 32, 1, True),
         "bias_f32": spread(np.zeros(1), 1, np.float32), "pad_row": np.zeros(2, np.float32),
     }  # fmt: skip
-    got = run("conv_f32", [x], np.zeros(5, np.float32), attributes)
-    assert_bits(got, np.array([np.inf, 0, np.inf, np.nan, np.nan], np.float32))
+    got = run("conv_f32", [x], np.zeros(6, np.float32), attributes)
+    assert_bits(got, np.array([65536, 0, -65536, 65504, 65536, 65472], np.float32))
     assert_bits(
-        run("conv_f32", [x], np.zeros(5, np.float32), attributes | {"low": 0.0, "high": 6.0}),
-        np.array([6, 0, 6, np.nan, np.nan], np.float32),
+        run("conv_f32", [x], np.zeros(6, np.float32), attributes | {"low": 0.0, "high": 6.0}),
+        np.array([6, 0, 0, 6, 6, 6], np.float32),
     )
+    table = np.arange(65536).astype(np.float32)
+    found = run("conv_f32", [x], np.zeros(6, np.float32), attributes | {"table": table})
+    assert_bits(found, patterns(got).astype(np.float32))
+    other = np.array([-3e4, 1, 3e4, 64, -65536, 2e4], np.float32)
+    summed = run("conv_f32", [x, other], np.zeros(6, np.float32), attributes | {"residual": 1})
+    assert_bits(summed, matrix_half(got + other))

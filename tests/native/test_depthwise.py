@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.native.halves import matrix_half
 from tests.native.kernels import (
     BLOCK,
     FIXED,
@@ -19,7 +20,6 @@ from tests.native.kernels import (
     assert_bits,
     fill,
     fma,
-    half,
     packed_depthwise,
     round_and_clamp,
     run,
@@ -106,13 +106,13 @@ def check_float(seed: int, g: Geometry, channels: int, rounded: bool) -> None:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((g.batch, *g.ins, channels)).astype(np.float32)
     w = rng.standard_normal((*g.kernel, channels)).astype(np.float32)
-    bias = half(rng.standard_normal(channels).astype(np.float32))
+    bias = matrix_half(rng.standard_normal(channels).astype(np.float32))
     if rounded:
-        x, w = half(x), half(w)
+        x, w = matrix_half(x), matrix_half(w)
     acc = np.zeros((g.batch, *g.outs, channels), np.float32)
     for k, seen in g.taps(x):
         acc = fma(seen, np.broadcast_to(w[k], seen.shape), acc)
-    want = half(acc + bias) if rounded else acc + bias
+    want = matrix_half(acc + bias) if rounded else acc + bias
     attributes: dict[str, Any] = {
         **g.attributes(), "channels": channels, "out_channels": channels, "x_stride": channels, "y_stride": channels,
         "low": -np.inf, "high": np.inf, "half": rounded, "weights": packed_depthwise(w, 32),

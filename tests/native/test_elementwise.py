@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.backends.htp.numbers.lower.pointwise import flat_nest
-from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, round_and_clamp, run
+from tests.native.halves import every_half, half, matrix_half, patterns
+from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, round_and_clamp, run
 
 SEEDS = st.integers(0, 2**32 - 1)
 OPERATIONS = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
@@ -126,14 +127,18 @@ def test_binary_float(
     }  # fmt: skip
     with np.errstate(all="ignore"):
         want = functions[operation](a, b)
-        if rounded and operation not in ("maximum", "minimum"):
-            # float32 has more than twice the bits of float16: rounding twice is rounding once
+        if operation == "divide":  # 1 / 0 is 65504
+            want = np.where(b == 0, a * np.copysign(np.float32(65504), b), want)
+        elif rounded and operation not in ("maximum", "minimum"):
+            # float32 has more than twice the bits of a half: rounding twice is rounding once
             exact = functions[operation](a.astype(np.float64), b.astype(np.float64))
-            assert_bits(half(want), exact.astype(np.float16).astype(np.float32))
-    want = half(want) if rounded else want
+            for unit in (half, matrix_half):
+                assert_bits(unit(want), unit(exact))
+    matrix = rounded and bool(rng.integers(0, 2))
+    want = (matrix_half(want) if matrix else half(want)) if rounded else want
     loops = flat_nest(want.shape, *shapes)
     assert loops is not None
-    attributes = {"operation": OPERATIONS.index(operation), "half": rounded, **loops}
+    attributes = {"operation": OPERATIONS.index(operation), "half": 2 if matrix else int(rounded), **loops}
     got = run("binary_f32", [a, b], np.zeros(want.shape, np.float32), attributes)
     if operation in ("maximum", "minimum"):  # of two zeros, either
         got, want = got + np.float32(0), want + np.float32(0)
@@ -160,26 +165,21 @@ def test_table(kind: str, source: int, target: int) -> None:
         assert_bits(got, entries[x - RANGE[source][0]])
 
 
-def test_table_of_float16_patterns() -> None:
+def test_table_of_patterns() -> None:
     rng = np.random.default_rng(2)
-    patterns = np.arange(65536, dtype=np.uint32).astype(np.uint16)
-    values = patterns.view(np.float16).astype(np.float32)
     entries = rng.standard_normal(65536).astype(np.float32)
-    entries[np.isnan(values)] = np.nan
     attributes = {"count": 65536, "table": entries}
-    assert_bits(run("table_f32", [values], np.zeros(65536, np.float32), attributes), entries)
+    assert_bits(run("table_f32", [every_half()], np.zeros(65536, np.float32), attributes), entries)
     for count in COUNTS:  # values between two patterns take the nearest one
         x = (rng.standard_normal(count) * rng.choice([1e-7, 1e-4, 1, 7e4], count)).astype(np.float32)
-        with np.errstate(over="ignore"):
-            index = x.astype(np.float16).view(np.uint16)
         got = run("table_f32", [x], np.zeros(count, np.float32), {"count": count, "table": entries})
-        assert_bits(got, entries[index])
+        assert_bits(got, entries[patterns(half(x))])
 
 
 def floats(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Any float32 patterns, and some near float16's."""
+    """Any float32 patterns, and some near those of halves."""
     any_bits = rng.integers(0, 2**32, count, dtype=np.uint32).view(np.float32)
-    near = rng.integers(0, 2**16, count, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
+    near = every_half()[rng.integers(0, 2**16, count)].view(np.uint32)
     near = (
         near + rng.integers(-2, 3, count).astype(np.uint32) * rng.choice(np.array([1, 0x1000], np.uint32), count)
     ).view(np.float32)
@@ -188,10 +188,9 @@ def floats(rng: np.random.Generator, count: int) -> np.ndarray:
 
 def test_round_half() -> None:
     rng = np.random.default_rng(3)
-    halves = np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float32)
-    with np.errstate(invalid="ignore"):
-        middles = ((halves[:-1].astype(np.float64) + halves[1:].astype(np.float64)) / 2).astype(np.float32)
-    large = (65504, 65519.996, 65520, 65535, 1e30, np.inf, -np.inf, np.nan)
+    halves = every_half()
+    middles = ((halves[:-1].astype(np.float64) + halves[1:].astype(np.float64)) / 2).astype(np.float32)
+    large = (65504, 65519.996, 65520, 65535, 131039.9, 131040, 131072, 1e30, np.inf, -np.inf, np.nan)
     edges = np.array([*large, 2**-14, 2**-24, 2**-25, 1.5 * 2**-25, 2**-26, 1e-45, 0, -0.0], np.float32)
     for x in (halves, middles, edges, -edges, np.nextafter(middles, np.float32(np.inf)), floats(rng, 200000)):
         assert_bits(run("round_half", [x], np.zeros(x.shape, np.float32), {"count": x.size}), half(x))

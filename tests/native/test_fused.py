@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, half, packed_conv, packed_depthwise, run, spread
+from tests.native.halves import half
+from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, packed_conv, packed_depthwise, run, spread
 
 ADD = 0
 
@@ -58,7 +59,7 @@ def test_one_step_is_the_sequence_of_its_parts(
         x = half(rng.normal(size=(pixels, inputs)).astype(np.float32))
         other = half(rng.normal(size=(pixels, outputs)).astype(np.float32))
         table = half(rng.normal(size=65536).astype(np.float32))
-        sum_of: dict[str, Any] = {"half": 1}
+        sum_of: dict[str, Any] = {"half": 2}
         if adds:
             fused |= {"residual": 1}
             if bounded:

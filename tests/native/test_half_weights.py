@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.native.kernels import assert_bits, half, packed_conv, run, spread
+from tests.native.halves import half
+from tests.native.kernels import assert_bits, packed_conv, run, spread
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""float16 numbers as float32 and back, on every instruction set."""
+"""The chip's halves as float32 and back, on every instruction set, against integer arithmetic."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from hexforge import _native
+from tests.native.halves import every_half, half, matrix_half, patterns
 from tests.native.kernels import LEVELS
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_every_float16_number_becomes_itself(level: str) -> None:
+def test_every_half_becomes_itself(level: str) -> None:
     bits = np.arange(65536, dtype=np.uint32).astype(np.uint16)
     wide = np.empty(65536, np.float32)
     before = _native.level()
@@ -19,32 +20,31 @@ def test_every_float16_number_becomes_itself(level: str) -> None:
     try:
         _native.widen_halves(bits, wide)
         _native.widen_halves(bits[:5], wide[:5])
+        back = np.empty(65536, np.uint16)
+        _native.narrow_halves(wide, back)
     finally:
         _native.set_level(before)
-    want = bits.view(np.float16).astype(np.float32)
-    numbers = ~np.isnan(want)
-    np.testing.assert_array_equal(wide[numbers].view(np.uint32), want[numbers].view(np.uint32))
-    assert np.isnan(wide[~numbers]).all()
+    np.testing.assert_array_equal(wide.view(np.uint32), every_half().view(np.uint32))
+    np.testing.assert_array_equal(back, bits)
+    ordinary = (bits & 0x7C00) != 0x7C00
+    np.testing.assert_array_equal(wide[ordinary], bits.view(np.float16)[ordinary].astype(np.float32))
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_float32_numbers_become_the_nearest_float16(level: str) -> None:
-    halves = np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float32)
-    between = halves[np.isfinite(halves)].view(np.uint32)[:, None] + np.arange(-0x1001, 0x1002, 0x801, np.int64)
+def test_float32_numbers_become_the_nearest_half(level: str) -> None:
+    halves = every_half()
+    between = halves.view(np.uint32)[:, None] + np.arange(-0x1001, 0x1002, 0x801, np.int64)
     some = np.random.default_rng(4).integers(0, 2**32, 100_003, np.uint32)
     wide = np.concatenate([halves, between.astype(np.uint32).ravel().view(np.float32), some.view(np.float32)])
-    bits = np.empty(wide.size, np.uint16)
     before = _native.level()
     _native.set_level(level)
     try:
-        _native.narrow_halves(wide, bits)
+        for narrow, rounded in ((_native.narrow_halves, half), (_native.narrow_matrix_halves, matrix_half)):
+            bits = np.empty(wide.size, np.uint16)
+            narrow(wide, bits)
+            np.testing.assert_array_equal(bits, patterns(rounded(wide)))
     finally:
         _native.set_level(before)
-    with np.errstate(over="ignore"):
-        want = wide.astype(np.float16)
-    numbers = ~np.isnan(want)
-    np.testing.assert_array_equal(bits[numbers], want.view(np.uint16)[numbers])
-    assert np.isnan(bits.view(np.float16)[~numbers]).all()
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -76,5 +76,6 @@ def test_sizes_must_agree() -> None:
         _native.winograd_cells(np.zeros((3, 3, 2, 2), np.uint16), np.zeros(100, np.float32))
     with pytest.raises(ValueError, match="sizes do not agree"):
         _native.widen_halves(np.zeros(3, np.uint16), np.zeros(4, np.float32))
-    with pytest.raises(ValueError, match="sizes do not agree"):
-        _native.narrow_halves(np.zeros(3, np.float32), np.zeros(4, np.uint16))
+    for narrow in (_native.narrow_halves, _native.narrow_matrix_halves):
+        with pytest.raises(ValueError, match="sizes do not agree"):
+            narrow(np.zeros(3, np.float32), np.zeros(4, np.uint16))

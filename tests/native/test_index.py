@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.native.kernels import assert_bits, half, run
+from tests.native.halves import half
+from tests.native.kernels import assert_bits, run
 from tests.native.several import halves, run_all
 
 KINDS = {"u8": np.uint8, "s16": np.int16, "f32": np.float32, "int32": np.int32, "int64": np.int64}

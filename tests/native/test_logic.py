@@ -14,7 +14,8 @@ from hexforge.backends.htp.numbers.lower.adapt import nest
 from hexforge.ir import DType
 from hexforge.ops.pointwise.convert import cast
 from hexforge.ops.pointwise.elementwise import divide
-from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, half, round_and_clamp, run
+from tests.native.halves import half
+from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, round_and_clamp, run
 from tests.native.several import halves
 
 EXAMPLES = settings(max_examples=40, deadline=None)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, fma, half, round_and_clamp, run
+from tests.native.halves import matrix_half
+from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, fma, round_and_clamp, run
 
 SIZES: dict[str, Any] = {
     "seed": st.integers(0, 2**32 - 1), "batch": st.integers(1, 3), "m": st.integers(1, 40), "n": st.integers(1, 150),
@@ -89,7 +90,7 @@ def test_float(seed: int, batch: int, m: int, n: int, k: int, swap: bool, shared
     rng = np.random.default_rng(seed)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((batch, m, k), (batch, k, n)))
     if rounded:
-        a, b = half(a), half(b)
+        a, b = matrix_half(a), matrix_half(b)
     if shared == "a":
         a[:] = a[0]
     if shared == "b":
@@ -98,7 +99,7 @@ def test_float(seed: int, batch: int, m: int, n: int, k: int, swap: bool, shared
     for i in range(k):
         x, y = np.broadcast_arrays(a[:, :, i, None], b[:, None, i])
         want = fma(x, y, want)
-    want = half(want) if rounded else want
+    want = matrix_half(want) if rounded else want
     attributes = layout(batch, m, n, k, swap, shared) | {"half": rounded}
     got = run("matmul_f32", list(stored(a, b, swap, shared)), np.zeros(want.shape, np.float32), attributes)
     assert_bits(got, want)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, round_and_clamp, run
+from tests.native.halves import half
+from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, round_and_clamp, run
 from tests.native.windows import Geometry, geometries
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.backends.htp.numbers.lower.adapt import half_table
-from tests.native.kernels import assert_bits, half
+from tests.native.halves import half, patterns
+from tests.native.kernels import assert_bits
 from tests.native.several import halves, run_all
 
 EXAMPLES = settings(max_examples=25, deadline=None)
@@ -20,7 +21,7 @@ SIGMOID, TANH = half_table("sigmoid"), half_table("tanh")
 
 
 def _look_up(table: np.ndarray, x: np.ndarray) -> np.ndarray:
-    return table[x.astype(np.float16).view(np.uint16)]
+    return table[patterns(half(x))]
 
 
 def _accumulate(y: np.ndarray, x: np.ndarray, w: np.ndarray) -> np.ndarray:

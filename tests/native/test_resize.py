@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, half, round_and_clamp, run
+from tests.native.halves import half
+from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, round_and_clamp, run
 from tests.native.several import halves
 
 SIZES = st.tuples(*[st.tuples(st.integers(1, 6), st.integers(1, 9))] * 3)

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.backends.htp.numbers.lower.adapt import exponentials
-from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, half, round_and_clamp, run
+from tests.native.halves import every_half, half, patterns
+from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, round_and_clamp, run
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -71,10 +72,9 @@ def test_softmax_error_is_within_the_bound(bits: int) -> None:
 def test_softmax_float(seed: int, rows: int, n: int, beta: float) -> None:
     rng = np.random.default_rng(seed)
     x = half(rng.standard_normal((rows, n)).astype(np.float32) * np.float32(rng.choice([0.1, 3, 50])))
-    patterns = np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        table = np.exp(beta * patterns).astype(np.float32)
-    terms = table[(x - x.max(1, keepdims=True)).astype(np.float16).view(np.uint16)]
+        table = np.exp(beta * every_half().astype(np.float64)).astype(np.float32)
+    terms = table[patterns(half(x - x.max(1, keepdims=True)))]
     want = np.empty((rows, n), np.float32)
     for r in range(rows):
         total = 0.0

@@ -10,7 +10,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, half, round_and_clamp, run
+from tests.native.halves import half
+from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, round_and_clamp, run
 from tests.native.several import halves
 
 

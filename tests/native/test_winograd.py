@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge import _native
-from tests.native.kernels import assert_bits, fma, half, packed_conv, run, spread
+from tests.native.halves import matrix_half
+from tests.native.kernels import assert_bits, fma, packed_conv, run, spread
 from tests.native.windows import Geometry
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -83,18 +84,18 @@ def defined(g: Geometry, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 def test_tiles(seed: int, batch: int, height: int, width: int, pad: int, inputs: int, outputs: int) -> None:
     rng = np.random.default_rng(seed)
     g = plane(batch, max(height, 3 - 2 * pad), max(width, 3 - 2 * pad), pad)
-    x = half(rng.standard_normal((batch, *g.ins, inputs)).astype(np.float32))
-    w = half(rng.standard_normal((1, 3, 3, inputs, outputs)).astype(np.float32))
-    bias = half(rng.standard_normal(outputs).astype(np.float32))
+    x = matrix_half(rng.standard_normal((batch, *g.ins, inputs)).astype(np.float32))
+    w = matrix_half(rng.standard_normal((1, 3, 3, inputs, outputs)).astype(np.float32))
+    bias = matrix_half(rng.standard_normal(outputs).astype(np.float32))
     sums = defined(g, x, w)
     got = run("conv_f32", [x], np.zeros(sums.shape, np.float32), attributes(g, w, bias, True))
-    assert_bits(got, half(sums + bias))
+    assert_bits(got, matrix_half(sums + bias))
     later = attributes(g, w, bias, True) | {"weights": w[0].astype(np.float16), "half_weights": 1}
-    assert_bits(run("conv_f32", [x], np.zeros(sums.shape, np.float32), later), half(sums + bias))
+    assert_bits(run("conv_f32", [x], np.zeros(sums.shape, np.float32), later), matrix_half(sums + bias))
     relu = attributes(g, w, bias, True) | {"residual": 1, "low": 0.0}
-    other = half(rng.standard_normal(sums.shape).astype(np.float32))
+    other = matrix_half(rng.standard_normal(sums.shape).astype(np.float32))
     got = run("conv_f32", [x, other], np.zeros(sums.shape, np.float32), relu)
-    assert_bits(got + np.float32(0), np.maximum(half(half(sums + bias) + other), np.float32(0)))
+    assert_bits(got + np.float32(0), np.maximum(matrix_half(matrix_half(sums + bias) + other), np.float32(0)))
 
 
 @pytest.mark.parametrize(
@@ -103,8 +104,8 @@ def test_tiles(seed: int, batch: int, height: int, width: int, pad: int, inputs:
 def test_tiles_are_as_near_to_exact_sums_as_float16_needs(height: int, width: int, inputs: int, outputs: int) -> None:
     rng = np.random.default_rng(height)
     g = plane(1, height, width, 1)
-    x = half(np.maximum(rng.standard_normal((1, *g.ins, inputs)), 0).astype(np.float32))
-    w = half((rng.standard_normal((1, 3, 3, inputs, outputs)) / np.sqrt(9 * inputs)).astype(np.float32))
+    x = matrix_half(np.maximum(rng.standard_normal((1, *g.ins, inputs)), 0).astype(np.float32))
+    w = matrix_half((rng.standard_normal((1, 3, 3, inputs, outputs)) / np.sqrt(9 * inputs)).astype(np.float32))
     zero = np.zeros(outputs)
     exact, sizes = np.zeros((1, *g.outs, outputs)), np.zeros((1, *g.outs, outputs))
     for k, seen in g.taps(x.astype(np.float64)):
@@ -121,13 +122,13 @@ def test_tiles_are_as_near_to_exact_sums_as_float16_needs(height: int, width: in
 def test_what_is_not_finite_stays_in_its_windows() -> None:
     rng = np.random.default_rng(5)
     g = plane(1, 11, 13, 1)
-    x = half(rng.integers(-8, 9, (1, *g.ins, 35)).astype(np.float32))
-    w = half(rng.integers(-4, 5, (1, 3, 3, 35, 66)).astype(np.float32))
+    x = matrix_half(rng.integers(-8, 9, (1, *g.ins, 35)).astype(np.float32))
+    w = matrix_half(rng.integers(-4, 5, (1, 3, 3, 35, 66)).astype(np.float32))
     x[0, 0, 2, 3, 7], x[0, 0, 8, 0, 34], x[0, 0, 10, 12, 0] = np.inf, np.nan, -np.inf
     x[0, 0, 5, 9] = 65504
     bias = np.zeros(66)
-    want = run("conv_f32", [x], np.zeros((1, *g.outs, 66), np.float32), attributes(g, w, bias, False))
-    got = run("conv_f32", [x], np.zeros(want.shape, np.float32), attributes(g, w, bias, True))
+    want = run("conv_f32", [x], np.zeros((1, *g.outs, 66), np.float32), attributes(g, w, bias, False) | {"half": 0})
+    got = run("conv_f32", [x], np.zeros(want.shape, np.float32), attributes(g, w, bias, True) | {"half": 0})
     assert not np.isfinite(want).all()
     assert np.isfinite(want).any()
     assert_bits(got + np.float32(0), want + np.float32(0))

@@ -236,8 +236,8 @@ struct Avx512 : PlainTile {
     }
   }
 
-  // A sum to what is stored: bias, rounding to float16, a residual, bounds. Operand order keeps NaN: min and max return
-  // their second operand when either is NaN.
+  // A sum to what is stored: bias, rounding to float16, a residual, bounds, which are halves and within the matrix unit's
+  // range. Operand order keeps NaN: min and max return their second operand when either is NaN.
   struct Finish {
     __m512 low, high;
     const float* table;
@@ -247,15 +247,19 @@ struct Avx512 : PlainTile {
     [[gnu::always_inline]] __m512 rounded(__m512 f) const {
       return half ? _mm512_cvtph_ps(_mm512_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT)) : f;
     }
+    [[gnu::always_inline]] __m512 within_limit(__m512 f) const {
+      const __m512 limit = _mm512_set1_ps(kMatrixLimit);
+      return half ? _mm512_min_ps(limit, _mm512_max_ps(_mm512_sub_ps(_mm512_setzero_ps(), limit), f)) : f;
+    }
     [[gnu::always_inline]] __m512 operator()(__m512 sum, __m512 bias, const float* other, __mmask16 mask) const {
       __m512 f = _mm512_add_ps(sum, bias);
-      if (other) f = _mm512_add_ps(rounded(f), _mm512_maskz_loadu_ps(mask, other));
-      f = _mm512_min_ps(high, _mm512_max_ps(low, f));
+      if (other) f = _mm512_add_ps(within_limit(rounded(f)), _mm512_maskz_loadu_ps(mask, other));
       if (table) {
+        f = _mm512_min_ps(high, _mm512_max_ps(low, f));
         const __m512i pattern = _mm512_cvtepu16_epi32(_mm512_cvtps_ph(f, _MM_FROUND_TO_NEAREST_INT));
         return _mm512_i32gather_ps(pattern, table, 4);
       }
-      return rounded(f);
+      return _mm512_min_ps(high, _mm512_max_ps(low, rounded(f)));
     }
   };
 

@@ -44,6 +44,7 @@ constexpr Loops kShared{
     .round_half = round_half,
     .widen_half = widen_half,
     .narrow_half = narrow_half,
+    .narrow_matrix_half = narrow_matrix_half,
     .widen_bytes = widen_bytes,
     .add_rows_u8 = add_rows<std::uint8_t, std::int32_t>,
     .add_rows_s16 = add_rows<std::int16_t, double>,

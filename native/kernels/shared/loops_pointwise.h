@@ -73,7 +73,8 @@ void binary_rows_f32(const Bounds& bounds, const float* a, int step_a, const flo
         out[i] = v > high ? high : v;
       }
     }
-    if (bounds.half) round_to_half(out, out, count);
+    if (bounds.half == HalfRounding::vector) round_to_half(out, out, count);
+    if (bounds.half == HalfRounding::matrix) round_to_matrix_half(out, out, count);
   }
 }
 
@@ -84,7 +85,9 @@ void binary_f32(Binary op, const Bounds& bounds, const float* a, int step_a, con
     case Binary::add: run([](float a, float b) { return a + b; }); break;
     case Binary::subtract: run([](float a, float b) { return a - b; }); break;
     case Binary::multiply: run([](float a, float b) { return a * b; }); break;
-    case Binary::divide: run([](float a, float b) { return a / b; }); break;
+    case Binary::divide:  // 1 / 0 is 65504
+      run([](float a, float b) { return b == 0 ? a * std::copysign(65504.0f, b) : a / b; });
+      break;
     case Binary::maximum: run([](float a, float b) { return a != a || a > b ? a : b; }); break;
     default: run([](float a, float b) { return a != a || a < b ? a : b; }); break;
   }
@@ -126,6 +129,7 @@ void table_f32(const float* x, const float* entries, float* y, std::int64_t n) {
 void round_half(const float* x, float* y, std::int64_t n) { round_to_half(x, y, n); }
 void widen_half(const std::uint16_t* x, float* y, std::int64_t n) { widen_halves(x, y, n); }
 void narrow_half(const float* x, std::uint16_t* y, std::int64_t n) { to_half_bits(x, y, n); }
+void narrow_matrix_half(const float* x, std::uint16_t* y, std::int64_t n) { to_matrix_half_bits(x, y, n); }
 void widen_bytes(const std::int8_t* x, std::int16_t* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i];
 }

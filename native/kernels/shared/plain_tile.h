@@ -170,10 +170,15 @@ struct PlainTile {
       const float* side = other ? readable(other + j, lanes - j, some) : nullptr;
       store_lanes(row + j, lanes - j, [=](int l) __attribute__((always_inline)) {
         Reals f = load<Reals>(from + l) + load<Reals>(bias + l);
-        if (side) f = (half ? halves(f) : f) + load<Reals>(side + l);
-        f = f < low ? low : f;  // in this order NaN stays
-        f = f > high ? high : f;
-        return table ? look_up_halves(table, f) : half ? halves(f) : f;
+        const auto clamped = [](Reals v, Reals least, Reals most) __attribute__((always_inline)) {
+          v = v < least ? least : v;  // in this order NaN stays
+          return v > most ? most : v;
+        };
+        if (side) {
+          const Reals limit = Reals{} + kMatrixLimit;
+          f = (half ? clamped(halves(f), -limit, limit) : f) + load<Reals>(side + l);
+        }
+        return table ? look_up_halves(table, clamped(f, low, high)) : clamped(half ? halves(f) : f, low, high);
       });
     }
   }

@@ -115,7 +115,7 @@ inline HalfIntegers nearest_integers(Doubles v) {
 #endif
 }
 
-// Rounded to float16.
+// Rounded to float16, ties to even; infinite from 65520 on, until what follows clamps it to the matrix unit's range.
 inline Reals halves(Reals v) {
 #if defined(__AVX512F__)
   return (Reals)_mm512_cvtph_ps(_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT));
@@ -124,12 +124,12 @@ inline Reals halves(Reals v) {
 #else
   float values[kLanes];
   store(values, v);
-  round_to_half(values, values, kLanes);
+  round_to_matrix_half(values, values, kLanes);
   return load<Reals>(values);
 #endif
 }
 
-// The entries of a table over the patterns of float16.
+// The entries of a table over the patterns of a half, for numbers as the matrix unit rounds them.
 inline Reals look_up_halves(const float* table, Reals v) {
 #if defined(__AVX512F__)
   return (Reals)_mm512_i32gather_ps(_mm512_cvtepu16_epi32(_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT)), table,
@@ -141,7 +141,7 @@ inline Reals look_up_halves(const float* table, Reals v) {
   float values[kLanes];
   std::uint16_t patterns[kLanes];
   store(values, v);
-  to_half_bits(values, patterns, kLanes);
+  to_matrix_half_bits(values, patterns, kLanes);
   for (int i = 0; i < kLanes; ++i) values[i] = table[patterns[i]];
   return load<Reals>(values);
 #endif

@@ -9,6 +9,7 @@
 #include "core/parallel.h"
 #include "core/program.h"
 #include "kernels/conv.h"
+#include "kernels/half.h"
 #include "kernels/loops.h"
 #include "steps/fields.h"
 #include "steps/products/computed_weights.h"
@@ -99,6 +100,10 @@ ConvArgs geometry(const Attributes& at, int bits, bool depthwise) {
     a.low_f32 = static_cast<float>(at.real("low"));
     a.high_f32 = static_cast<float>(at.real("high"));
     a.half = at.integer("half", 0) != 0;
+    if (a.half) {
+      a.low_f32 = std::clamp(a.low_f32, -kMatrixLimit, kMatrixLimit);
+      a.high_f32 = std::clamp(a.high_f32, -kMatrixLimit, kMatrixLimit);
+    }
   } else {
     a.zero_point = at.small("zero_point");
     a.low = at.small("low");

@@ -226,13 +226,13 @@ Run matmul_u8(const Attributes& at, std::span<const Tensor> ins, std::span<const
   };
 }
 
-// Attribute half: results are rounded to float16. Constant: bias, if any.
+// Attribute half: results are rounded as the matrix unit does. Constant: bias, if any.
 Run matmul_f32(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const Product p = product(at, ins, outs, 4);
   ConvArgs base = as_conv(p, 32);
   base.half = at.integer("half", 0) != 0;
-  base.low_f32 = -INFINITY;
-  base.high_f32 = INFINITY;
+  base.high_f32 = base.half ? kMatrixLimit : INFINITY;
+  base.low_f32 = -base.high_f32;
   std::vector<float> bias(static_cast<std::size_t>(p.blocks() * kBlock));
   if (at.has("bias")) std::copy_n(at.constant<float>("bias", p.n), p.n, bias.begin());
   return [=](const Operands& o) {
@@ -243,7 +243,7 @@ Run matmul_f32(const Attributes& at, std::span<const Tensor> ins, std::span<cons
         return run_few_rows<float, float>(p, o.in<float>(0) + p.a_of(batch), b, 0.0f, 0.0f, y, room.rows, threads,
                                           [&](float sum, std::int64_t column) {
                                             sum += bias[static_cast<std::size_t>(column)];
-                                            return base.half ? to_half(sum) : sum;
+                                            return base.half ? to_matrix_half(sum) : sum;
                                           });
       }
       if (room.packed_from != p.b_of(batch)) {

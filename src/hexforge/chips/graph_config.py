@@ -152,7 +152,7 @@ class GraphConfig(OptionTable):
     )
     fp16_clamp_overflow: bool = flag(
         False,
-        "results of float convolutions beyond 65504 are 65504 instead of infinite; v79 and newer",
+        "results of float convolutions beyond 65504 are 65504 instead of 65536; v79 and newer",
         key="enable_htp_fp16_clamp_overflow",
         provider=True,
         since=79,

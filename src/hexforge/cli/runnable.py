@@ -32,7 +32,9 @@ class Runnable:
     load_ms: float = 0.0
     """How long it took to read, place and compile or load."""
     first_nonfinite: Callable[[Mapping[str, Array]], str | None] = lambda feeds: None
-    """Names the first tensor of a run that is not finite, where that can be told."""
+    """Names the first tensor of a run that is not finite, or past float16, where that can be told."""
+    overflowed: Callable[[], bool] = lambda: False
+    """Whether numbers of a run were past what float16 holds."""
 
 
 def open_runnable(
@@ -77,13 +79,19 @@ def _open(path: Path, options: Mapping[str, str], request: ModelRequest, graph: 
         plan = ContextPlan(compiled, backend_of(ProviderOptions.parse(options)))
         names = tuple(output.name for output in compiled.outputs)
         runs = Runnable(arguments(compiled.inputs, ()), lambda feeds: plan.run(feeds, names), f"{where}, compiled")
-        return replace(runs, first_nonfinite=lambda feeds: _nonfinite(plan, options, feeds))
+        return replace(
+            runs, first_nonfinite=lambda feeds: _nonfinite(plan, options, feeds), overflowed=lambda: plan.overflowed
+        )
     read = load_model(path, options, request, prepare=True, waiting=spinner)
     inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
     refused = sum(row.reason is not None for row in read.plan.rows)
     left = f", {refused} of {len(read.plan.rows)} nodes on the CPU" if refused else ""
     runs = Runnable(inputs, lambda feeds: read.plan.run(feeds, read.parts.placed.outputs), where + left)
-    return replace(runs, first_nonfinite=lambda feeds: _nonfinite(read.plan, options, feeds))
+    return replace(
+        runs,
+        first_nonfinite=lambda feeds: _nonfinite(read.plan, options, feeds),
+        overflowed=lambda: read.plan.overflowed,
+    )
 
 
 def _nonfinite(plan: Stages, options: Mapping[str, str], feeds: Mapping[str, Array]) -> str | None:

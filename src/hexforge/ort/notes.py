@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes: what a session was asked for that changes nothing, and where nodes run, each logged once."""
+"""Notes: what a session was asked for that changes nothing, where nodes run, what runs showed, each logged once."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ from hexforge.terminal_text import visible
 _LOG = logging.getLogger("hexforge")
 _FILE = re.compile(r"(?:_path|_dir|_filepath|_to_file|_trace|dump_\w+)\b")
 """Options that promise a file: one that is not written is worth a warning."""
+
+
+OVERFLOWED = (
+    "numbers of a run are past 65504, where the chip rounds coarsely and convolutions end: `hexforge run` names the "
+    "first tensor; quantize its node to 16 bits, or scale it down"
+)
 
 
 class Notes:

@@ -22,7 +22,7 @@ from hexforge.ir import Graph
 from hexforge.ort.assignment import assignment
 from hexforge.ort.binding import IOBinding
 from hexforge.ort.errors import raises_onnxruntime_errors
-from hexforge.ort.notes import Notes
+from hexforge.ort.notes import OVERFLOWED, Notes
 from hexforge.ort.options.backend import power_of_options
 from hexforge.ort.options.compatibility import tolerated_run_entries
 from hexforge.ort.options.config import LIKE_THE_EP, ORT_RUN_KEYS, DynamicOptions, RunConfig, sort_run_entries
@@ -112,7 +112,9 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Options that were given and have no effect, each with the reason."""
+        """Options that were given and have no effect, each with the reason; and that numbers of a run overflowed."""
+        if self._plan.overflowed:
+            self._notes.add(OVERFLOWED)
         return self._notes.lines
 
     @property

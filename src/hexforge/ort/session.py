@@ -72,7 +72,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Options that were given and have no effect, each with the reason."""
+        """Options that were given and have no effect, each with the reason; and that numbers of a run overflowed."""
         return ()
 
     @property

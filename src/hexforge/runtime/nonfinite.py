@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first tensor of a run that is not a number, or infinite: found by running the parts with every tensor exposed."""
+"""The first tensor of a run whose numbers end: NaN, infinite, or past what the backend's floats hold.
+
+It is found by running the parts with every tensor exposed.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +20,13 @@ from hexforge.ir import Array, Graph, text
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stages
 
+_MASK = 65536.0
+"""What the HTP makes of the least float32, of which masks are made: no fault of the numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class NonFinite:
-    """A tensor with elements that are no finite numbers."""
+    """A tensor with elements that are no finite numbers, or past what the backend's floats hold."""
 
     tensor: str
     op: str
@@ -28,21 +35,25 @@ class NonFinite:
     """The model's nodes that it comes from."""
     nan: int
     infinite: int
+    beyond: int
+    """How many are finite and past `limit`."""
     elements: int
+    limit: float = math.inf
 
     def __str__(self) -> str:
-        counts = [f"{n} of {self.elements} {kind}" for n, kind in ((self.nan, "NaN"), (self.infinite, "infinite")) if n]
+        kinds = (self.nan, "NaN"), (self.infinite, "infinite"), (self.beyond, f"past {self.limit:g}")
+        counts = [f"{n} of {self.elements} {kind}" for n, kind in kinds if n]
         origin = f", written by {self.op} (node {', '.join(self.nodes)})" if self.op else ""
         return f"tensor {self.tensor!r}{origin}: {' and '.join(counts)}"
 
 
 def has_nonfinite(arrays: Iterable[Any]) -> bool:
     """True where an array has a NaN or an infinity."""
-    return any(_counts(np.asarray(a)) != (0, 0) for a in arrays)
+    return any(_described("", np.asarray(a)) is not None for a in arrays)
 
 
 def first_nonfinite(plan: Stages, backend: Backend, feeds: Mapping[str, Any]) -> NonFinite | None:
-    """The first tensor of a run that is not finite, in the order they are written; None where all are."""
+    """The first tensor of a run that is not finite, or past what the backend's floats hold; None where none is."""
     for name, array in feeds.items():
         if (fault := _described(name, np.asarray(array))) is not None:
             return fault
@@ -72,20 +83,24 @@ def _first_in_graph(graph: Graph, backend: Backend, feeds: Mapping[str, Array]) 
     except HexforgeError:
         return None  # a graph of a context without its constants
     for name, node in order:
-        if name in results and (fault := _described(name, results[name], node.op.name, node.source)) is not None:
+        if name not in results:
+            continue
+        fault = _described(name, results[name], node.op.name, node.source, backend.largest_float)
+        if fault is not None:
             return fault
     return None
 
 
-def _described(name: str, array: Array, op: str = "", nodes: tuple[str, ...] = ()) -> NonFinite | None:
-    nan, infinite = _counts(array)
-    return NonFinite(name, op, nodes, nan, infinite, array.size) if nan or infinite else None
-
-
-def _counts(array: Array) -> tuple[int, int]:
+def _described(
+    name: str, array: Array, op: str = "", nodes: tuple[str, ...] = (), limit: float = math.inf
+) -> NonFinite | None:
     if array.dtype.kind not in "fV" or not array.size:
-        return 0, 0
-    if array.dtype == np.float32 and array.flags.c_contiguous and not extent(array)[3]:
-        return 0, 0
+        return None
+    if array.dtype == np.float32 and array.flags.c_contiguous:
+        low, high, _, nonfinite = extent(array)
+        if not nonfinite and max(-low, high) <= limit:
+            return None
     real = array.astype(np.float32) if array.dtype.kind == "V" else array
-    return int(np.isnan(real).sum()), int(np.isinf(real).sum())
+    nan, infinite = int(np.isnan(real).sum()), int(np.isinf(real).sum())
+    beyond = int((np.isfinite(real) & (np.abs(real) > limit) & (np.abs(real) != _MASK)).sum())
+    return NonFinite(name, op, nodes, nan, infinite, beyond, array.size, limit) if nan or infinite or beyond else None

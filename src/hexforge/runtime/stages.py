@@ -97,6 +97,12 @@ class Stages:
         """The programs of its graphs, in the order they run."""
         return tuple(stage.runner for stage in self.stages if isinstance(stage.runner, Program))
 
+    @property
+    def overflowed(self) -> bool:
+        """True once a run had numbers past what the floats of its programs hold."""
+        runners = (stage.runner for stage in self.current_stages())
+        return any(isinstance(runner, Program) and runner.overflowed for runner in runners)
+
     def use_programs(self, programs: Mapping[str, Program]) -> None:
         """Run other programs of the same graphs, by the names of their stages; before the first run."""
         self._stages = [replace(s, runner=programs.get(s.name, s.runner)) for s in self._stages]

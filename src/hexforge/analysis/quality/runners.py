@@ -45,10 +45,11 @@ def runner(
     def run(feeds: Feeds) -> dict[str, Array]:
         nonlocal warned
         results = plan.run(feeds, outputs)
-        if not warned and has_nonfinite(results.values()):
+        if not warned and (plan.overflowed or has_nonfinite(results.values())):
             warned = True
             first = first_nonfinite(plan, chosen, feeds)
-            warnings.warn(f"{name}: an output is not finite; first {first or 'where is not known'}", stacklevel=2)
+            what = "an output is not finite" if has_nonfinite(results.values()) else "numbers are past 65504"
+            warnings.warn(f"{name}: {what}; first {first or 'where is not known'}", stacklevel=2)
         return results
 
     return run

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -25,6 +26,7 @@ from hexforge.backends.htp import activations, preparation
 from hexforge.backends.htp.block_weights import to_lpbq
 from hexforge.backends.htp.numbers import half_range
 from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
+from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
 from hexforge.backends.htp.support import require_fit, unsupported
@@ -92,6 +94,11 @@ class HtpBackend(ContextBackend, TimedBackend):
                 return reason if len(self._chips) == 1 else f"on {chip.soc.name if chip.soc else chip.name}: {reason}"
         return None
 
+    @property
+    def largest_float(self) -> float:
+        """The largest number of float16; there are more, up to 131008, but not for every op."""
+        return math.inf if self.config.htp_bf16_enable else LARGEST_FLOAT16
+
     def float16_hazard(self, node: Node) -> str | None:
         """Why float16, or a Relu's encoding, cannot hold a node's numbers, and what would work; None where it can."""
         if self.config.graph.folds_activations and (hazard := activations.encoding_hazard(node)) is not None:
@@ -115,7 +122,9 @@ class HtpBackend(ContextBackend, TimedBackend):
         cast = to_bfloat16(graph) if self.config.htp_bf16_enable else frozenset()
         verify(graph)
         large = require_fit(graph) > LARGE_BYTES
-        program = HtpProgram.of(graph, lower_graph(self.prepared(graph), self.config.graph), self.threads)
+        program = HtpProgram.of(
+            graph, lower_graph(self.prepared(graph), self.config.graph, self.target.arch), self.threads
+        )
         program.spinning, program.packs_weights = self.spinning, self.config.graph.weights_packing
         if large:
             _native.release_free_memory()  # packing weights takes several times their size for a moment

@@ -8,6 +8,7 @@ from hexforge.backends.htp.numbers.lower.graph import lower
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering
 from hexforge.backends.htp.numbers.storage import storage
 from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.soc import DEFAULT_ARCH
 from hexforge.ir import Graph, Node, Role, ScaleOffset, TensorType, Value, Work
 from hexforge.passes import Pass, run
 
@@ -79,7 +80,7 @@ def prepare_graph(graph: Graph, folds: bool = True) -> Graph:
     return graph
 
 
-def lower_graph(graph: Graph, config: GraphConfig) -> Lowering:
-    """The native steps of a prepared graph. Level 1 keeps nodes apart, 2 and 3 fuse."""
+def lower_graph(graph: Graph, config: GraphConfig, arch: int = DEFAULT_ARCH) -> Lowering:
+    """The native steps of a prepared graph for an architecture. Level 1 keeps nodes apart, 2 and 3 fuse."""
     level, fold = config.level, config.folds_activations
-    return lower(graph, level, fold, clamp_overflow=config.fp16_clamp_overflow)
+    return lower(graph, level, fold, clamp_overflow=config.fp16_clamp_overflow, arch=arch)

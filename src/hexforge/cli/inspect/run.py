@@ -75,10 +75,12 @@ def run(
     screen.print(table("", ("output", "type", "shape", "min", "mean", "max"), rows))
     for name, array in outputs.items() if top else ():
         _print_top(screen, f"{name}: the largest {top}", _top(array, top, names), with_names=bool(names))
-    if has_nonfinite(outputs.values()):
+    finite = not has_nonfinite(outputs.values())
+    if not finite or opened.overflowed():
         first = opened.first_nonfinite(feeds)
         where = f"first {first}" if first is not None else "where they come from is not known"
-        screen.print(Text(f"not finite: {where}; `hexforge check` names what is unsafe", "bold red"))
+        what = "numbers past 65504" if finite else "not finite"
+        screen.print(Text(f"{what}: {where}; `hexforge check` names what is unsafe", "bold red"))
 
 
 def _print_top(screen: Console, title: str, ranked: Sequence[tuple[int, int, str, float]], with_names: bool) -> None:

@@ -16,7 +16,8 @@ from hexforge.backends.htp.numbers.lower.graph import lower
 from hexforge.ir import Array, Call, DType, Graph, Role, ScaleOffset, TensorType, lookup
 from hexforge.ir.fixed_point import centered, quantize
 from tests.backends.htp.numbers.test_detection import SEEDS, computed, defined, real
-from tests.native.kernels import assert_bits, half
+from tests.native.halves import half
+from tests.native.kernels import assert_bits
 
 
 @dataclass(frozen=True)

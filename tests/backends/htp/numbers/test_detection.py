@@ -19,7 +19,8 @@ from hexforge.errors import CallError
 from hexforge.ir import Array, DType, Graph, Role, ScaleOffset, TensorType, lookup
 from hexforge.ir.fixed_point import quantize
 from hexforge.ops.evaluate import evaluate
-from tests.native.kernels import LEVELS, assert_bits, half
+from tests.native.halves import half
+from tests.native.kernels import LEVELS, assert_bits
 
 SEEDS = st.integers(0, 2**32 - 1)
 

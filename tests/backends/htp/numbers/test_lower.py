@@ -20,6 +20,7 @@ from hexforge.backends.htp.numbers.lower.native_steps import ReferenceStep
 from hexforge.backends.htp.numbers.storage import storage
 from hexforge.ir import BlockwiseExpansion, DType, Role, ScaleOffset, TensorType, Value
 from tests.backends.htp.numbers.fixed_nets import ACTIVATIONS, SEEDS, Net, convolved, examples, integers, requantized
+from tests.native.halves import half, matrix_half
 
 WEIGHTS = (DType.INT8, DType.UINT8, DType.INT4, DType.UINT4)
 
@@ -475,8 +476,7 @@ def test_floor_divisions_of_floats_are_float32(how: str) -> None:
     rounded = np.floor_divide(a.astype(np.float16).astype(np.float32), b.astype(np.float16).astype(np.float32))
     assert (rounded != np.floor_divide(a, b)).mean() > 0.1
     if how == "shared":
-        halves = (v.astype(np.float16).astype(np.float32) for v in (a, b))
-        np.testing.assert_array_equal(found["sum"], sum(halves).astype(np.float16).astype(np.float32))
+        np.testing.assert_array_equal(found["sum"], matrix_half(half(a) + half(b)))
 
 
 @pytest.mark.parametrize("weight", [DType.INT16, DType.INT8], ids=lambda d: d.value)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hexforge.ir import Array, DType, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import quantize
 from tests.backends.htp.numbers.test_detection import SEEDS, computed, defined, real
-from tests.native.kernels import half
+from tests.native.halves import half
 
 SHAPES = st.sampled_from([((), ()), ((3,), ()), ((), (3,)), ((4, 3), (3,)), ((1, 2), (4, 1)), ((2, 1, 3), (2, 5, 1))])
 SIZES = st.tuples(st.sampled_from([1, 2, 5, 30]), st.sampled_from([1, 7, 16, 70]), st.sampled_from([1, 3, 33, 64]))

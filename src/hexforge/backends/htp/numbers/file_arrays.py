@@ -67,8 +67,8 @@ def read_array(value: dict[str, Any], get: Get) -> Array:
     return flat if len(shape) == 1 else flat.reshape(shape)
 
 
-def widened(halves: Array) -> WholeArray:
-    """Numbers of float16 as float32."""
+def kept_halves(halves: Array) -> WholeArray:
+    """Halves, given by their bits as float16, as float32 numbers that a file holds in half as many bytes."""
     whole = WholeArray(halves.shape, np.float32)
     widen_halves(np.ascontiguousarray(halves).reshape(-1).view(np.uint16), whole.reshape(-1).view(np.ndarray))
     whole.source = halves

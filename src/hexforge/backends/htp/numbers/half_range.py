@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What float16, the HTP's real numbers, cannot hold: constants that become 0 or infinite, and 16-bit steps."""
+"""What float16, the HTP's real numbers, cannot hold: constants that become 0 or 65536, and 16-bit steps."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import math
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.storage import half, storage
+from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16, MATRIX_LIMIT, matrix_half
+from hexforge.backends.htp.numbers.storage import storage
 from hexforge.ir import Array, Node, Role, ScaleOffset
 
-SMALLEST, LARGEST = 2.0**-24, 65504.0
+SMALLEST = 2.0**-24
 _REMEDY = "quantize the node to 16 bits, or keep numbers between 6e-8 and 65504 (for an epsilon: 1e-6)"
 _GUARDS = ("ElementWiseAdd", "ElementWiseDivide", "ElementWiseMaximum", "ElementWiseSubtract", "ElementWisePower")
 """Ops where a constant near 0 keeps what follows (a logarithm, a quotient, a root) from being infinite."""
@@ -31,8 +32,14 @@ def float16_hazard(node: Node) -> str | None:
             return f"constant {value.name!r} {what}: {_REMEDY}"
     for name in ("min_value", "max_value"):
         bound = node.params.get(name)
-        if isinstance(bound, float) and math.isfinite(bound) and bound and not SMALLEST / 2 < abs(bound) <= LARGEST:
-            return f"its {name} {bound:g} is {'0' if abs(bound) < 1 else 'infinite'} in float16: {_REMEDY}"
+        if (
+            isinstance(bound, float)
+            and math.isfinite(bound)
+            and bound
+            and not SMALLEST / 2 < abs(bound) <= LARGEST_FLOAT16
+        ):
+            becomes = 0.0 if abs(bound) < 1 else math.copysign(MATRIX_LIMIT, bound)
+            return f"its {name} {bound:g} is {becomes:g} in float16: {_REMEDY}"
     return None
 
 
@@ -57,10 +64,10 @@ def _constant(node: Node, data: Array) -> str | None:
         return None  # of a weight's many elements the small ones do not matter
     real = data.astype(np.float64)
     finite = np.isfinite(real)
-    rounded = half(data)
-    lost = finite & ~np.isfinite(rounded)
+    rounded = matrix_half(data)
+    lost = finite & (np.abs(rounded) == MATRIX_LIMIT)
     if lost.any():
-        return f"has {real[lost].ravel()[0]:g}, which is infinite in float16"
+        return f"has {real[lost].ravel()[0]:g}, which is {rounded[lost].ravel()[0]:g} on the chip, past float16"
     if node.op.name in _GUARDS and real.any() and not rounded.any():
         return f"is {real[real != 0].ravel()[0]:g}, which is 0 in float16"
     return None

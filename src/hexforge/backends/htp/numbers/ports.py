@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backend import checked_feeds
+from hexforge.backends.htp.numbers.halves import vector_patterns, widened
 from hexforge.backends.htp.numbers.storage import storage
 from hexforge.ir import Array, Value
 
@@ -31,7 +32,7 @@ class Port:
         own = storage(value.type)
         convert: Callable[[Array], Array] | None = None
         if own.kind == "f32" and value.dtype.numpy != np.float32:
-            convert = _to_float32
+            convert = widened
         elif own.shift == 128:
             convert = _int8_to_uint8
         elif own.shift == -32768:
@@ -48,9 +49,7 @@ class Port:
         elif own.shift == -32768:
             convert = _int16_to_uint16
         elif own.dtype != dtype:
-
-            def convert(array: Array) -> Array:
-                return array.astype(dtype)
+            convert = vector_patterns
 
         return cls(value.name, dtype, value.shape, convert)
 
@@ -107,10 +106,6 @@ class Ports:
 
 def _dense(array: Array) -> Array:
     return np.require(np.asarray(array), requirements=["C", "A"])
-
-
-def _to_float32(array: Array) -> Array:
-    return array.astype(np.float32)
 
 
 def _int8_to_uint8(array: Array) -> Array:

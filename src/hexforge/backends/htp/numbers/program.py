@@ -13,16 +13,19 @@ from hexforge import _native
 from hexforge.backend import Get, Program, ProgramFacts, Put, Read, Spinning, interruption
 from hexforge.backends.htp.numbers import large_pages
 from hexforge.backends.htp.numbers.file_forms import ROOM
+from hexforge.backends.htp.numbers.float_results import (
+    as_ieee,
+    in_float32,
+    passes_float16,
+    rounding,
+    tests_for_no_number,
+    without_infinity,
+)
+from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
 from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, is_padded, padded
-from hexforge.backends.htp.numbers.storage import (
-    computes_in_float32,
-    half,
-    storage,
-    stored,
-    to_model_type,
-)
+from hexforge.backends.htp.numbers.storage import computes_in_float32, storage, stored, to_model_type
 from hexforge.errors import FormatError
 from hexforge.formats.container import mappings_of, require_whole
 from hexforge.ir import Array, Graph, Node, Role, Value, text
@@ -80,6 +83,11 @@ class HtpProgram(Program):
     def facts(self) -> ProgramFacts:
         """Nodes that have no native kernel, and the memory of the tensors between its steps."""
         return ProgramFacts(self._references, arena_bytes=self._arena_bytes)
+
+    @property
+    def overflowed(self) -> bool:
+        """True once a run had a number past what float16 holds."""
+        return any(runner.overflowed for runner in self._made or ())
 
     @property
     def _references(self) -> tuple[Node, ...]:
@@ -164,7 +172,7 @@ def _runners(stages: Sequence[Segment | Evaluated]) -> list[SegmentRunner | Eval
 
 
 class Evaluated:
-    """A node run by its reference on the model's types; float results are rounded to float16, but where it computes in
+    """A node run by its reference on the model's types; float results are rounded to halves, but where it computes in
     float32 what no other node reads.
     """
 
@@ -176,7 +184,9 @@ class Evaluated:
         constants = [None if v is None or v.data is None else _constant(v, real) for v in node.inputs]
         self._constants = constants
         self._mappings = mappings_of(c for c in constants if c is not None)
-        self._evaluation = PreparedCall(node.call, constants)
+        self._evaluation = PreparedCall(in_float32(node.call), constants)
+        self._rounded, self._tests = rounding(node), tests_for_no_number(node)
+        self.overflowed = False
 
     def check(self, known: Known) -> None:
         """Add what it writes to what is `known` by name; FormatError where it does not fit to that."""
@@ -190,12 +200,18 @@ class Evaluated:
             constant if name is None else to_model_type(tensors[name].reshape(value.shape), value.type)  # type: ignore[union-attr]
             for constant, name, value in zip(self._constants, self.ins, self.node.inputs, strict=True)
         ]
+        if self._tests and arrays[0] is not None:
+            arrays[0] = as_ieee(arrays[0])
         results = self._evaluation(arrays)
         require_whole(self._mappings)
         for name, value, result, exact in zip(self.outs, self.node.outputs, results, self._exact, strict=True):
-            tensors[name] = (
-                np.ascontiguousarray(result, np.float32) if exact else np.ascontiguousarray(stored(result, value.type))
-            )
+            if exact:
+                tensors[name] = np.ascontiguousarray(result, np.float32)
+                continue
+            if storage(value.type).kind == "f32":
+                result = without_infinity(self.node, arrays, result)
+            tensors[name] = np.ascontiguousarray(stored(result, value.type, self._rounded))
+            self.overflowed |= storage(value.type).kind == "f32" and passes_float16(tensors[name])
 
 
 def _stored(value: Value) -> tuple[int, np.dtype[Any]]:
@@ -220,10 +236,10 @@ def _evaluated(nodes: Mapping[str, Node], stage: Mapping[str, Any], name: str) -
 
 
 def _constant(value: Value, real: bool) -> Array:
-    """A constant as a node computes with it: float16 in float math, as it is beside fixed point."""
+    """A constant as a node computes with it: a half in float math, as it is beside fixed point."""
     assert value.data is not None
     if real and storage(value.type).kind == "f32":
-        return half(value.data).astype(value.dtype.numpy)
+        return matrix_half(value.data)
     return value.data
 
 

@@ -131,6 +131,11 @@ class SegmentRunner:
             for (name, (dtype, shape)), place in zip(segment.writes.items(), places, strict=True)
         ]
 
+    @property
+    def overflowed(self) -> bool:
+        """True once a run had a number past what float16 holds."""
+        return self._program.overflowed
+
     def run(self, tensors: dict[str, Array], threads: int, spinning: Spinning, targets: Mapping[str, Array]) -> None:
         """Read the tensors it needs, add those it writes, in `targets` where one is there."""
         outs = [

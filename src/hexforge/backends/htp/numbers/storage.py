@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the emulator stores tensors: 8-bit as uint8, 16-bit as int16, floats as float32 holding float16 values."""
+"""How the emulator stores tensors: 8-bit as uint8, 16-bit as int16, floats as float32 holding the chip's halves."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from hexforge._native import narrow_halves, widen_halves
+from hexforge.backends.htp.numbers.halves import vector_half
 from hexforge.ir import Array, DType, Node, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import quantized_range
 
@@ -79,19 +80,21 @@ def computes_in_float32(node: Node) -> bool:
     return node.op.name == "ElementWiseFloorDiv" and storage(node.outputs[0].type).kind == "f32"
 
 
-def stored(array: Array, type: TensorType) -> Array:
-    """The model's array as it is stored."""
+def stored(array: Array, type: TensorType, rounded: Callable[[Array], Array] = vector_half) -> Array:
+    """The model's array as it is stored; floats rounded as one of the units does."""
     own = storage(type)
     if own.kind == "f32":
-        return half(np.asarray(array))
+        return rounded(np.asarray(array))
     if own.shift:
         return (array.astype(np.int32) + own.shift).astype(own.dtype)
     return np.ascontiguousarray(array)
 
 
 def to_model_type(array: Array, type: TensorType) -> Array:
-    """A stored array as the model's type has it."""
+    """A stored array as the model's type has it, floats as float32."""
     own = storage(type)
+    if own.kind == "f32":
+        return array
     if own.shift:
         return (array.astype(np.int32) - own.shift).astype(type.dtype.numpy)
     return array.astype(type.dtype.numpy, copy=False)
@@ -100,22 +103,3 @@ def to_model_type(array: Array, type: TensorType) -> Array:
 def in_range(multipliers: Any) -> bool:
     """True where multipliers are ordinary numbers of float32, with room to be multiplied by any integer."""
     return bool(np.all((np.asarray(multipliers) > 2.0**-96) & (np.asarray(multipliers) < 2.0**80)))
-
-
-def half(array: Array) -> Array:
-    """float32 values rounded to float16."""
-    halves = to_float16(array)
-    wide = np.empty(halves.shape, np.float32)
-    widen_halves(halves.reshape(-1).view(np.uint16), wide.reshape(-1))
-    return wide
-
-
-def to_float16(array: Array) -> Array:
-    """The nearest float16 numbers."""
-    given = np.ascontiguousarray(array)
-    if given.dtype != np.float32:
-        with np.errstate(over="ignore"):
-            return np.asarray(array).astype(np.float16)
-    halves = np.empty(np.shape(array), np.float16)
-    narrow_halves(given.reshape(-1), halves.reshape(-1).view(np.uint16))
-    return halves

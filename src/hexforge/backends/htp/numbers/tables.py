@@ -7,21 +7,16 @@ every value the source can have; intermediate tensors are rounded exactly as the
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
 
 from hexforge.backends.htp.numbers.arithmetic import binary
-from hexforge.backends.htp.numbers.file_arrays import widened
-from hexforge.backends.htp.numbers.storage import (
-    computes_in_float32,
-    half,
-    storage,
-    stored,
-    to_float16,
-    to_model_type,
-)
+from hexforge.backends.htp.numbers.file_arrays import kept_halves
+from hexforge.backends.htp.numbers.float_results import in_float32, rounding, without_infinity
+from hexforge.backends.htp.numbers.halves import every_half, matrix_half, vector_patterns
+from hexforge.backends.htp.numbers.storage import computes_in_float32, storage, stored, to_model_type
+from hexforge.chips.soc import DEFAULT_ARCH
 from hexforge.ir import Array, Call, Graph, Node, Role, TensorType, Value
 from hexforge.ops.evaluate import evaluate
 
@@ -126,14 +121,7 @@ def every_value(type: TensorType) -> Array:
         return to_model_type(np.arange(256).astype(np.uint8), type)
     if own.kind == "s16":
         return to_model_type(np.arange(-32768, 32768).astype(np.int16), type)
-    return _every_half()
-
-
-@functools.cache
-def _every_half() -> Array:
-    halves = np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float32)
-    halves.flags.writeable = False
-    return halves
+    return every_half()
 
 
 def _native(node: Node, arrays: list[Array | None]) -> Array | None:
@@ -146,8 +134,8 @@ def _native(node: Node, arrays: list[Array | None]) -> Array | None:
     return None if result is None else to_model_type(result, out)
 
 
-def table(chain: Chain) -> Array:
-    """The stored output for every stored value of the source."""
+def table(chain: Chain, arch: int = DEFAULT_ARCH) -> Array:
+    """The stored output for every stored value of the source, as an architecture computes it."""
     values: dict[Value, Array] = {chain.source: every_value(chain.source.type)}
     count = (values[chain.source].size,)
     for node in chain.nodes:
@@ -160,24 +148,23 @@ def table(chain: Chain) -> Array:
             elif value.data is not None:
                 data = value.data.reshape(())
                 real = storage(value.type).kind == storage(node.outputs[0].type).kind == "f32"
-                arrays.append(half(data) if real else data)
+                arrays.append(matrix_half(data) if real else data)
                 types.append(TensorType(value.dtype, (), value.encoding))
             else:
-                arrays.append(values[value].astype(value.dtype.numpy, copy=False))
+                arrays.append(values[value])
                 types.append(TensorType(value.dtype, count, value.encoding))
         out = node.outputs[0]
         exact = _native(node, arrays)
         if exact is not None:
             values[out] = exact
             continue
-        result = evaluate(
-            Call(node.op, tuple(types), (TensorType(out.dtype, count, out.encoding),), node.params), arrays
-        )
+        call = Call(node.op, tuple(types), (TensorType(out.dtype, count, out.encoding),), node.params)
+        result = evaluate(in_float32(call), arrays)
         if storage(out.type).kind != "f32":
             values[out] = result[0]
-        elif out is chain.output:
-            return widened(to_float16(result[0]))
-        else:
-            values[out] = half(result[0])
+            continue
+        values[out] = rounding(node, arch)(without_infinity(node, arrays, result[0]))
+        if out is chain.output:
+            return kept_halves(vector_patterns(values[out]))
     outputs = stored(values[chain.output], TensorType(chain.output.dtype, count, chain.output.encoding))
     return np.ascontiguousarray(outputs)

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from hexforge.backends.htp.numbers.halves import every_half
 from hexforge.backends.htp.numbers.lower.moves import merged, strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering
 from hexforge.backends.htp.numbers.storage import Storage
@@ -126,9 +127,9 @@ def exponentials(step: float, count: int) -> Array:
 
 @lru_cache(maxsize=64)
 def half_table(function: str, factor: float = 1.0) -> Array:
-    """exp, tanh or sigmoid of factor * h as float32, for every float16 h by its bits."""
+    """exp, tanh or sigmoid of factor * h as float32, for every half h by its bits."""
     with np.errstate(all="ignore"):
-        h = np.arange(65536, dtype=np.uint32).astype(np.uint16).view(np.float16).astype(np.float64) * factor
+        h = every_half().astype(np.float64) * factor
         if function == "sigmoid":
             return (1 / (1 + np.exp(-h))).astype(np.float32)
         return (np.exp(h) if function == "exp" else np.tanh(h)).astype(np.float32)

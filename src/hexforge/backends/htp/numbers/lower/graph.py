@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.activations import CONVOLUTIONS
-from hexforge.backends.htp.numbers.half_range import LARGEST
+from hexforge.backends.htp.numbers.float_results import passes_float16
+from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16, MATRIX_LIMIT
 from hexforge.backends.htp.numbers.lower import pointwise
 from hexforge.backends.htp.numbers.lower.native_steps import LOWERINGS, Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.tables import Chain, chains, table
-from hexforge.ir import DType, Graph, Node, Role
+from hexforge.chips.soc import DEFAULT_ARCH
+from hexforge.ir import Array, DType, Graph, Node, Role
 
 _TAKE_TABLES = {f"{step}_{kind}": kind for step in ("conv", "depthwise") for kind in ("u8", "s16", "f32")}
 """Steps that look up what they store, and the kind of table it is."""
@@ -23,9 +25,16 @@ _SUMS = {("conv_u8", "binary_u8"), ("conv_s16", "binary_s16"), ("conv_f32", "bin
 _TAKE_BOUNDS = {"conv_f32", "depthwise_f32", "binary_f32"}
 
 
-def lower(graph: Graph, level: int = 2, fold_activation: bool = True, *, clamp_overflow: bool = False) -> Lowering:
+def lower(
+    graph: Graph,
+    level: int = 2,
+    fold_activation: bool = True,
+    *,
+    clamp_overflow: bool = False,
+    arch: int = DEFAULT_ARCH,
+) -> Lowering:
     """The steps of a graph. Level 1 runs node by node, 2 and 3 fuse chains into tables, and those into convolutions."""
-    lowering = Lowering(graph)
+    lowering = Lowering(graph, arch=arch)
     lowering.round_inputs()
     every_chain = chains(graph) if level >= 2 else []
     by_last: dict[Node, Chain] = {c.nodes[-1]: c for c in every_chain if c.nodes and _worthwhile(lowering, c)}
@@ -50,7 +59,9 @@ def _clamp(lowering: Lowering, node: Node) -> None:
     """Let the steps of a float convolution store nothing beyond the largest float16."""
     for index, step in enumerate(lowering.steps):
         if isinstance(step, NativeStep) and step.node is node and step.kind in ("conv_f32", "depthwise_f32"):
-            lowering.steps[index] = replace(step, attributes={**step.attributes, "low": -LARGEST, "high": LARGEST})
+            lowering.steps[index] = replace(
+                step, attributes={**step.attributes, "low": -LARGEST_FLOAT16, "high": LARGEST_FLOAT16}
+            )
 
 
 def _worthwhile(lowering: Lowering, chain: Chain) -> bool:
@@ -78,13 +89,13 @@ def _bounds(chain: Chain) -> tuple[float, float] | None:
     node = chain.nodes[0]
     match node.op.name:
         case "Relu":
-            return 0.0, float("inf")
+            return 0.0, MATRIX_LIMIT
         case "Relu6":
             return 0.0, 6.0
         case "ReluMinMax":
             low, high = float(node.params["min_value"]), float(node.params["max_value"])
             exact = all(float(np.float16(v)) == v for v in (low, high))
-            return (low, high) if exact and low <= high else None
+            return (max(low, -MATRIX_LIMIT), min(high, MATRIX_LIMIT)) if exact and low <= high else None
         case _:
             return None
 
@@ -115,7 +126,7 @@ def _residual(lowering: Lowering, node: Node) -> None:
     if not plain or not whole or other in lowering.constants or other == conv.outs[0]:
         return
     if conv.kind == "conv_f32":
-        if _unbounded(conv):
+        if _unbounded(conv) and add.attributes["half"] == 2:  # rounded as the convolution is
             sum_of = {**conv.attributes, "residual": 1}
             lowering.steps[-2:] = [replace(conv, ins=(*conv.ins, other), outs=add.outs, attributes=sum_of)]
         return
@@ -137,15 +148,20 @@ def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
     if conv is not None and _unbounded(conv) and (bounds := _bounds(chain)) is not None:
         _absorb(lowering, conv, chain, low=bounds[0], high=bounds[1])
         return
-    entries = lowering.shared(table(chain))
+    entries = lowering.shared(table(chain, lowering.arch))
     free = conv is not None and conv.kind in _TAKE_TABLES and "table" not in conv.attributes
     same = lowering.storage(chain.output).kind == lowering.storage(chain.source).kind
-    if conv is not None and free and same:
+    if conv is not None and free and same and not _makes_overflow(entries):
         if entries.dtype == np.int16:  # a kernel reads two entries at once
             entries = lowering.shared(np.append(entries, entries[-1:]))
         _absorb(lowering, conv, chain, table=entries)
         return
     pointwise.table(lowering, chain.source, chain.output, entries)
+
+
+def _makes_overflow(entries: Array) -> bool:
+    """True for a table that makes halves past 65504 of others, as an exponential does: only table steps notice them."""
+    return entries.dtype == np.float32 and passes_float16(np.delete(entries.reshape(2, -1), np.s_[0x7C00:], 1))
 
 
 def _convolution_before(lowering: Lowering, chain: Chain) -> NativeStep | None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, NativeStep, lowers
 from hexforge.ir import Node, Role, Value
 
@@ -167,7 +168,7 @@ def pad(lowering: Lowering, node: Node) -> bool:
         return False
     constant = float(node.params["pad_constant_value"])
     if own.kind == "f32":
-        value = np.asarray([constant], np.float16).astype(np.float32)
+        value = matrix_half(np.asarray([constant]))
     else:
         value = np.clip(np.rint(constant / own.scale) + own.zero_point, own.low, own.high).astype(own.dtype).reshape(1)
     lowering.emit("fill", [], [y], element_bytes=own.dtype.itemsize, count=y.type.size, value=value)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.lower import moves
 from hexforge.backends.htp.numbers.lower.adapt import INTEGERS, constant, kind_of, requantized, same_encoding
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
@@ -131,7 +132,7 @@ def one_hot(lowering: Lowering, node: Node) -> bool:
     values = np.asarray([node.params["on_value"], node.params["off_value"]], np.float64)
     if y.encoding is not None:
         values = quantize(values, TensorType(y.dtype, (2,), y.encoding))
-    ready = stored(values.astype(y.dtype.numpy), TensorType(y.dtype, (2,), y.encoding)).astype(out.dtype)
+    ready = stored(values.astype(y.dtype.numpy), TensorType(y.dtype, (2,), y.encoding), matrix_half).astype(out.dtype)
     lowering.emit(
         "one_hot", [x], [y], outer=math.prod(y.shape[:axis]), inner=math.prod(y.shape[axis + 1 :]),
         depth=y.shape[axis], index_bytes=bytes_, element_bytes=out.dtype.itemsize, on=ready[:1], off=ready[1:].copy(),

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from hexforge._native import crc32c
+from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.segment import padded
-from hexforge.backends.htp.numbers.storage import Storage, computes_in_float32, half, storage, stored
+from hexforge.backends.htp.numbers.storage import Storage, computes_in_float32, storage, stored
+from hexforge.chips.soc import DEFAULT_ARCH
 from hexforge.ir import Array, Graph, Node, Role, TensorType, Value
 
 
@@ -43,6 +45,8 @@ class Lowering:
     constants: dict[str, Array] = field(default_factory=dict)
     alias: dict[str, str] = field(default_factory=dict)
     node: Node | None = None
+    arch: int = DEFAULT_ARCH
+    """Of the chip, which decides the unit that adds."""
     _shared: dict[tuple[str, int], list[Array]] = field(default_factory=dict)
     _storages: dict[Value, Storage] = field(default_factory=dict)
 
@@ -75,7 +79,7 @@ class Lowering:
         return name
 
     def round_inputs(self) -> None:
-        """Round the float inputs to float16 for every node that computes with them.
+        """Round the float inputs to halves for every node that computes with them.
 
         Quantize and floor divisions read float32, also where data is only moved before: where a move stands is a choice
         of passes.
@@ -148,11 +152,11 @@ def _constant(data: Array, type: TensorType) -> Array:
     """A constant as it is stored, with room behind it; converted in pieces, as it may be most of the model."""
     own = storage(type)
     if own.kind != "f32" or not data.flags.c_contiguous:
-        return np.ascontiguousarray(stored(data, type))
+        return np.ascontiguousarray(stored(data, type, matrix_half))
     ready = padded(data.shape, own.dtype)
     source, target = data.reshape(-1), ready.reshape(-1)
     for first in range(0, source.size, _PIECE):
-        target[first : first + _PIECE] = half(source[first : first + _PIECE])
+        target[first : first + _PIECE] = matrix_half(source[first : first + _PIECE])
     return ready
 
 

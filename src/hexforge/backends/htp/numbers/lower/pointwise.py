@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.numbers.arithmetic import OPERATIONS, binary_scales
+from hexforge.backends.htp.numbers.float_results import adds_in_matrix_unit
 from hexforge.backends.htp.numbers.lower.adapt import nest
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.ir import Array, Node, Role, Value
@@ -38,7 +39,8 @@ def binary(lowering: Lowering, node: Node) -> bool:
         return False
     operation = OPERATIONS[node.op.name]
     if y.kind == "f32":
-        lowering.emit("binary_f32", [a, b], [out], operation=operation, half=1, **loops)
+        half = 2 if adds_in_matrix_unit(node, lowering.arch) else 1
+        lowering.emit("binary_f32", [a, b], [out], operation=operation, half=half, **loops)
         return True
     scales = binary_scales(operation, own, other, y)
     if scales is None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.numbers.arithmetic import OPERATIONS
+from hexforge.backends.htp.numbers.float_results import adds_in_matrix_unit
 from hexforge.backends.htp.numbers.lower import pointwise
 from hexforge.backends.htp.numbers.lower.adapt import INTEGERS, constant, kind_of, nest, real, requantized
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
@@ -186,10 +187,11 @@ def unary(lowering: Lowering, node: Node) -> bool:
     key = (
         node.op.name, tuple(sorted(node.params.items())), source.dtype, source.encoding, y.dtype, y.encoding,
         tuple(v is source for v in node.inputs), tuple((v.dtype, v.encoding, real(v).tobytes()) for v in scalars),
+        adds_in_matrix_unit(node, lowering.arch),
     )  # fmt: skip
     if key not in _tables:
         if len(_tables) >= 64:
             _tables.clear()
-        _tables[key] = table(Chain(source, (node,), y))
+        _tables[key] = table(Chain(source, (node,), y), lowering.arch)
     pointwise.table(lowering, source, y, _tables[key])
     return True

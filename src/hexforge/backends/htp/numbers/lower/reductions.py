@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.lower import reductions_windows
 from hexforge.backends.htp.numbers.lower.adapt import (
     INTEGERS,
@@ -20,7 +21,7 @@ from hexforge.backends.htp.numbers.lower.adapt import (
     transpose,
 )
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
-from hexforge.backends.htp.numbers.storage import Storage, half
+from hexforge.backends.htp.numbers.storage import Storage
 from hexforge.ir import Array, Node, Value
 
 _FOLD = {
@@ -145,7 +146,7 @@ def batchnorm(lowering: Lowering, node: Node) -> bool:
         return False
     attributes: dict[str, Any] = {"rows": own.size // n, "n": n}
     if own.kind == "f32":
-        attributes |= {"gamma": half(weight), "beta": half(bias)}
+        attributes |= {"gamma": matrix_half(weight), "beta": matrix_half(bias)}
     else:
         attributes |= {"gamma": own.scale * weight / out.scale, "beta": bias / out.scale, "zero_a": own.zero_point}
         attributes |= out.output()
@@ -172,10 +173,14 @@ def normalize(lowering: Lowering, node: Node) -> bool:
     epsilon = float(node.params["epsilon"])
     if own.kind == "f32" and spatial == groups == 1 and kind < 3:
         rows = {"rows": outer, "n": width, "kind": kind}
-        lowering.emit("normalize_f32", [x], [y], **rows, epsilon=epsilon, gamma=half(gamma), beta=half(beta))
+        lowering.emit(
+            "normalize_f32", [x], [y], **rows, epsilon=epsilon, gamma=matrix_half(gamma), beta=matrix_half(beta)
+        )
         return True
     if own.kind == "f32":
-        lowering.emit("normalize_groups_f32", [x], [y], **shape, epsilon=epsilon, gamma=half(gamma), beta=half(beta))
+        lowering.emit(
+            "normalize_groups_f32", [x], [y], **shape, epsilon=epsilon, gamma=matrix_half(gamma), beta=matrix_half(beta)
+        )
         return True
     lowering.emit(
         f"normalize_{own.kind}", [x], [y], **shape, zero_a=own.zero_point, scale_x=own.scale, epsilon=epsilon,

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.lower.products.weights import pack, spread
-from hexforge.backends.htp.numbers.storage import half
 from hexforge.ir import Array, Node
 
 _LONGEST_FRAME = 1024
@@ -69,7 +69,11 @@ def stft(lowering: Lowering, node: Node) -> bool:
         return False
     _, samples, parts = x.shape
     _, frames, bins, _ = y.shape
-    shape = half(window.data.astype(np.float32)) if window is not None and window.data is not None else np.ones(length)
+    shape = (
+        matrix_half(window.data.astype(np.float32))
+        if window is not None and window.data is not None
+        else np.ones(length)
+    )
     weights = _waves(shape.astype(np.float64), parts, bins)
     lowering.emit(
         "conv_f32", [x], [y], batch=x.shape[0], **{"in": (1, 1, samples)}, out=(1, 1, frames), kernel=(1, 1, length),

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.lower.adapt import real, three
 from hexforge.backends.htp.numbers.lower.moves import strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering
 from hexforge.backends.htp.numbers.lower.products.phases import phases
-from hexforge.backends.htp.numbers.storage import Storage, half, in_range
+from hexforge.backends.htp.numbers.storage import Storage, in_range
 from hexforge.ir import Array, Node, Value
 
 _BLOCK = 64
@@ -39,7 +40,7 @@ def _integers(lowering: Lowering, w: Value, own: Storage) -> tuple[Value | str, 
 def _settled(own: Storage, other: Storage, y: Storage, products: int, bias: Value | None) -> dict[str, Any] | None:
     """How sums of so many products become outputs, and what is added to them; None where they would not be exact."""
     if own.kind == "f32":
-        return {"half": 1} | ({} if bias is None else {"bias": _each(half(real(bias)), y)})
+        return {"half": 1} | ({} if bias is None else {"bias": _each(matrix_half(real(bias)), y)})
     scale = own.scale * other.scale
     if products > _MOST_PRODUCTS[own.kind] or not in_range(scale / y.scale):
         return None

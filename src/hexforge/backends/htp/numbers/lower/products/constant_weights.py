@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.lower.adapt import three
 from hexforge.backends.htp.numbers.lower.moves import merged, strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
@@ -24,7 +25,7 @@ from hexforge.backends.htp.numbers.lower.products.weights import (
     sixteen,
     spread,
 )
-from hexforge.backends.htp.numbers.storage import Storage, half, in_range
+from hexforge.backends.htp.numbers.storage import Storage, in_range
 from hexforge.ir import Array, AxisScaleOffset, DType, Node, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import centered, dequantize, scale_array
 
@@ -67,7 +68,7 @@ def constants(x: Storage, y: Storage, weights: Weights, bias: Array, groups: int
     """Bias and multiplier attributes; None where the sums could leave 32 bits (16-bit activations: 53)."""
     outputs = weights.values.shape[-1]
     if bits == 32:
-        return {"bias_f32": spread(half(bias), groups, np.float32)}
+        return {"bias_f32": spread(matrix_half(bias), groups, np.float32)}
     sums = weights.values.sum((0, 1, 2, 3), dtype=np.int64)
     terms = int(np.prod(weights.values.shape[:4]))
     product = x.scale * np.broadcast_to(weights.scales, (outputs,))
@@ -143,7 +144,7 @@ def _conv(lowering: Lowering, x: Value, filter: _Filter, windows: _Windows, out:
     if filter.depthwise:
         lanes = -(-whole // BLOCK) * BLOCK
         planes = [plane.reshape(-1, whole) for plane in weights.planes_of_bytes]
-        rows = half(planes[0]) if bits == 32 else np.concatenate(planes).astype(np.int64)
+        rows = matrix_half(planes[0]) if bits == 32 else np.concatenate(planes).astype(np.int64)
         lines = np.zeros((len(rows), lanes), np.float32 if bits == 32 else np.int32)
         lines[:, :whole] = rows if bits == 32 else rows & 0xFFFF
         attributes |= {"channels": whole, "out_channels": whole, "weights": lines, "pad_row": _row(own, bits, lanes)}
@@ -187,7 +188,7 @@ def _has_tiles(x: Value, filter: _Filter, windows: _Windows) -> bool:
     pixels, tiles = height * width, (height + 1) // 2 * ((width + 1) // 2)
     fewer = 3 * 16 * tiles <= 2 * 9 * pixels and pixels >= 16
     large = min(channels, outputs) >= 16 and channels * outputs >= 512
-    return fewer and large and bool(np.isfinite(half(filter.data)).all())
+    return fewer and large
 
 
 def _operands(lowering: Lowering, node: Node) -> tuple[Value, Value, Value | None, Storage, int] | None:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.lower.adapt import half_table, real
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
-from hexforge.backends.htp.numbers.storage import Storage, half
+from hexforge.backends.htp.numbers.storage import Storage
 from hexforge.ir import Array, Node, Value
 
 
@@ -22,7 +23,7 @@ def _constants(node: Node) -> dict[str, Array] | None:
             continue
         if value.data is None:
             return None
-        by_name[name] = half(real(value))
+        by_name[name] = matrix_half(real(value))
     return by_name
 
 

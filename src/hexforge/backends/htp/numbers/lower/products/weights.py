@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hexforge import _native
+from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import centered, scale_array
 
@@ -56,9 +57,10 @@ def packed(weights: Array, bits: int, groups: int, row_taps: bool) -> Array:
 
 
 def in_float16(weights: Array) -> Array:
-    """Floats rounded to float16; those beyond it are infinite."""
+    """Floats rounded to float16; those beyond it are its largest number, as kernels read weights by IEEE 754."""
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(weights, np.float16)
+        rounded = np.ascontiguousarray(weights, np.float16)
+    return rounded if np.isfinite(rounded).all() else np.nan_to_num(rounded, nan=LARGEST_FLOAT16)
 
 
 def flush_interval(weights: Array, row_taps: bool) -> int:
