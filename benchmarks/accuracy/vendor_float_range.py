@@ -80,7 +80,7 @@ def _one(op: str, *ins: str, **attributes: Any) -> Node:
 _MANY = (1000, 655, 1e4, 6e4, -1000, 683)
 _SAME = np.eye(32, dtype=np.float32)[:, :, None, None]
 _MASK = [_one("Sub", "one", "x"), _one("Mul", "t0", "least"), _one("Add", "z", "t1")]
-_MASK_CONSTANTS = {"one": np.float32(1), "least": np.finfo(np.float32).min}
+_MASK_CONSTANTS = {"one": np.ones((), np.float32), "least": np.asarray(np.finfo(np.float32).min)}
 _TIES = (2049, 2051, -2049, 70000, 1e10, 2**-25)
 
 
