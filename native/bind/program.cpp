@@ -200,8 +200,8 @@ void bind_program(nb::module_& module) {
            "Run the steps on one thread; of each the seconds, those it would take at least on so many threads with a "
            "core "
            "each, and how many of its loops would be split.")
-      .def_prop_ro(
-          "overflowed", &PyProgram::overflowed, "True once a run had a number past what float16 holds, but 65536.");
+      .def_prop_ro("overflowed", &PyProgram::overflowed,
+                   "True once a run had a number past what float16 holds, but 65536.");
   module.def(
       "release_free_memory",
       [] {

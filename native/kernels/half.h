@@ -117,9 +117,7 @@ inline bool beyond_float16(FloatGroup v) {
   const uint32x4_t magnitude = vandq_u32(vreinterpretq_u32_f32(v), vdupq_n_u32(0x7fffffffu));
   return vmaxvq_u32(magnitude) > kLargestFloat16;
 }
-inline bool beyond_float16(PatternGroup v) {
-  return vmaxv_u16(vand_u16(v, vdup_n_u16(0x7c00))) == 0x7c00;
-}
+inline bool beyond_float16(PatternGroup v) { return vmaxv_u16(vand_u16(v, vdup_n_u16(0x7c00))) == 0x7c00; }
 inline FloatGroup without_ties(FloatGroup v) {
   return vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(v), vdupq_n_u32(1)));
 }
@@ -150,9 +148,7 @@ inline void to_half_bits(const float* x, std::uint16_t* bits, std::int64_t n) {
 inline void to_matrix_half_bits(const float* x, std::uint16_t* bits, std::int64_t n) {
   std::int64_t i = 0;
 #if defined(__F16C__) || defined(__aarch64__)
-  for (; i <= n - kHalfLanes; i += kHalfLanes) {
-    store_group(bits + i, narrowed(in_matrix_range(load_group(x + i))));
-  }
+  for (; i <= n - kHalfLanes; i += kHalfLanes) { store_group(bits + i, narrowed(in_matrix_range(load_group(x + i)))); }
 #endif
   for (; i < n; ++i) bits[i] = matrix_half_bits(x[i]);
 }

@@ -250,8 +250,8 @@ void register_elementwise_steps() {
   register_step("table_s16_u8", kTable, table_step<std::int16_t, std::uint8_t>(&Loops::table_s16_u8));
   register_step("quantize_u8", Schema(kQuantize).exact(), quantize_step<std::uint8_t>(&Loops::quantize_u8));
   register_step("quantize_s16", Schema(kQuantize).exact(), quantize_step<std::int16_t>(&Loops::quantize_s16));
-  register_step("dequantize_u8", kDequantize, dequantize_step<std::uint8_t>(&Loops::dequantize_u8));
-  register_step("dequantize_s16", kDequantize, dequantize_step<std::int16_t>(&Loops::dequantize_s16));
+  register_step("dequantize_u8", Schema(kDequantize).exact(), dequantize_step<std::uint8_t>(&Loops::dequantize_u8));
+  register_step("dequantize_s16", Schema(kDequantize).exact(), dequantize_step<std::int16_t>(&Loops::dequantize_s16));
   register_step("round_half", Schema(1, 1, {integer("count")}).exact(), round_half_step);
 }
 

@@ -236,8 +236,8 @@ struct Avx512 : PlainTile {
     }
   }
 
-  // A sum to what is stored: bias, rounding to float16, a residual, bounds, which are halves and within the matrix unit's
-  // range. Operand order keeps NaN: min and max return their second operand when either is NaN.
+  // A sum to what is stored: bias, rounding to float16, a residual, bounds, which are halves and within the matrix
+  // unit's range. Operand order keeps NaN: min and max return their second operand when either is NaN.
   struct Finish {
     __m512 low, high;
     const float* table;
