@@ -127,7 +127,8 @@ def test_htp_places_nearly_as_many_as_cpu(on_htp: list[Verdict]) -> None:
 
 def test_htp_needs_rounded_inputs_rarely(on_htp: list[Verdict]) -> None:
     rounded = {v.case.name for v in on_htp if v.rounded}
-    assert rounded <= {"test_logsoftmax_large_number", "test_softmax_large_number", "test_tan"}
+    infinite = {f"test_mod_float_edge_cases_fmod_0_{t}" for t in ("float16", "float32")}  # which no half is
+    assert rounded <= {"test_logsoftmax_large_number", "test_softmax_large_number", "test_tan"} | infinite
 
 
 def test_htp_of_v81_takes_bfloat16(cases: list[Case]) -> None:

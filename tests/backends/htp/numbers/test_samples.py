@@ -52,8 +52,6 @@ def test_float(sample: Sample) -> None:
     outs = [TensorType(DType.of(a.dtype), a.shape) for a in sample.expected]
     program = compiled(sample, ins, outs, arrays)
     want = evaluate(Call(lookup(sample.op), tuple(ins), tuple(outs), program.graph.nodes[0].params), arrays)
-    if sample.op == "IsNan":  # the patterns of halves past 65536 are no numbers to it
-        want = tuple(np.abs(a) > 65536 for a in arrays if a is not None)
     for got, expected in zip(run(program, arrays), want, strict=True):
         assert got.dtype == expected.dtype
         assert got.shape == expected.shape

@@ -15,7 +15,7 @@ from hexforge.backends.htp.numbers.halves import (
     vector_half,
     vector_patterns,
 )
-from hexforge.ir import Array, Call, DType, Node, TensorType, Work
+from hexforge.ir import Array, Call, DType, Node, Role, TensorType, Work
 from hexforge.ops import of_kind
 
 _MATRIX = of_kind(Work.CONV, Work.DEPTHWISE, Work.TRANSPOSED_CONV, Work.FULLY_CONNECTED, Work.MATMUL)
@@ -62,8 +62,9 @@ def _wider(type: TensorType) -> TensorType:
 
 
 def tests_for_no_number(node: Node) -> bool:
-    """True for IsNan and IsInf, which read the patterns of halves as IEEE 754 does."""
-    return node.op.name in ("IsNan", "IsInf")
+    """True for IsNan and IsInf of halves, whose patterns they read by IEEE 754; float32 inputs stay as they are."""
+    source = node.inputs[0] if node.op.name in ("IsNan", "IsInf") else None
+    return source is not None and not (source.role is Role.APP_WRITE and source.dtype is DType.FLOAT32)
 
 
 def as_ieee(halves: Array) -> Array:

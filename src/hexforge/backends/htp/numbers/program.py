@@ -180,7 +180,9 @@ class Evaluated:
         self.node, self.ins, self.outs = node, list(ins), list(outs)
         wide = computes_in_float32(node)
         real = storage(node.outputs[0].type).kind == "f32" and not wide
-        self._exact = [wide and v.role is Role.APP_READ and not v.users for v in node.outputs]
+        self._exact = [
+            wide and storage(v.type).kind == "f32" and v.role is Role.APP_READ and not v.users for v in node.outputs
+        ]
         constants = [None if v is None or v.data is None else _constant(v, real) for v in node.inputs]
         self._constants = constants
         self._mappings = mappings_of(c for c in constants if c is not None)

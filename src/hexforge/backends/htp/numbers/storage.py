@@ -73,10 +73,13 @@ def storage(type: TensorType) -> Storage:
 
 
 def computes_in_float32(node: Node) -> bool:
-    """True for a floor division of floats, which would be one off where float16 moves a quotient past an integer.
+    """True for a floor division of floats, which would be one off where float16 moves a quotient past an integer, and
+    for what asks whether a number is one: halves have no NaN.
 
-    It reads graph inputs and constants as they are, and what it gives the application is not rounded.
+    They read graph inputs and constants as they are, and what they give the application is not rounded.
     """
+    if node.op.name in ("IsNan", "IsInf"):
+        return node.inputs[0] is not None and storage(node.inputs[0].type).kind == "f32"
     return node.op.name == "ElementWiseFloorDiv" and storage(node.outputs[0].type).kind == "f32"
 
 
