@@ -13,13 +13,14 @@ import pytest
 import hexforge
 from hexforge.analysis.quality.runners import runner
 from hexforge.chips.deployment import Deployment
-from hexforge.ir import DType
+from hexforge.ir import DType, ScaleOffset
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.encoding_plan import ChipArithmetic, EncodingPlan
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe_reading import recipe
+from hexforge.quant.improve.tune import Judge
 from hexforge.runtime import registry
 from tests.quant.networks import Network, run
 
@@ -159,6 +160,40 @@ def test_promised_is_built(kind: str, soc: str) -> None:
     built = hexforge.quantize(source, net.samples(2), soc=soc)
     assert built.model is not None
     assert hexforge.estimate(built.model, Deployment(soc)).latency_ms == pytest.approx(promised.latency_ms, rel=0.02)
+
+
+def sparse_scores(count: int, seed: int) -> tuple[onnx_ir.Model, list[Any]]:
+    """A head whose scores are near 0 but for one in a thousand, and samples of it."""
+    net = Network((1, 1, SIDE, SIDE))
+    scores = net.node("Sigmoid", net.node("Add", "x", net.constant(np.float32(-6.0))))
+    boxes = net.node("Mul", net.node("Relu", net.conv("x", 1, 1)), net.constant(np.float32(50.0)))
+    random = np.random.default_rng(seed)
+    samples = []
+    for _ in range(count):
+        x = random.standard_normal(net.shape).astype(np.float32)
+        x[0, 0, int(random.integers(SIDE)), int(random.integers(SIDE))] = 9.0
+        samples.append({"x": x})
+    return net.model(net.node("Concat", boxes, scores, axis=1)), samples
+
+
+@pytest.mark.parametrize("words", ["w8a8+percentile=99", "w8a8+mse", "w8a8+entropy"])
+def test_no_method_cuts_rare_scores_off(words: str) -> None:
+    model, samples = sparse_scores(10, 1)
+    plan = assign(model, calibrate(model, samples), recipe(words))
+    scores = plan.tensors[str(node_of(model, "Sigmoid").outputs[0].name)].encoding
+    assert isinstance(scores, ScaleOffset)
+    assert 255 * scores.scale > 0.9
+
+
+def test_improvements_are_judged_by_every_part() -> None:
+    net, model = head("plain")
+    plan = planned(model, net, "w8a8")
+    concat = node_of(model, "Concat")
+    assert plan.mixed_parts == {str(concat.outputs[0].name): tuple(str(v.name) for v in concat.inputs if v is not None)}
+    samples = net.samples(2)
+    judge = Judge(model, samples, lambda written: runner(to_bytes(written), "htp"), parts=plan.mixed_parts)
+    assert judge.names == [str(v.name) for v in concat.inputs if v is not None]
+    assert judge(model, plan) > 20
 
 
 def test_a_search_keeps_the_parts_apart_in_every_mix(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from hexforge.model.op_table import OPS
 from hexforge.options import did_you_mean
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.decide.encoding_plan import ChipArithmetic, EncodingPlan, Fixed
-from hexforge.quant.decide.mixed_heads import MixedHead, mixed_heads
+from hexforge.quant.decide.mixed_heads import MixedHead, head_units, mixed_heads
 from hexforge.quant.decide.quant_units import QuantUnit, is_float, is_three_dimensional, quant_units, weight_axis
 from hexforge.quant.decide.ranges import encoding as encoding_of_range
 from hexforge.quant.decide.ranges import range_of, weight_encoding
@@ -152,6 +152,7 @@ class _Assignment:
             chosen.update((unit, joined) for unit in head.behind)
             how = _how_parted(head, explicit.get(head.join, joined))
             self.result.mixed_heads[head.output] = how
+            self.result.mixed_parts[head.output] = (*self.result.mixed_parts.get(head.output, ()), *head.parts)
             reasons.update((unit, how) for unit in head.behind)
         for unit, dtype in chosen.items():
             explicit.setdefault(unit, dtype)
@@ -196,6 +197,10 @@ class _Assignment:
         if rule is None:
             return None
         return "float" if rule.leave_float else rule.activation
+
+    @cached_property
+    def _head_units(self) -> set[QuantUnit]:
+        return head_units(self.units)
 
     @cached_property
     def _readers(self) -> dict[str, list[QuantUnit]]:
@@ -338,6 +343,8 @@ class _Assignment:
         bounds = None if row is None else row.bounds
         if bounds is None:
             return low, high
+        if maker in self._head_units:  # scores are mostly near zero: a method that cuts extremes off would cut them off
+            low, high = seen.minimum, seen.maximum
         # All of the range there can be, except where the data never comes near it. Not so for Softmax: onnxruntime's
         # 8-bit kernel wraps around where a sum to 1 goes beyond its range.
         softmax = maker is not None and maker.nodes[-1].op_type == "Softmax"
@@ -400,7 +407,7 @@ class _Assignment:
 
 def _how_parted(head: MixedHead, joined: DType | None) -> str:
     """What became of a mixed head, in words."""
-    joins = f"{head.join.name} joins parts that no one scale suits ({head.parts})"
+    joins = f"{head.join.name} joins parts that no one scale suits ({head.words})"
     kept = "they keep their own encodings and are joined in float" if joined is None else "it has 16 bits"
     return f"{joins}: {kept}"
 

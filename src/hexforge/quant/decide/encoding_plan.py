@@ -42,6 +42,8 @@ class EncodingPlan:
     """Nodes left in float, with why."""
     mixed_heads: dict[str, str] = field(default_factory=dict)
     """Outputs that join parts of very different ranges, and how the parts are kept apart."""
+    mixed_parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The tensors that such outputs join."""
 
     def copied(self) -> EncodingPlan:
         """A copy that can be changed without changing this plan."""

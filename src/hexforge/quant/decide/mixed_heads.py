@@ -44,13 +44,20 @@ class MixedHead:
     """Units from the join to the output."""
     decoding: tuple[QuantUnit, ...]
     """Units that compute the large parts."""
-    parts: str
+    parts: tuple[str, ...]
+    """The tensors that are joined, constants not among them."""
+    words: str
     """What is joined, in words."""
 
 
 def mixed_heads(units: Sequence[QuantUnit], span_of: SpanOf) -> list[MixedHead]:
     """The mixed heads of a graph, in its order."""
     return _Heads(units).mixed(span_of)
+
+
+def head_units(units: Sequence[QuantUnit]) -> set[QuantUnit]:
+    """The units at the end of a graph that only combine and move numbers on their way to outputs."""
+    return set(_Heads(units).leads_to)
 
 
 def likely_spans(units: Sequence[QuantUnit]) -> dict[str, float]:
@@ -152,7 +159,8 @@ class _Heads:
                 continue
             words = ", ".join(f"{part.name} spans {part.span:.3g}" for part in sorted(parts, key=lambda p: -p.span))
             decoding = tuple(self._decoding(unit, large))
-            heads.append(MixedHead(self.leads_to[unit], unit, tuple(self._behind(unit)), decoding, words))
+            joined = tuple(dict.fromkeys(p.value.name or "" for p in parts if p.value.producer() is not None))
+            heads.append(MixedHead(self.leads_to[unit], unit, tuple(self._behind(unit)), decoding, joined, words))
         return heads
 
     def _parts(self, unit: QuantUnit, span_of: SpanOf) -> list[_Part]:

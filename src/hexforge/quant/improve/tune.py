@@ -104,18 +104,26 @@ def _mean_db(sums: Sequence[ErrorSums]) -> float:
 
 
 class Judge:
-    """How near a quantized model's outputs are to the float model's.
+    """How near a quantized model's outputs are to the float model's; `parts` of outputs are judged one by one.
 
     `unsaturated` looks at what goes into a Softmax or Sigmoid that makes an output: where nearly all of the outputs are
     0 or 1, theirs is the error of the one or two samples that are not, and says little of the next samples.
     """
 
     def __init__(
-        self, model: onnx_ir.Model, samples: Sequence[Feeds], load: Load, *, unsaturated: bool = False
+        self,
+        model: onnx_ir.Model,
+        samples: Sequence[Feeds],
+        load: Load,
+        *,
+        unsaturated: bool = False,
+        parts: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.samples, self.load = samples, load
-        outputs = [v for v in model.graph.outputs if v.dtype == onnx_ir.DataType.FLOAT]
-        self.names = [str((_before_saturation(v) if unsaturated else v).name) for v in outputs]
+        self.names: list[str] = []
+        for value in (v for v in model.graph.outputs if v.dtype == onnx_ir.DataType.FLOAT):
+            joined = list((parts or {}).get(str(value.name), ()))
+            self.names += joined or [str((_before_saturation(value) if unsaturated else value).name)]
         run = session(self._with_judged_outputs(model))
         self.references: list[list[Array]] = [run.run(self.names, dict(feeds)) for feeds in samples]
 
@@ -188,7 +196,7 @@ class _Improver:
         """All steps, in an order in which none undoes another."""
         if self.recipe.improve and self.plan.tensors:
             self.fitted, judged = _split(self.samples, self.held_out)
-            self.judge = Judge(self.model, judged, self.load, unsaturated=True)
+            self.judge = Judge(self.model, judged, self.load, unsaturated=True, parts=self.plan.mixed_parts)
             self.score, first = self.judge.score(self.model, self.plan), self.best
             if "bias" in self.recipe.improve:
                 self._bias()
