@@ -78,7 +78,7 @@ def make(pair: Pair, way: str, calibration: int, target: Path) -> None:
     if who == "hexforge":
         quantize(pair.model(), pair.calibration(calibration), how, target)
         return
-    with quiet(), _no_output():
+    with quiet(), no_output():
         samples = list(pair.calibration(calibration))
         quantized_by_onnxruntime(pair.model(), target, _TYPES[how], samples, per_channel="channel" in how)
 
@@ -157,7 +157,7 @@ def _gain(rows: list[Row], better: str, worse: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _no_output() -> Iterator[None]:
+def no_output() -> Iterator[None]:
     """Without what the peer prints."""
     with (
         Path(os.devnull).open("w") as nothing,
