@@ -159,6 +159,22 @@ def test_scores_count_by_what_they_lose_to_the_best(points: list[tuple[float, fl
     assert knee(front_of(*points), decibels=False).latency_ms == chosen
 
 
+@pytest.mark.parametrize(
+    ("points", "chosen"),
+    [
+        ([(1.0, 14.8, 1.0), (1.1, 15.5, 1.0), (2.0, 30.0, 1.0)], 1.0),  # a face detector that decides as in float
+        ([(1.0, 20.0, 1.0), (1.1, 30.0, 1.0), (2.0, 38.0, 1.0)], 1.1),  # decibels for little
+        ([(1.0, 20.0, 0.99), (1.1, 20.5, 1.0)], 1.0),
+        ([(1.0, 34.0, 0.2), (1.5, 35.0, 0.97), (3.0, 36.0, 0.99)], 1.5),  # decibels that hide lost decisions
+        ([(1.0, 25.0, 0.90), (1.2, 27.0, 0.99), (4.0, 39.0, 1.0)], 1.2),
+        ([(1.0, 30.0, math.nan), (1.1, 30.5, math.nan)], 1.0),  # nothing is decided
+    ],
+)
+def test_decisions_count_for_one_half(points: list[tuple[float, float, float]], chosen: float) -> None:
+    front = [Point(frozenset({i}), quality, ms, agreed) for i, (ms, quality, agreed) in enumerate(points)]
+    assert knee(front).latency_ms == chosen
+
+
 @given(st.lists(st.tuples(st.floats(0.1, 50), st.floats(POOR_DB, EXACT_ENOUGH_DB)), min_size=1, max_size=12))
 @settings(max_examples=200)
 def test_every_slower_point_is_too_dear_and_every_faster_one_too_poor(points: list[tuple[float, float]]) -> None:

@@ -102,18 +102,26 @@ def knee(front: Sequence[Point], *, decibels: bool = True) -> Point:
     """The point of a front that is worth its price: of every two, the slower one must bring PRICE_DB for each 10 %.
 
     What exceeds EXACT_ENOUGH_DB counts as nothing, and decibels below POOR_DB count POOR_FACTOR times, since no speed
-    makes up for a model that is lost. Scores that are no decibels count by what they lose to the best one.
+    makes up for a model that is lost. Where decisions are known, they tell what is poor, and count for one half: they
+    are what people see, and decibels tell how near the next sample is to another decision. Scores that are no decibels
+    count by what they lose to the best one.
     """
     best = max((p.quality for p in front if math.isfinite(p.quality)), default=0.0)
 
     def worth(point: Point) -> tuple[float, float]:
-        db = point.quality if decibels else _loss_in_db(best, point.quality)
-        db = min(max(db, -EXACT_ENOUGH_DB), EXACT_ENOUGH_DB)
-        db += (POOR_FACTOR - 1) * min(db - POOR_DB, 0.0)
+        db = poor = _capped(point.quality if decibels else _loss_in_db(best, point.quality))
+        if decibels and not math.isnan(point.agreement):
+            poor = _capped(_loss_in_db(1.0, point.agreement))
+            db = (db + poor) / 2
+        db += (POOR_FACTOR - 1) * min(poor - POOR_DB, 0.0)
         tenths = math.log(max(point.latency_ms, 1e-9)) / math.log(1.1)
         return db - PRICE_DB * tenths, -point.latency_ms
 
     return max(front, key=worth)
+
+
+def _capped(db: float) -> float:
+    return min(max(db, -EXACT_ENOUGH_DB), EXACT_ENOUGH_DB)
 
 
 def _loss_in_db(best: float, quality: float) -> float:
