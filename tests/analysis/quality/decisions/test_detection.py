@@ -80,6 +80,23 @@ def layouts() -> dict[str, dict[str, Array]]:
             f"cls_{stride}": batch(SCORES[rows]), f"obj_{stride}": batch(np.ones((rows.sum(), 1))),
             f"bbox_{stride}": batch(logs[rows]), f"kps_{stride}": batch(np.zeros((rows.sum(), 10))),
         }  # fmt: skip
+    bins = np.full((len(CELLS), 4, 17), -30.0)  # each distance as a distribution of 17 bins, between two of them
+    for row, distance in enumerate(distances.clip(0, 15.9)):
+        for side, value in enumerate(distance):
+            bins[row, side, int(value)] = np.log(max(1 - value % 1, 1e-9))
+            bins[row, side, int(value) + 1] = np.log(max(value % 1, 1e-9))
+    by_stride_bins = {}
+    for stride in STRIDES:
+        rows = (s == stride)[:, 0]
+        by_stride_bins |= {f"a{stride}": batch(SCORES[rows]), f"b{stride}": batch(bins[rows].reshape(-1, 68))}
+    heat = np.zeros((1, CLASSES, 80, 80), np.float32)
+    sizes, offsets = np.zeros((2, 1, 2, 80, 80), np.float32)
+    for kind, score, left, top, right, bottom in OBJECTS:
+        x, y = (left + right) / 8, (top + bottom) / 8
+        heat[0, kind, int(y), int(x)] = score
+        heat[0, kind, int(y), int(x) + 1] = score - 0.1  # beside the peak, which alone counts
+        sizes[0, :, int(y), int(x)] = (right - left) / 4, (bottom - top) / 4
+        offsets[0, :, int(y), int(x)] = x % 1, y % 1
     background = batch(1 - SCORES.sum(1, keepdims=True).clip(0, 1), SCORES.clip(0, 1))
     background /= background.sum(2, keepdims=True)
     found = [[*box, score, kind] for kind, score, *box in OBJECTS]
@@ -95,6 +112,10 @@ def layouts() -> dict[str, dict[str, Array]]:
         "with background": {"boxes": batch(corners(BOXES) / SIDE), "scores": background},
         "by stride, distances": by_stride,
         "by stride, logarithms": by_stride_logs,
+        "by stride, distributions": by_stride_bins,
+        "YOLOX in cells": {"output": batch(logs, np.ones((len(CELLS), 1)), SCORES)},
+        "centres in a heat map": {"hm": heat, "wh": sizes, "reg": offsets},
+        "centres with logarithms": {"537": heat[:, :1].copy(), "538": np.log(sizes.clip(1)), "539": offsets},
         "listed": {"dets": listed[None]},
         "listed apart": {
             "boxes": listed[None, :, :4], "scores": listed[None, :, 4], "labels": listed[None, :, 5].astype(np.int64),
@@ -112,12 +133,27 @@ def test_a_usual_layout_is_decoded_to_the_same_boxes(name: str) -> None:
     layout = detection_layout(outputs, facts)
     assert layout is not None, name
     boxes = layout.decode(outputs)
+    if "537" in outputs:  # of one class, which only one object has
+        assert len(boxes) == 1
+        assert overlaps(boxes.corners, np.array([OBJECTS[2][2:]], float))[0, 0] == pytest.approx(1, abs=0.02)
+        return
     assert boxes.classes.tolist() == [kind for kind, *_ in OBJECTS]
     wanted = np.array([box for _, _, *box in OBJECTS], float)
     scale = SIDE if boxes.corners.max() <= 1 else 1
     assert overlaps(boxes.corners * scale, wanted).diagonal() == pytest.approx([1, 1, 1], abs=0.02)
     if "background" not in name:
         assert boxes.scores == pytest.approx([score for _, score, *_ in OBJECTS], abs=1e-5)
+
+
+def test_key_points_are_not_judged_where_there_is_no_box() -> None:
+    outputs = LAYOUTS["by stride, logarithms"]
+    random = np.random.default_rng(5)
+    other = {
+        n: random.normal(0, 1, a.shape).astype(np.float32) if n.startswith("kps") else a for n, a in outputs.items()
+    }
+    found = judge([outputs], [other], FACTS)
+    assert [part.kind for part in found.parts] == ["detection"]
+    assert found.agreement == 1
 
 
 def test_a_model_that_loses_one_box_and_moves_another_is_counted_so() -> None:

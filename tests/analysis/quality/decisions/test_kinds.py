@@ -71,6 +71,19 @@ def test_a_mask_is_judged_by_what_is_marked() -> None:
     assert found.agreement == pytest.approx(6 / 8)
 
 
+def test_where_nothing_is_marked_nothing_is_decided() -> None:
+    empty = [{"mask": np.full((1, 1, 32, 32), 0.01 * i, np.float32)} for i in range(2)]
+    found = judge(empty, empty, facts(mask="Sigmoid"))
+    assert math.isnan(found.agreement)
+    assert (found.verdict, found.usable, found.worst_sample) == ("unknown", True, None)
+    unheard = [{"y": np.full((1, 1), 0.1, np.float32)}]
+    assert judge(unheard, unheard, facts(y="Sigmoid")).verdict == "unknown"
+    spot = np.zeros((1, 1, 32, 32), np.float32)
+    spot[..., 3, 4] = 1  # less than half a percent of the pixels, but all there is
+    assert judge([{"mask": spot}], [{"mask": spot}], facts(mask="Sigmoid")).agreement == 1
+    assert judge([{"mask": spot}], [{"mask": 0 * spot}], facts(mask="Sigmoid")).agreement == 0
+
+
 def test_integers_are_classes_of_pixels() -> None:
     one = np.tile(np.arange(32) // 16, (1, 32, 1)).astype(np.int64)
     found = judge([{"y": one}], [{"y": np.flip(one, 2).copy()}])
@@ -164,6 +177,43 @@ def test_the_kind_can_be_said() -> None:
         judge(one, one, metric="detection")
     with pytest.raises(CallError, match="is no kind of decision"):
         judge(one, one, metric="detecting")
+
+
+@pytest.mark.parametrize(
+    ("shape", "low", "last_op", "kind"),
+    [
+        ((1, 1000), -1, "Gemm", "classification"),
+        ((1, 1000, 1, 1), -1, "Conv", "classification"),
+        ((2,), -1, "Softmax", "classification"),
+        ((1, 1, 1, 96), -1, "Conv", "embedding"),
+        ((1, 128, 768), -1, "LayerNormalization", "embedding"),
+        ((1, 512, 20, 20), 0, "Relu", "embedding"),
+        ((1, 3), 0.1, "Gemm", "numbers"),
+        ((1, 1), 0, "Gemm", "numbers"),
+        ((), 0, "Sigmoid", "labels"),
+        ((40, 1, 210), -1, "Add", "sequence"),
+        ((1, 64, 16), -1, "MatMul", "sequence"),
+        ((1, 172, 88), 0, "Sigmoid", "labels"),
+        ((1, 21, 64, 64), -1, "Resize", "segmentation"),
+        ((1, 1, 64, 64), 0, "Sigmoid", "segmentation"),
+        ((1, 3, 64, 64), 0, "Clip", "picture"),
+        ((1, 1, 64, 64), 0, "Conv", "picture"),
+    ],
+)
+def test_the_kind_is_told_by_shape_range_and_last_op(
+    shape: tuple[int, ...], low: float, last_op: str, kind: str
+) -> None:
+    outputs = {"y": np.asarray(np.random.default_rng(1).uniform(low, 1, shape), np.float32)}
+    told = ModelFacts({"y": OutputFacts(last_op)}, (64, 64) if len(shape) == 4 and shape[-1] > 1 else None)
+    assert judge([outputs], [outputs], told).kind == kind
+
+
+def test_a_tagger_is_no_ctc() -> None:
+    tags = [0] * 20 + [1, 2, 3, 4]
+    words = ModelFacts({}, None, tokens=True)
+    found = judge([{"y": one_hot(tags, 12)}], [{"y": one_hot(tags, 12)}], words)
+    assert found.parts[0].about == "the symbol with the highest score at each place"
+    assert "CTC" in judge([{"y": one_hot(tags, 12)}], [{"y": one_hot(tags, 12)}]).parts[0].about
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -101,16 +101,17 @@ class Labels:
         first = int((reference.argmax(1) == other.argmax(1)).sum())
         return {
             "one": int(one.sum()), "two": int(two.sum()), "both": int((one & two).sum()), "top1": first,
-            "rows": len(reference),
+            "rows": len(reference), "columns": reference.shape[1],
         }  # fmt: skip
 
     def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
         """Twice the labels that both give, over all labels of either; the first label where none is likely."""
         one, two, both = (total(tallies, key) for key in ("one", "two", "both"))
         top1 = share(total(tallies, "top1"), total(tallies, "rows"))
-        if not one + two:
-            return {"agreement": top1}
-        return {"agreement": share(2 * both, one + two), "precision": share(both, two), "recall": share(both, one)}
+        if not one + two:  # without any label the likeliest one counts, where there are several
+            return {"agreement": top1 if all(tally["columns"] > 1 for tally in tallies) else float("nan")}
+        figures = {"agreement": share(2 * both, one + two), "precision": share(both, two), "recall": share(both, one)}
+        return figures | {"labels": one}
 
     def words(self, decision: Array) -> str:
         """The labels."""

@@ -18,10 +18,10 @@ from hexforge.analysis.quality.decisions.boxes import Boxes, suppress
 from hexforge.analysis.quality.decisions.measure import Outputs
 from hexforge.ir import Array
 
-Format = Literal["cxcywh", "xyxy", "yxyx", "xywh", "ltrb", "log", "ssd"]
-FORMATS = ("cxcywh", "xyxy", "yxyx", "xywh", "ltrb", "log", "ssd")
-"""Corners or centre and size in the picture; distances to a cell's point (ltrb), centre in cells and size as its
-logarithm (log), and both as SSD scales them (ssd)."""
+Format = Literal["cxcywh", "xyxy", "yxyx", "xywh", "ltrb", "dfl", "log", "cells", "ssd"]
+FORMATS = ("cxcywh", "xyxy", "yxyx", "xywh", "ltrb", "dfl", "log", "cells", "ssd")
+"""Corners or centre and size in the picture; distances to a cell's point (ltrb), each as a distribution (dfl); centre
+and size in cells (cells), the size as its logarithm (log), and both as SSD scales them (ssd)."""
 Activation = Literal["none", "sigmoid", "softmax"]
 THRESHOLD, MOST_OVERLAP = 0.25, 0.45
 """The score from which on a box counts, and the overlap from which on two boxes of a class are one."""
@@ -43,17 +43,21 @@ class OutputPart:
     """One past the last channel; None: all."""
     channels_first: bool = False
     """True where channels lie before anchors."""
+    anchors: tuple[int, int] | None = None
+    """The first anchor and one past the last; None: all."""
 
     def rows(self, outputs: Outputs) -> Array:
         """[anchors, channels]."""
         array = np.asarray(outputs[self.output])
-        while array.ndim > 2 and array.shape[0] == 1:
+        array = array[0] if array.ndim > 2 and array.shape[0] == 1 else array
+        while array.ndim > 2 and array.shape[0] == 1 and not self.channels_first:
             array = array[0]
         if array.ndim == 1:
             array = array[:, None]
         first = self.channels_first
         array = array.reshape(array.shape[0], -1).T if first else array.reshape(-1, array.shape[-1])
-        return array[:, self.first : self.last].astype(np.float64)
+        rows = slice(None) if self.anchors is None else slice(*self.anchors)
+        return array[rows, self.first : self.last].astype(np.float64)
 
     def __str__(self) -> str:
         if self.last is None and not self.first:
@@ -79,6 +83,10 @@ class Head:
     """Rows, columns and anchors of each cell; None where the places of anchors are not known."""
     stride: float = 1.0
     """Pixels of a cell."""
+    sizes: OutputPart | None = None
+    """Where the sizes of boxes lie in an output of their own, behind their centres in `boxes`."""
+    peaks: bool = False
+    """True where scores are heat maps, in which a cell counts that is no lower than its neighbours."""
 
     def decode(self, outputs: Outputs, threshold: float) -> Boxes:
         """Boxes of at least this score, not yet suppressed."""
@@ -86,6 +94,8 @@ class Head:
         if self.background is not None:
             scores = np.delete(scores, self.background, 1)
         best, classes = scores.max(1), scores.argmax(1)
+        if self.peaks and self.grid is not None:
+            best = np.where(_is_peak(best.reshape(self.grid[:2])).ravel(), best, -math.inf)
         if self.objectness is not None:
             best = best * _activated(self.objectness.rows(outputs), self.activation)[:, 0]
         if self.classes is not None:
@@ -94,8 +104,20 @@ class Head:
         if len(chosen) > CANDIDATES:
             chosen = chosen[np.argsort(-best[chosen], kind="stable")[:CANDIDATES]]
         masks = None if self.masks is None else self.masks.rows(outputs)[chosen]
-        corners = self._corners(self.boxes.rows(outputs)[chosen, :4], chosen)
+        corners = self._corners(self._boxes(outputs, chosen), chosen)
         return Boxes(corners, best[chosen], classes[chosen], masks)
+
+    def _boxes(self, outputs: Outputs, chosen: Array) -> Array:
+        """The four numbers of each chosen box."""
+        rows = self.boxes.rows(outputs)[chosen]
+        if self.sizes is not None:
+            return np.concatenate([rows[:, :2], self.sizes.rows(outputs)[chosen, :2]], 1)
+        if self.format == "dfl":
+            sides = _activated(rows.reshape(4 * len(rows), rows.shape[1] // 4), "softmax")
+            return np.asarray(sides @ np.arange(sides.shape[1])).reshape(-1, 4)
+        if rows.shape[1] < 4:  # a point and no size: it is found again within a cell or so
+            rows = np.concatenate([np.zeros((len(rows), 2)), np.full((len(rows), 2), 3.0)], 1)
+        return np.asarray(rows[:, :4])
 
     def best_scores(self, outputs: Outputs) -> Array:
         """The score of every anchor."""
@@ -113,12 +135,14 @@ class Head:
         if self.format == "cxcywh":
             return np.stack([a - c / 2, b - d / 2, a + c / 2, b + d / 2], 1)
         x, y = self._points(anchors)
-        if self.format == "ltrb":
+        if self.format in ("ltrb", "dfl"):
             cells = np.stack([x - a, y - b, x + c, y + d], 1)
         else:
             centre, size = (SSD_CENTRE, SSD_SIZE) if self.format == "ssd" else (1.0, 1.0)
             x, y = x + centre * a, y + centre * b
-            half_w, half_h = (np.exp(np.clip(size * side, -20, 20)) / 2 for side in (c, d))
+            half_w, half_h = c / 2, d / 2
+            if self.format != "cells":
+                half_w, half_h = (np.exp(np.clip(size * side, -20, 20)) / 2 for side in (c, d))
             cells = np.stack([x - half_w, y - half_h, x + half_w, y + half_h], 1)
         return cells * self.stride
 
@@ -144,13 +168,16 @@ class DetectionLayout:
     """Height and width that boxes and prototypes lie in; None where they are not known."""
     threshold: float = THRESHOLD
     most_overlap: float = MOST_OVERLAP
+    beside: tuple[str, ...] = ()
+    """Outputs about the same anchors, such as key points: where there is no box they mean nothing, so they are not
+    judged alone."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
         """The outputs that are read."""
         names: dict[str, None] = {}
         for head in self.heads:
-            for part in (head.boxes, head.scores, head.objectness, head.classes, head.masks):
+            for part in (head.boxes, head.sizes, head.scores, head.objectness, head.classes, head.masks):
                 if part is not None:
                     names[part.output] = None
         return (*names, *((self.prototypes,) if self.prototypes else ()))
@@ -181,6 +208,14 @@ class DetectionLayout:
             where += f" times {first.objectness}"
         more = f" and {len(self.heads) - 1} more such" if len(self.heads) > 1 else ""
         return f"{self.name}: {where}{more}"
+
+
+def _is_peak(heat: Array) -> Array:
+    """Which cells of a map are no lower than the eight about them."""
+    height, width = heat.shape
+    padded = np.pad(heat, 1, constant_values=-math.inf)
+    around = [padded[y : y + height, x : x + width] for y in range(3) for x in range(3)]
+    return np.asarray(heat >= np.max(around, axis=0))
 
 
 def _activated(scores: Array, activation: Activation) -> Array:

@@ -45,6 +45,8 @@ class ModelFacts:
     outputs: Mapping[str, OutputFacts]
     picture: tuple[int, int] | None = None
     """Height and width of the input, where it has the shape of a picture."""
+    tokens: bool = False
+    """True where all inputs are integers: the model reads symbols, as language models do."""
 
     def of(self, output: str) -> OutputFacts:
         """What is told of an output."""
@@ -60,7 +62,10 @@ def model_facts(model: Any) -> ModelFacts:
     if ir is None:
         return NO_FACTS
     outputs = {str(value.name): _output_facts(value) for value in ir.graph.outputs}
-    return ModelFacts(outputs, next((size for v in ir.graph.inputs if (size := _picture_size(shape_of(v)))), None))
+    picture = next((size for v in ir.graph.inputs if (size := _picture_size(shape_of(v)))), None)
+    inputs = [v.dtype for v in ir.graph.inputs]
+    tokens = bool(inputs) and all(dtype is not None and dtype.is_integer() for dtype in inputs)
+    return ModelFacts(outputs, picture, tokens and picture is None)
 
 
 def _picture_size(shape: tuple[int, ...] | None) -> tuple[int, int] | None:

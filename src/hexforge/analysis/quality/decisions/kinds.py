@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,6 +26,7 @@ PROBABILITY_OPS = ("Softmax", "LogSoftmax")
 VECTOR_OPS = ("LayerNormalization", "SkipLayerNormalization", "BatchNormalization", "LpNormalization")
 WIDTHS = {64, 96, 128, 192, 256, 312, 320, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048, 4096}
 """Lengths of vectors that networks have inside; seldom numbers of classes."""
+FEW = 4
 MOST_CLASSES = 256
 """Classes of pixels at most; maps of more channels are features."""
 BLANKS = 0.25
@@ -40,7 +40,7 @@ def choose(outputs: Outputs, facts: ModelFacts) -> list[DecisionMeasure]:
     taken: set[str] = set()
     if layout is not None:
         measures.append(Detection(layout))
-        taken.update(layout.outputs)
+        taken.update(layout.outputs, layout.beside)
     for name, array in outputs.items():
         if name not in taken and array.size and array.dtype.kind in "fiub":
             measures.append(of_output(name, array, facts))
@@ -53,17 +53,15 @@ def of_output(name: str, array: Array, facts: ModelFacts) -> DecisionMeasure:
     if array.dtype.kind in "iub":
         sides = [side for side in array.shape if side > 1]
         return Segmentation(name, None) if len(sides) == 2 and min(sides) >= LEAST else _integers(name, array)
-    shape = array.shape[1:] if array.ndim > 1 and array.shape[0] == 1 else array.shape
-    while len(shape) > 2 and shape[-2:] == (1, 1):
-        shape = shape[:-2]
-    if len(shape) <= 1:
-        return _vector(name, array, shape, told)
-    if len(shape) == 2 and min(shape) > 1 and not (array.ndim == 3 and as_picture(array) is not None):
-        return _rows(name, array, told)
+    if array.size == max(array.shape, default=1):  # a single row, whatever its shape
+        return _vector(name, array, told)
+    if array.ndim == 2:
+        return _vector(name, array, told)  # one row for each of a batch
+    looked_at = array.ndim == 3 and facts.picture is not None and as_picture(array) is not None
+    if sum(side > 1 for side in array.shape) == 2 and array.ndim == 3 and not looked_at:
+        return _rows(name, array, told, facts)
     if array.ndim in (3, 4) and min(_sides(array)) >= LEAST // 2:
         return _map(name, array, told, facts)
-    if array.ndim in (2, 3) and 1 in shape:
-        return _vector(name, array, (max(shape),), told, axis=int(np.argmax(array.shape)))
     return Numbers(name)
 
 
@@ -71,10 +69,11 @@ def _integers(name: str, array: Array) -> DecisionMeasure:
     return Classification(name) if array.size == 1 or array.ndim == 1 else SymbolSequence(name)
 
 
-def _vector(name: str, array: Array, shape: Sequence[int], told: OutputFacts, axis: int = 1) -> DecisionMeasure:
+def _vector(name: str, array: Array, told: OutputFacts) -> DecisionMeasure:
     """A row of numbers: scores of classes, a vector, or plain numbers."""
-    size = shape[0] if shape else 1
-    axis = min(axis, array.ndim - 1)
+    single = array.ndim > 0 and array.size == max(array.shape)
+    axis = int(np.argmax(array.shape)) if single else array.ndim - 1
+    size = array.shape[axis] if array.ndim else 1
     if told.last_op in PROBABILITY_OPS and size > 1:
         return Classification(name, axis)
     if size == 1:
@@ -87,12 +86,13 @@ def _vector(name: str, array: Array, shape: Sequence[int], told: OutputFacts, ax
         return Embedding(name, axis)
     if told.last_op in ("Sigmoid", "HardSigmoid"):
         return Labels(name)
-    if PLAIN.search(name) or size < 2 or told.last_op == "Tanh":
+    few = size <= FEW and bool((rows > 0).all())  # grades, ages, angles: scores of classes have both signs
+    if PLAIN.search(name) or few or told.last_op == "Tanh":
         return Numbers(name)
     return Embedding(name, axis) if size in WIDTHS else Classification(name, axis)
 
 
-def _rows(name: str, array: Array, told: OutputFacts) -> DecisionMeasure:
+def _rows(name: str, array: Array, told: OutputFacts, facts: ModelFacts) -> DecisionMeasure:
     """A row of numbers at each of several places."""
     axis = array.ndim - 1 if told.axis is None or told.last_op not in PROBABILITY_OPS else told.axis
     rows = rows_of(array, axis)
@@ -103,7 +103,7 @@ def _rows(name: str, array: Array, told: OutputFacts) -> DecisionMeasure:
         return Embedding(name, axis)
     if told.last_op in ("Sigmoid", "HardSigmoid"):
         return Labels(name)
-    return SymbolSequence(name, axis, ctc_blank(rows))
+    return SymbolSequence(name, axis, None if facts.tokens else ctc_blank(rows))
 
 
 def ctc_blank(rows: Array) -> int | None:

@@ -69,8 +69,9 @@ class Segmentation:
         pixels = float(one.sum())
         either = one + two - both
         chosen = np.maximum(one, two) >= COVERED * pixels
-        if self.threshold is not None and chosen[1:].any():
+        if self.threshold is not None:
             chosen[0] = False  # what is not marked is no class of its own
+            chosen[1:] |= ~chosen[1:].any()
         chosen &= either > 0
         iou = float((both[chosen] / either[chosen]).mean()) if chosen.any() else float("nan")
         return {"agreement": iou, "pixels": share(float(both.sum()), pixels)}

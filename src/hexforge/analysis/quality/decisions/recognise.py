@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,11 +20,16 @@ MOST_CHANNELS = 1100
 MOST_FINISHED = 1000
 """Boxes that a model lists at most where it has dropped those that overlap."""
 STRIDES = (8, 16, 32, 64, 128)
+USUAL_STRIDES = (STRIDES[:3], STRIDES[:4], STRIDES[1:3], STRIDES[1:4])
 BOXES = re.compile(r"box|loc|regress|(?<![a-z])reg(?![a-z])|delta", re.IGNORECASE)
 SCORES = re.compile(r"scor|conf|prob|cls|class|logit|label|obj", re.IGNORECASE)
 CLASSES = re.compile(r"class|label|cls", re.IGNORECASE)
 OBJECTNESS = re.compile(r"obj", re.IGNORECASE)
 POINTS = re.compile(r"kps|landm|keyp|point|mask|proto|feat", re.IGNORECASE)
+HEAT = re.compile(r"heat|(?<![a-z])hm(?![a-z])|center_map", re.IGNORECASE)
+OFFSETS = re.compile(r"off|(?<![a-z])reg(?![a-z])", re.IGNORECASE)
+DISTRIBUTIONS = (32, 64, 68)
+"""Channels of four distances as distributions of 8, 16 or 17 bins."""
 STRIDE_IN_NAME = re.compile(r"(?<!\d)(8|16|32|64|128)(?!\d)")
 
 
@@ -40,7 +45,12 @@ class _Table:
 def detection_layout(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
     """The layout of a detector's outputs; None where they are not those of a detector."""
     layout = _listed(outputs) or _concatenated(outputs, facts) or _raw_grids(outputs, facts)
-    return layout or _apart(outputs, facts)
+    return layout or _apart(outputs, facts) or _centres(outputs, facts)
+
+
+def _anchors(array: Array) -> int:
+    """How many anchors an output may be about: its longest side."""
+    return max(_squeezed(array).shape, default=0) if array.ndim > 1 else 0
 
 
 def _squeezed(array: Array) -> Array:
@@ -97,7 +107,9 @@ def _concatenated(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None
             continue
         if array.ndim > 3 and anchors < 4 * channels:  # a map
             continue
-        if any(_squeezed(a).shape == (anchors, 4) for n, a in outputs.items() if n != name):  # boxes of their own
+        if any(_anchors(a) == anchors for n, a in outputs.items() if n != name):  # the boxes have their own output
+            continue
+        if facts.picture is None and float(table[:, :4].max()) <= 1.5:  # parts of a picture, and there is none
             continue
         if facts.of(name).last_op in ("Softmax", "LogSoftmax") or any(sums_to_one(table, axis) for axis in (0, 1)):
             continue
@@ -110,13 +122,15 @@ def _concatenated(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None
         objectness = _has_objectness(table[:, 4:end], anchors, facts, channels_first=channels_first)
         first = 5 if objectness else 4
 
-        form: Format = "log" if raw else "xyxy" if _cornered(table[:, :4]) else "cxcywh"
+        form: Format = "xyxy" if _cornered(table[:, :4]) else "cxcywh"
         head = Head(
             OutputPart(name, 0, 4, channels_first), OutputPart(name, first, end, channels_first), form,
             OutputPart(name, 4, 5, channels_first) if objectness else None,
             masks=OutputPart(name, end, channels, channels_first) if prototypes and end < channels else None,
         )  # fmt: skip
-        kind = "YOLOX in cells" if raw else "YOLO with objectness" if objectness else "YOLO"
+        if raw:
+            return DetectionLayout("YOLOX in cells", tuple(_by_grid(head, anchors, facts)), picture=facts.picture)
+        kind = "YOLO with objectness" if objectness else "YOLO"
         return DetectionLayout(kind, (head,), prototypes=prototypes, picture=facts.picture)
     return None
 
@@ -167,8 +181,25 @@ def _grid_sizes(facts: ModelFacts, strides: tuple[int, ...]) -> list[tuple[int, 
 
 def _is_grid(anchors: int, facts: ModelFacts, of_cell: int) -> bool:
     """Whether there are so many anchors for each cell of the usual grids."""
-    usual = (STRIDES[:3], STRIDES[:4], STRIDES[1:3], STRIDES[1:4])
-    return any(anchors == of_cell * sum(h * w for h, w in _grid_sizes(facts, some)) for some in usual)
+    return any(anchors == of_cell * _cells(facts, some) for some in USUAL_STRIDES)
+
+
+def _cells(facts: ModelFacts, strides: tuple[int, ...]) -> int:
+    return sum(height * width for height, width in _grid_sizes(facts, strides))
+
+
+def _by_grid(head: Head, anchors: int, facts: ModelFacts) -> Iterator[Head]:
+    """A head for each grid of cells that follow each other in one output."""
+    strides = next(some for some in USUAL_STRIDES if _cells(facts, some) == anchors)
+    begin = 0
+    for stride, (height, width) in zip(strides, _grid_sizes(facts, strides), strict=True):
+        rows = begin, begin + height * width
+        begin = rows[1]
+        objectness = None if head.objectness is None else replace(head.objectness, anchors=rows)
+        yield replace(
+            head, boxes=replace(head.boxes, anchors=rows), scores=replace(head.scores, anchors=rows), format="log",
+            objectness=objectness, grid=(height, width, 1), stride=float(stride),
+        )  # fmt: skip
 
 
 def _raw_grids(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
@@ -194,12 +225,47 @@ def _apart(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
     tables: dict[int, list[_Table]] = {}
     for table in _tables(outputs):
         tables.setdefault(len(table.rows), []).append(table)
-    heads = [head for anchors, some in tables.items() if (head := _head(anchors, some, len(tables), facts)) is not None]
+    heads: list[Head] = []
+    beside: list[str] = []
+    for anchors, some in tables.items():
+        head = _head(anchors, some, len(tables), facts)
+        if head is not None:
+            heads.append(head)
+            beside += [table.name for table in some]
     if not heads:
         return None
     named = "boxes and scores" + (" by stride" if len(heads) > 1 else "")
     finished = len(heads) == 1 and len(_squeezed(outputs[heads[0].boxes.output])) <= MOST_FINISHED // 2
-    return DetectionLayout(named, tuple(heads), finished=finished, picture=facts.picture)
+    return DetectionLayout(named, tuple(heads), finished=finished, picture=facts.picture, beside=tuple(beside))
+
+
+def _centres(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
+    """CenterNet: a heat map of centres, with maps of sizes and offsets as large, if any."""
+    maps = {n: a for n, a in outputs.items() if a.ndim == 4 and a.shape[0] == 1 and a.dtype.kind == "f"}
+    heats = [n for n in maps if HEAT.search(n)]
+    if not heats:  # the one map of probabilities among maps of two numbers and more
+        heats = [n for n, a in maps.items() if a.shape[1] == 1 and _shares(a)] if len(maps) > 1 else []
+    if len(heats) != 1:
+        return None
+    heat = maps[heats[0]]
+    height, width = heat.shape[2:]
+    others = [n for n, a in maps.items() if n != heats[0] and a.shape[2:] == heat.shape[2:]]
+    if not others or any(maps[n].shape[1] < 2 for n in others):
+        return None
+    pairs = [n for n in others if maps[n].shape[1] == 2]
+    offsets = next((n for n in pairs if OFFSETS.search(n)), "") or (pairs[1] if len(pairs) > 1 else "")
+    sizes = next((n for n in pairs if n != offsets), "")
+    stride = facts.picture[0] / height if facts.picture is not None else 1.0
+    # a logarithm is small: that of a whole map's size at most
+    form: Format = "log" if sizes and float(maps[sizes].max()) < math.log(max(height, width)) + 0.5 else "cells"
+    whole = bool(offsets and sizes)
+    head = Head(
+        OutputPart(offsets if whole else heats[0], channels_first=True), OutputPart(heats[0], channels_first=True),
+        form if whole else "cells", grid=(height, width, 1), stride=stride,
+        sizes=OutputPart(sizes, channels_first=True) if whole else None, peaks=True,
+        activation="none" if _shares(heat) else "sigmoid",
+    )  # fmt: skip
+    return DetectionLayout("centres in a heat map", (head,), picture=facts.picture, beside=(heats[0], *others))
 
 
 def _tables(outputs: Outputs) -> Iterator[_Table]:
@@ -219,6 +285,9 @@ def _head(anchors: int, tables: list[_Table], groups: int, facts: ModelFacts) ->
     """Boxes with their scores among outputs of as many anchors."""
     boxes = [t for t in tables if t.rows.shape[1] == 4 and not SCORES.search(t.name) and not POINTS.search(t.name)]
     boxes = [t for t in boxes if BOXES.search(t.name)] or boxes
+    if not boxes:  # distances as distributions
+        spread = [t for t in tables if t.rows.shape[1] in DISTRIBUTIONS and not _shares(t.rows) and len(tables) > 1]
+        boxes = spread if len(spread) == 1 else []
     if not boxes:  # boxes with key points behind them
         boxes = [t for t in tables if t.rows.shape[1] > 4 and BOXES.search(t.name) and t.rows.shape[1] % 2 == 0]
     if len(boxes) != 1:
@@ -232,6 +301,8 @@ def _head(anchors: int, tables: list[_Table], groups: int, facts: ModelFacts) ->
     activation, background = _score_kind(scores[0].rows)
     grid, stride = _grid(anchors, boxes[0].name, facts)
     form, scaled = _box_format(boxes[0].rows[:, :4], background, placed=grid is not None and groups > 1)
+    if boxes[0].rows.shape[1] in DISTRIBUTIONS and not BOXES.search(boxes[0].name):
+        form, scaled = "dfl", True
     return Head(
         boxes[0].part, scores[0].part, form, objectness[0].part if objectness else None, activation=activation,
         background=background, grid=grid if scaled else None, stride=stride if scaled and grid is not None else 1.0,
