@@ -105,10 +105,16 @@ def test_the_same_work_has_the_same_key_whatever_its_names_are() -> None:
 
 
 def test_sequences_are_measured_at_their_full_length(measured: list[dict[str, Any]]) -> None:
-    weights = {name: np.ones((1, 12, 4), np.float32) for name in ("w", "r")}
-    nodes = [node("GRU", ["a", "w", "r", "", "lens"], ["y"], hidden_size=4), node("Relu", ["x"], ["a"])]
-    feeds = {"x": np.zeros((7, 2, 4), np.float32), "lens": np.zeros(2, np.int32)}
-    found = hexforge.estimate(model(nodes[::-1], feeds, weights, {"y": np.float32}), "SM8650")
+    weights: dict[str, Any] = {name: np.ones((1, 12, 4), np.float32) for name in ("w", "r")}
+    weights["k"] = np.array([2])
+    nodes = [
+        node("Relu", ["x"], ["a"]),
+        node("TopK", ["given", "k"], ["sorted", "order"]),  # as torch packs sequences
+        node("Cast", ["sorted"], ["lens"], to=TensorProto.INT32),
+        node("GRU", ["a", "w", "r", "", "lens"], ["y"], hidden_size=4),
+    ]
+    feeds: dict[str, Any] = {"x": np.zeros((7, 2, 4), np.float32), "given": np.zeros(2, np.int64)}
+    found = hexforge.estimate(model(nodes, feeds, weights, {"y": np.float32}), "SM8650")
     assert [row.op_type for row in found.left_on_cpu] == ["GRU"]
     assert measured[0]["lens"].tolist() == [7, 7]
 

@@ -9,7 +9,7 @@ from typing import Any
 from hexforge.analysis.estimate import Estimate
 from hexforge.model.reader import Model
 
-SLOWER = " (but the whole is slower then)"
+SLOWER = " (no faster by these rough times)"
 """What the title of advice ends with that brings nodes onto the NPU and gains no time."""
 
 

@@ -12,6 +12,8 @@ from onnx_ir import Node, Value
 from hexforge.model.nodes import data, integer, is_op, operand, reads, shape
 
 SAME = ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Slice")
+REORDERED = ("TopK", "Gather", "GatherElements")
+"""Ops through which lengths of sequences go in another order: packed sequences are sorted by them."""
 RECURRENT = ("LSTM", "GRU", "RNN")
 SEQUENCE_LENS = 4
 """Which input of those says how long each sequence is."""
@@ -40,7 +42,7 @@ def sequence_length(value: Value) -> int | None:
     for node, index in value.uses():
         if is_op(node, *RECURRENT) and index == SEQUENCE_LENS:
             return shape(node.inputs[0])[integer(node, "layout", 0)]
-        if is_op(node, *SAME) and index == 0 and (below := sequence_length(node.outputs[0])) is not None:
+        if is_op(node, *SAME, *REORDERED) and index == 0 and (below := sequence_length(node.outputs[0])) is not None:
             return below
     return None
 
