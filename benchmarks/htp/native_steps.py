@@ -61,8 +61,9 @@ def _timed(segment: Segment, step: NativeCall) -> Timed:
             ids[i] = native.arena_tensor(offset, written[i])
             offset += sizes[i]
         else:
-            ids[i] = native.input_tensor(tensor[2])
-            given.append(_plausible(step.kind, tensor[2]))
+            room = _native.step_rooms()[step.kind]
+            ids[i] = native.input_tensor(tensor[2], room)
+            given.append(_plausible(step.kind, tensor[2] + room))
     native.step(step.kind, [ids[i] for i in step.ins], [ids[i] for i in step.outs], dict(step.attributes))
     native.run(given, [], 1)
     best = float("inf")
@@ -74,7 +75,7 @@ def _timed(segment: Segment, step: NativeCall) -> Timed:
 
 
 def _plausible(kind: str, size: int) -> np.ndarray[Any, Any]:
-    """Numbers that a step may meet, with room behind them; of floats no tiny ones, which take far longer."""
+    """Numbers that a step may meet; of floats no tiny ones, which take far longer."""
     rng = np.random.default_rng(size)
     if kind.endswith("_f32"):
         data = rng.standard_normal(size // 4, np.float32).astype(np.float16).astype(np.float32)

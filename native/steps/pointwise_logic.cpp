@@ -79,9 +79,13 @@ Run binary_run(const Nest& n, Operation operation) {
       if (steps[0] && steps[1]) {
         for (std::int64_t i = 0; i < n.inner; ++i) y[i] = operation(a[i], b[i]);
       } else if (steps[0]) {
-        for (std::int64_t i = 0; i < n.inner; ++i) y[i] = operation(a[i], b[0]);
+        const B second = b[0];  // read once: as far as the compiler knows, y may lie over it
+        for (std::int64_t i = 0; i < n.inner; ++i) y[i] = operation(a[i], second);
+      } else if (steps[1]) {
+        const A first = a[0];
+        for (std::int64_t i = 0; i < n.inner; ++i) y[i] = operation(first, b[i]);
       } else {
-        for (std::int64_t i = 0; i < n.inner; ++i) y[i] = operation(a[0], b[steps[1] ? i : 0]);
+        std::fill_n(y, n.inner, static_cast<Y>(operation(a[0], b[0])));
       }
     });
   };
@@ -225,7 +229,8 @@ Run cast_run(std::int64_t n, std::span<const Tensor> ins, std::span<const Tensor
       const In* x = o.in<In>();
       Out* y = o.out<Out>();
       for (std::int64_t i = begin; i < end; ++i) y[i] = cast_one<Out, In>(x[i]);
-      if constexpr (std::is_same_v<Out, float>) loops().round_half(y + begin, y + begin, end - begin);
+      // 8 bits fit float16 as they are
+      if constexpr (std::is_same_v<Out, float> && sizeof(In) > 1) loops().round_half(y + begin, y + begin, end - begin);
     });
   };
 }
