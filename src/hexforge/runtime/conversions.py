@@ -53,10 +53,9 @@ class Conversions:
         self._rows = tuple(rows)
         self._threads, self._spinning = threads or processors(), spinning
         self._native = tuple(row for row in rows if row.per_tensor)
-        copied = [0 if row.quantizes else -(-_elements(row) * row.dtype.itemsize // 64) * 64 for row in self._native]
-        self._program = _native.Program(sum(copied))
-        for number, row in enumerate(self._native):
-            _add_step(self._program, row, sum(copied[:number]))
+        self._program = _native.Program(0)
+        for row in self._native:
+            _add_step(self._program, row)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Outputs by name for inputs by name."""
@@ -72,24 +71,14 @@ class Conversions:
         return results
 
 
-def _elements(row: Conversion) -> int:
-    return int(np.prod(row.shape))
-
-
-def _add_step(program: _native.Program, row: Conversion, offset: int) -> None:
-    """A step from a new input to a new output; what may be read a little past its end is copied to `offset` first."""
+def _add_step(program: _native.Program, row: Conversion) -> None:
+    """A step from a new input to a new output; it reads nothing behind its input."""
     stored, shift = _STORED[row.dtype.name]
-    count = _elements(row)
+    count = int(np.prod(row.shape))
     wide, narrow = count * 4, count * row.dtype.itemsize
     zero, scale = int(row.zero_point.item()) + shift, float(row.scale.item())
     sizes = (wide, narrow) if row.quantizes else (narrow, wide)
     source, target = program.input_tensor(sizes[0]), program.output_tensor(sizes[1])
-    if not row.quantizes:
-        copy = program.arena_tensor(offset, narrow)
-        program.step(
-            "copy", [source], [copy], {"element_bytes": 1, "dims": (narrow,), "strides_x": (1,), "strides_y": (1,)}
-        )
-        source = copy
     attributes: dict[str, Any] = {"count": count, "scale": scale, "zero_point": zero}
     if row.quantizes:
         limits = np.iinfo(row.dtype)
