@@ -19,6 +19,7 @@ from hexforge.errors import CallError, CapacityError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, ONTO_THE_NPU, PLACING, RULES, apply
 from hexforge.model.reader import Model, read
 from hexforge.quant.compare import is_quantized
+from hexforge.quant.float_source import as_float
 
 if TYPE_CHECKING:
     from hexforge.model.source import ModelSource
@@ -170,7 +171,7 @@ def _precision_advice(rule: PrecisionRule, timed: TimedGraphs, deployment: Deplo
 
 def _quantize_advice(model: Model, deployment: Deployment, before: WholeCost, cpu_part: bool) -> Advice | None:
     """What quantizing a float model would gain, as `quantize` builds it."""
-    if deployment.precision not in (AS_IS, FLOAT) or is_quantized(model.ir):
+    if deployment.precision not in (AS_IS, FLOAT) or is_quantized(as_float(model).ir):
         return None
     times: dict[str, float] = {}
     for precision in PROMISED:

@@ -46,6 +46,7 @@ from hexforge.formats.json_text import finite_or_none
 from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import read
+from hexforge.quant.float_source import as_float
 from hexforge.runtime.contexts.compile import Compiled
 from hexforge.runtime.contexts.compile import compile as compile_context
 from hexforge.runtime.contexts.request import ContextRequest
@@ -285,22 +286,22 @@ def _rewrite_model(
     path: Path, folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, progress: Progress
 ) -> AdviceResult:
     """The model with every rewrite that keeps its function and gains at 8 bits, written with its shapes fixed."""
-    given = path
-    if request.constants:
-        loaded = read(path, dims=request.dims, shapes=request.shapes, constants=request.constants)
+    read_model = read(path, dims=request.dims, shapes=request.shapes, constants=request.constants)
+    loaded = as_float(read_model)
+    prepared = bool(request.constants) or loaded is not read_model
+    given = folder.float_model if prepared else path
+    if prepared:
         loaded.require_static()
         write_atomically(folder.float_model, model_bytes(loaded))
-        given = folder.float_model
     advice = advise_and_rewrite(
         given,
         replace(deployment, precision="w8a8"),
         AdviceRequest(),
-        dims={} if request.constants else request.dims,
-        shapes={} if request.constants else request.shapes,
+        dims={} if prepared else request.dims,
+        shapes={} if prepared else request.shapes,
         observe=lambda done, of, rule: progress("trying rewrites", done, of),
     )
     if advice.applied and advice.error is None:  # nothing could be compared, so the model stays as it is
-        loaded = read(given, dims=request.dims, shapes=request.shapes) if given is path else read(given)
         advice = replace(advice, rewritten=loaded, applied=(), after_us=advice.before_us)
     write_atomically(folder.float_model, model_bytes(advice.rewritten))
     return advice

@@ -141,8 +141,12 @@ class AllRewrites:
         self.error: float | None = None
         self._original, self._trial, self._verify = model, trial, verify
         self._reference: ReferenceOutputs | None = None
+        for rough in [t for t in tried if t.rule.tolerance]:
+            self._apply_rough(rough)
+        exact = [t for t in tried if not t.rule.tolerance]
         for n in range(MOST_ROUNDS):
-            candidates = tried if n == 0 else [t for rule in rules if (t := self._try_rule(rule)) is not None]
+            fresh = n == 0 and not self.applied
+            candidates = exact if fresh else [t for rule in rules if (t := self._try_rule(rule)) is not None]
             if not candidates:
                 break
             self._apply_candidates(sorted(candidates, key=lambda t: t.cost))
@@ -150,6 +154,18 @@ class AllRewrites:
     def _try_rule(self, rule: RewriteRule) -> TriedRewrite | None:
         tried = None if rule.name in dict(self.dropped) else self._trial(self.model, rule, self.cost)
         return tried if tried is not None and tried.gains(self.cost) else None
+
+    def _apply_rough(self, tried: TriedRewrite) -> None:
+        """Take a rewrite that leaves out roundings of the model; what follows is compared with what it gives."""
+        error, why = self._compare_with_original(tried.model, tried.rule.tolerance) if self._verify else (None, "")
+        if why:
+            self.dropped.append((tried.rule.name, why))
+            return
+        if error is not None:
+            self.errors[tried.rule.name] = self.error = error
+        self.model, self.cost = tried.model, tried.cost
+        self.applied.append(tried.rule.name)
+        self._original, self._reference = tried.model, None
 
     def _apply_candidates(self, candidates: Sequence[TriedRewrite]) -> None:
         """Take all that gain and compare once; where the outputs differ, again with a comparison for each."""
@@ -160,7 +176,7 @@ class AllRewrites:
             self.model, self.cost = model, cost
             taken = self._apply_gaining(candidates, compare_each=True)
         elif error is not None:
-            self.error = error
+            self.error = max(error, self.error or 0.0)
             self.errors.update(dict.fromkeys(taken, error))
         self.applied += [rule for rule in taken if rule not in self.applied]
 
@@ -176,12 +192,13 @@ class AllRewrites:
                     self.dropped.append((tried.rule.name, why))
                     continue
                 if error is not None:
-                    self.errors[tried.rule.name] = self.error = error
+                    self.errors[tried.rule.name] = error
+                    self.error = max(error, self.error or 0.0)
             self.model, self.cost = tried.model, tried.cost
             taken.append(tried.rule.name)
         return taken
 
-    def _compare_with_original(self, model: Model) -> tuple[float | None, str]:
+    def _compare_with_original(self, model: Model, tolerance: float = 0.0) -> tuple[float | None, str]:
         """The largest difference from the original's outputs (None where nothing can be said) and what is wrong."""
         from hexforge.analysis.agreement import ReferenceOutputs
 
@@ -194,4 +211,4 @@ class AllRewrites:
             self._verify = False
             self.dropped.append(("verification", "the original's outputs are not finite, so nothing can be compared"))
             return None, ""
-        return error, "" if fits else f"outputs differ by {error:.1e} of their range"
+        return error, "" if fits or error <= tolerance else f"outputs differ by {error:.1e} of their range"

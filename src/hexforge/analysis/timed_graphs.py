@@ -62,7 +62,9 @@ def as_if_quantized_model(model: Model, deployment: Deployment) -> Model | None:
         return None
     from hexforge.quant.as_if_quantized import as_if_quantized, recipe_of
     from hexforge.quant.compare import is_quantized
+    from hexforge.quant.float_source import as_float
 
+    model = as_float(model)
     if is_quantized(model.ir):
         return None
     chosen = recipe_of(known_precision(deployment.precision))

@@ -26,6 +26,7 @@ from hexforge.quant import compare as tensors
 from hexforge.quant.compare import ChannelFit, ErrorSums, WatchedTensor
 from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.samples import samples as samples_of
+from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
 from hexforge.runtime import registry
 
@@ -67,7 +68,7 @@ def compare(
     if left:
         exact = read(float_model, shapes=left)
     exact.require_static()
-    tensors.require_float(exact.ir, exact.name)
+    exact = float_source(exact)
     samples = samples_of(data, exact.ir)
     if not len(samples):
         raise CallError("there are no samples to compare on")

@@ -23,7 +23,6 @@ from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, read
 from hexforge.model.save import save, to_bytes
 from hexforge.model.source import ModelSource
-from hexforge.quant.compare import require_float
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.feeds import Samples
 from hexforge.quant.data.observe import Statistics
@@ -34,6 +33,7 @@ from hexforge.quant.decide.quant_units import axis_of
 from hexforge.quant.decide.recipe import Recipe
 from hexforge.quant.decide.recipe_reading import check_method
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of
+from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
 from hexforge.quant.improve.tune import Improvement, TriedStep, improve
 from hexforge.quant.input_ranges import range_warnings
@@ -151,7 +151,7 @@ def quantize(
         require_other_file(Path(output), model)
     loaded = read(model, dims=dims, shapes=shapes)
     loaded.require_static()
-    require_float(loaded.ir, loaded.name)
+    loaded = float_source(loaded)
     folded = fold(loaded.ir)
     samples = _samples(data, loaded)
     split = SplitSamples.of(samples) if quality or chosen.improve else SplitSamples(samples, samples, held_out=False)

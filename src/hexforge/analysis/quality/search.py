@@ -32,7 +32,6 @@ from hexforge.formats.files import write_atomically
 from hexforge.formats.json_text import finite_or_none
 from hexforge.model.reader import read
 from hexforge.model.save import save, to_bytes
-from hexforge.quant.compare import require_float
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.data.pictures import PictureFolder
@@ -41,6 +40,7 @@ from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import Override, Recipe
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of
+from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
 from hexforge.quant.search import Choice, Point, SearchPoints, search_mixes
 from hexforge.quant.write import write
@@ -206,9 +206,9 @@ def search(
     """
     chosen = Deployment.of(deployment)
     recipes = _recipes(space.low, space.high)
-    loaded = read(model, dims=dims, shapes=shapes)
-    loaded.require_static()
-    require_float(loaded.ir, loaded.name)
+    given = read(model, dims=dims, shapes=shapes)
+    given.require_static()
+    loaded = float_source(given)
     measured = metric_of(scoring.metric, Path(model))
     calibration = samples_of(data, loaded.ir)
     judged = scoring.data
@@ -241,7 +241,8 @@ def search(
             known,
             _metric_source(scoring.metric),
         )
-        measured_model = str(save(loaded.ir, Path(folder) / "model.onnx")[0]) if dims or shapes else str(model)
+        changed = bool(dims or shapes) or loaded is not given
+        measured_model = str(save(loaded.ir, Path(folder) / "model.onnx")[0]) if changed else str(model)
         task = MeasuringTask(
             measured_model, str(statistics_file), str(samples_file), recipes, groups, chosen, scoring.metric,
             scored.labels, known,

@@ -234,6 +234,13 @@ def _matmul_nbits(node: onnx_ir.Node) -> list[Type]:
     return [(_dtype(node, 0), onnx_ir.Shape([*_shape(node, 0)[:-1], node.attributes["N"].as_int()]))]
 
 
+def _dynamic_lstm(node: onnx_ir.Node) -> list[Type]:
+    length, batch, _ = _shape(node, 0)
+    hidden, directions = node.attributes["hidden_size"].as_int(), _shape(node, 1)[0]
+    state = (_dtype(node, 0), onnx_ir.Shape([directions, batch, hidden]))
+    return [(_dtype(node, 0), onnx_ir.Shape([length, directions, batch, hidden])), state, state]
+
+
 def _quantize(node: onnx_ir.Node) -> list[Type]:
     return [(_dtype(node, 2) or onnx_ir.DataType.UINT8, onnx_ir.Shape(_shape(node, 0)))]
 
@@ -310,6 +317,7 @@ _RULES: dict[tuple[str, str], Rule] = {
     (_MS, "TransposeMatMul"): _fused_matmul,
     (_MS, "QLinearMatMul"): _matmul_of(0, 3, 7),
     (_MS, "DynamicQuantizeMatMul"): _matmul_of(0, 1, None),
+    (_MS, "DynamicQuantizeLSTM"): _dynamic_lstm,
     (_MS, "MatMulIntegerToFloat"): _matmul_of(0, 1, 2),
     (_MS, "QuantizeLinear"): _quantize,
     (_MS, "DequantizeLinear"): _dequantize,

@@ -9,7 +9,7 @@ import numpy as np
 
 from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16, MATRIX_LIMIT, matrix_half
 from hexforge.backends.htp.numbers.storage import storage
-from hexforge.ir import Array, Node, Role, ScaleOffset
+from hexforge.ir import Array, DType, Node, Role, ScaleOffset
 
 SMALLEST = 2.0**-24
 _REMEDY = "quantize the node to 16 bits, or keep numbers between 6e-8 and 65504 (for an epsilon: 1e-6)"
@@ -17,11 +17,17 @@ _GUARDS = ("ElementWiseAdd", "ElementWiseDivide", "ElementWiseMaximum", "Element
 """Ops where a constant near 0 keeps what follows (a logarithm, a quotient, a root) from being infinite."""
 
 
+_SUMMED_AXES: dict[str, int | None] = {"FullyConnected": -1, "MatMul": -2, "Conv2d": None, "DepthWiseConv2d": None}
+"""Products, and the axes of their weights that they sum over; None: all but the last."""
+
+
 def float16_hazard(node: Node) -> str | None:
     """Why float16 cannot hold a node's numbers, and what would work; None where it can."""
     if node.op.name == "Dequantize":
         return _coarse(node)
     if node.op.name == "ElementWiseAdd" and (hazard := _partial_sum(node)) is not None:
+        return hazard
+    if (hazard := _integer_sums(node)) is not None:
         return hazard
     if not node.outputs or storage(node.outputs[0].type).kind != "f32":
         return None
@@ -56,6 +62,24 @@ def _partial_sum(node: Node) -> str | None:
     return (
         f"a sum of 16-bit tensors of different ranges is rounded on the way, up to {steps} steps off onnxruntime's: "
         "give its inputs one encoding and shape, or its result a wider range"
+    )
+
+
+def _integer_sums(node: Node) -> str | None:
+    """Why sums of an integer product (a dynamic quantization's) pass what float16 holds; None where they do not."""
+    weight = node.inputs[1] if len(node.inputs) > 1 else None
+    if node.op.name not in _SUMMED_AXES or node.outputs[0].dtype is not DType.INT32 or node.outputs[0].encoding:
+        return None
+    if weight is None or weight.data is None or not weight.data.size:
+        return None
+    sizes = np.abs(weight.data.astype(np.int64))
+    summed = _SUMMED_AXES[node.op.name] or tuple(range(sizes.ndim - 1))
+    most = DType.UINT8.range[1] * int(sizes.sum(summed).max())
+    if most <= LARGEST_FLOAT16:
+        return None
+    return (
+        f"sums of integers up to {most:,} pass 65504, the largest float16: make the dynamic quantization a float "
+        "product (hexforge advise --apply)"
     )
 
 

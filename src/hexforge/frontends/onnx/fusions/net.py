@@ -37,6 +37,10 @@ class Net:
         """The unit that writes an operand, None for inputs and constants of the graph."""
         return None if operand is None else self._writer.get(operand.value)
 
+    def unit_of(self, node: onnx_ir.Node) -> Unit | None:
+        """The unit that a node is in."""
+        return self._reader.get(node)
+
     def readers(self, operand: Operand | None) -> list[Unit | None]:
         """The units that read an operand, each once; None stands for the graph's outputs and inner graphs."""
         if operand is None:

@@ -9,6 +9,7 @@ from hexforge.frontends.onnx.rewrites import (
     branches,
     channels,
     conv,
+    dynamic,
     focus,
     matmul,
     quantized,
@@ -24,6 +25,7 @@ NORMALIZATIONS = conv.NORMALIZATIONS
 PLACING: tuple[RewriteRule, ...] = (*written_out.RULES, *recurrent.RULES, *ranks.RULES)
 """Rules that write what the NPU refuses as what it takes."""
 RULES: tuple[RewriteRule, ...] = (
+    *dynamic.RULES,
     *PLACING,
     *arithmetic.RULES,
     *conv.RULES,

@@ -49,6 +49,9 @@ class RewriteRule:
     quantized: bool = False
     """True where it also holds between the codes of a QDQ model, whose groups must stay whole."""
 
+    tolerance: float = 0.0
+    """The part of an output's range that results may differ by, where it leaves out roundings of the model."""
+
     def matched(self, editor: Editor, node: Node) -> Rewrite | None:
         """The change to make at a node, if any."""
         return None if is_quantized(node) and not self.quantized else self.match(editor, node)
