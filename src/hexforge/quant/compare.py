@@ -14,6 +14,7 @@ import onnx_ir
 from hexforge._native import channel_products, difference, rounding_difference
 from hexforge.errors import CallError
 from hexforge.ir import Array
+from hexforge.model.nodes import dims, is_float
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 SUFFIXES = ("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output", "_quantized", "_dequantized")
@@ -26,6 +27,23 @@ _PER_CHANNEL, _EXPLAINED_DB = 32, 12.0
 """Elements of a channel that a factor can be told from, and the SQNR with it that says it is one."""
 
 Kind = Literal["input", "tensor", "output", "weight"]
+
+
+def same_extent(first: Array, second: Array) -> tuple[Array, Array]:
+    """Two arrays as long as the longer of both along each axis, zeros where one of them has nothing."""
+    if first.ndim != second.ndim:
+        first, second = np.ravel(first), np.ravel(second)
+    sizes = [max(pair) for pair in zip(first.shape, second.shape, strict=True)]
+    both = [
+        np.pad(array, [(0, size - own) for own, size in zip(array.shape, sizes, strict=True)])
+        for array in (first, second)
+    ]
+    return both[0], both[1]
+
+
+def open_outputs(model: onnx_ir.Model) -> list[str]:
+    """The float outputs whose lengths depend on the data (NonZero, NonMaxSuppression), by name."""
+    return [str(v.name) for v in model.graph.outputs if is_float(v) and dims(v) is None]
 
 
 @dataclass(slots=True)
@@ -41,10 +59,13 @@ class ErrorSums:
     """Elements that are NaN or infinite where the reference is a number."""
 
     def update(self, reference: Array, result: Array) -> None:
-        """Add a piece. Elements whose reference is no finite number (masks) are left out."""
+        """Add a piece. Elements whose reference is no finite number (masks) are left out.
+
+        Where a length depends on the data, what only one of the two has counts as an error against 0.
+        """
+        if reference.size != result.size:
+            reference, result = same_extent(reference, result)
         first, second = np.ravel(reference), np.ravel(result)
-        if first.size != second.size:
-            raise ValueError(f"{first.size} elements against {second.size}")
         if first.dtype != np.float32 or second.dtype != np.float32:
             first, second = first.astype(np.float64), second.astype(np.float64)
         self._add(difference(first, second))

@@ -28,10 +28,12 @@ OptionsOf = Callable[[Mapping[str, Array]], AbstractContextManager[Any]]
 
 @contextmanager
 def plain_options(constants: Mapping[str, Array]) -> Iterator[Any]:
-    """onnxruntime's default options, with the constants added."""
+    """onnxruntime's default options, with the constants added; it does not warn of lengths that depend on the data."""
     import onnxruntime
 
-    yield with_constants(onnxruntime.SessionOptions(), constants)
+    chosen = onnxruntime.SessionOptions()
+    chosen.log_severity_level = 3
+    yield with_constants(chosen, constants)
 
 
 def with_constants(options: Any, constants: Mapping[str, Array]) -> Any:

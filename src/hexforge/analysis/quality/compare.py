@@ -181,6 +181,7 @@ def _watch(
     outputs = [str(value.name) for value in exact.graph.outputs]
     watched = tensors.watch(coarse, names)
     tensors.add_outputs(exact, [item.name for item in watched])
+    open_lengths = {v.name for node in exact.graph for v in node.outputs if shape_of(v) is None}
     run_exact = runner(to_bytes(exact), "ort", name="the float model")
     run_coarse = runner(to_bytes(coarse), backend_for(settings.backend, settings.soc), name="the quantized model")
     sums = [(ErrorSums(), ErrorSums(), ChannelFit()) for _ in watched]
@@ -190,13 +191,17 @@ def _watch(
         if collector is not None:
             collector.add(feeds, {name: reference[name] for name in outputs}, results)
         for item, parts in zip(watched, sums, strict=True):
-            _update(item, reference[item.name], results[item.output], *parts)
+            pair = reference[item.name], results[item.output]
+            if item.name in open_lengths:
+                parts[0].update(*pair)
+            else:
+                _update(item, *pair, *parts)
         report(done)
     rows = []
     for item, (running, own, fit) in zip(watched, sums, strict=True):
         rescaled = fit.sqnr_db() if item.kind == "tensor" and running.sqnr_db < DOUBTED_DB else None
         # the encoding of a rescaled tensor is for the scaled numbers
-        own_error = own if item.linear is not None and rescaled is None else None
+        own_error = own if item.linear is not None and rescaled is None and own.count else None
         dtype = item.linear.type if item.linear is not None else ""
         rows.append(TensorError(item.name, item.kind, item.producer, dtype, running, own_error, rescaled))
     return rows

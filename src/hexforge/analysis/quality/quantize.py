@@ -23,6 +23,7 @@ from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, read
 from hexforge.model.save import save, to_bytes
 from hexforge.model.source import ModelSource
+from hexforge.quant.compare import open_outputs
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.feeds import Samples
 from hexforge.quant.data.observe import Statistics
@@ -176,12 +177,13 @@ def quantize(
         settings = ComparisonSettings(soc=soc or "", metric=metric)
         compared = compare_models(loaded, quantized, split.judged, settings, _stage(report, "measuring quality"))
         measured = Quality.of(compared, held_out=split.held_out)
+    warnings = (*range_warnings(loaded.ir, statistics), *_open_lengths(loaded, quality))
     graph = better.model.graph
     chip = backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
     return Quantization(
         loaded.name, chosen, chip, better.plan, better.statistics, better.tried, len(graph),
         quantized_nodes(graph, better.plan), _refused_nodes(quantized, backend), fixed.unused, fixed.shapes,
-        frozenset(graph.initializers), files, content, tuple(range_warnings(loaded.ir, statistics)), measured,
+        frozenset(graph.initializers), files, content, warnings, measured,
     )  # fmt: skip
 
 
@@ -207,6 +209,18 @@ class _FixedEncodings:
         if pairs and len(unused) == len(pairs):
             raise CallError(f"{path}: none of its {len(pairs)} tensors is in the model; are they of another one?")
         return cls({name: None if pair is None else Fixed(*pair) for name, pair in pairs.items()}, unused, shapes)
+
+
+def _open_lengths(model: Model, quality: bool) -> list[str]:
+    """That outputs have lengths which depend on the data, where these are compared."""
+    names = open_outputs(model.ir) if quality else []
+    if not names:
+        return []
+    which = ", ".join(map(repr, names))
+    return [
+        f"{which}: the length depends on the data; element is compared with element, and what only one of the two "
+        "models finds counts as an error"
+    ]
 
 
 def _stage(report: Progress, name: str) -> Callable[[int, int], None]:
