@@ -49,17 +49,29 @@ def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest 
     source = read_timeable(model, request)
     if isinstance(source, TimedGraphs):
         return source
-    quantized = as_if_quantized_model(source, deployment)
+    if deployment.precision in (AS_IS, FLOAT):
+        return graphs_of(source, timed_backend(deployment), request)
+    backend = timed_backend(replace(deployment, precision=AS_IS))
+    arithmetic = chip_arithmetic(backend)
+    quantized = as_if_quantized_model(source, deployment, arithmetic)
     if quantized is None:
         return graphs_of(source, timed_backend(deployment), request)
-    as_built = replace(deployment, precision=AS_IS)
-    return replace(graphs_of(quantized, timed_backend(as_built), request), promised=True)
+    timed = graphs_of(quantized, backend, request)
+    if timed.placed is not None and timed.placed.refused:
+        from hexforge.quant.float_source import as_float
+        from hexforge.quant.fold import fold
+
+        floating = as_float(source)
+        floating = replace(floating, ir=fold(floating.ir))
+        settled = as_if_quantized_model(
+            source, deployment, with_nodes_on_cpu(arithmetic, timed.placed, floating, backend)
+        )
+        timed = timed if settled is None else graphs_of(settled, backend, request)
+    return replace(timed, promised=True)
 
 
-def as_if_quantized_model(model: Model, deployment: Deployment) -> Model | None:
-    """The model that `quantize` would make at the deployment's precision; None where it is to be timed as it is."""
-    if deployment.precision in (AS_IS, FLOAT):
-        return None
+def as_if_quantized_model(model: Model, deployment: Deployment, arithmetic: ChipArithmetic) -> Model | None:
+    """The model that `quantize` would make at the deployment's precision; None where it has encodings already."""
     from hexforge.quant.as_if_quantized import as_if_quantized, recipe_of
     from hexforge.quant.compare import is_quantized
     from hexforge.quant.float_source import as_float
@@ -68,7 +80,6 @@ def as_if_quantized_model(model: Model, deployment: Deployment) -> Model | None:
     if is_quantized(model.ir):
         return None
     chosen = recipe_of(known_precision(deployment.precision))
-    arithmetic = chip_arithmetic(timed_backend(replace(deployment, precision=AS_IS)))
     return replace(model, ir=as_if_quantized(model.ir, chosen, arithmetic=arithmetic))
 
 
@@ -86,6 +97,19 @@ def chip_arithmetic(backend: Backend) -> ChipArithmetic:
         return backend.unsupported(node) is None
 
     return ChipArithmetic(wide_products=takes("MatMul", wide), floats=takes("ElementWiseAdd", floating))
+
+
+def with_nodes_on_cpu(
+    arithmetic: ChipArithmetic, quantized: PartitionedModel, floating: Model, backend: Backend
+) -> ChipArithmetic:
+    """What the chip computes, and which nodes stay with the CPU: it refuses them in the quantized model and in the
+    folded float one, so that encodings would be of no use."""
+    from hexforge.frontends.onnx.pipeline import CONVERTS
+    from hexforge.runtime.prepare import prepare_model
+
+    in_float = {row.node for row in prepare_model(floating, backend).refused}
+    refused = {row.node: row.reason or "" for row in quantized.refused if row.op_type not in CONVERTS}
+    return replace(arithmetic, on_cpu=tuple((node, why) for node, why in refused.items() if node in in_float))
 
 
 def graphs_of(model: Timeable, backend: Backend, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:

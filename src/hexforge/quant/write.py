@@ -57,6 +57,7 @@ class _Writer:
         self.values = {v.name or "": v for v in (*self.graph.inputs, *self.graph.initializers.values())}
         self.values.update((v.name or "", v) for node in self.graph for v in node.outputs)
         self.names = {n for n in self.values if n} | {node.name or "" for node in self.graph}
+        self.computed = {value for unit in self.units for value in unit.writes}
         self.domain = self._domain(model)
         self._parameters: dict[tuple[str, Encoding], tuple[onnx_ir.Value, onnx_ir.Value]] = {}
 
@@ -98,6 +99,10 @@ class _Writer:
         name = value.name or ""
         uses = [(use.node, use.idx) for use in value.uses()]
         output = value.is_graph_output()
+        if value not in self.computed:  # what the CPU makes or is given, it reads and gives back as it is
+            uses = [(node, index) for node, index in uses if (node.name or "") not in self.plan.on_cpu]
+            maker = value.producer()
+            output = output and (maker is None or (maker.name or "") not in self.plan.on_cpu)
         if output:
             value.name = self._unique(f"{name}_float")
         quantized = self._quantize(value, fixed, name)

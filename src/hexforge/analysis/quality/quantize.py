@@ -13,7 +13,7 @@ from hexforge.analysis.quality.comparison import ComparisonSettings
 from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
-from hexforge.analysis.timed_graphs import chip_arithmetic
+from hexforge.analysis.timed_graphs import chip_arithmetic, with_nodes_on_cpu
 from hexforge.backend import Backend, ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
@@ -161,16 +161,23 @@ def quantize(
         folded, split.calibration, state=None if state is None else Path(state), progress=_stage(report, "calibrating")
     )
     fixed = _FixedEncodings.of(folded, encodings)
+    arithmetic = chip_arithmetic(backend)
+    plan = assign(folded, statistics, chosen, given=fixed.encodings, arithmetic=arithmetic)
+    written = write(folded, plan)
+    placed = prepare_model(loaded.edited(written), backend)
+    if placed.refused:
+        arithmetic = with_nodes_on_cpu(arithmetic, placed, loaded.edited(folded), backend)
+        plan = assign(folded, statistics, chosen, given=fixed.encodings, arithmetic=arithmetic)
     if chosen.improve:
         better = improve(
             folded, statistics, split.calibration, chosen, lambda edited: runner(loaded.edited(edited), backend),
             held_out=split.judged if split.held_out else None, given=fixed.encodings,
-            arithmetic=chip_arithmetic(backend), progress=report,
+            arithmetic=arithmetic, progress=report,
         )  # fmt: skip
     else:
-        plan = assign(folded, statistics, chosen, given=fixed.encodings, arithmetic=chip_arithmetic(backend))
         better = Improvement(folded, statistics, plan, ())
-    files, content = _write_model(write(better.model, better.plan), output, loaded.name)
+    written = write(better.model, better.plan) if placed.refused or chosen.improve else written
+    files, content = _write_model(written, output, loaded.name)
     quantized = read(files[0] if content is None else content)
     measured = None
     if quality:
@@ -178,11 +185,12 @@ def quantize(
         compared = compare_models(loaded, quantized, split.judged, settings, _stage(report, "measuring quality"))
         measured = Quality.of(compared, held_out=split.held_out)
     warnings = (*range_warnings(loaded.ir, statistics), *_open_lengths(loaded, quality))
+    refused = _refused_nodes(quantized, backend) if placed.refused or chosen.improve else ()
     graph = better.model.graph
     chip = backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
     return Quantization(
         loaded.name, chosen, chip, better.plan, better.statistics, better.tried, len(graph),
-        quantized_nodes(graph, better.plan), _refused_nodes(quantized, backend), fixed.unused, fixed.shapes,
+        quantized_nodes(graph, better.plan), refused, fixed.unused, fixed.shapes,
         frozenset(graph.initializers), files, content, warnings, measured,
     )  # fmt: skip
 

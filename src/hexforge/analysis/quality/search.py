@@ -25,7 +25,7 @@ from hexforge.analysis.quality.evaluate import labelled_samples
 from hexforge.analysis.quality.metrics import Sqnr, TopK, check_numbers, in_decibels, metric_of
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.spread import spread
-from hexforge.analysis.timed_graphs import chip_arithmetic
+from hexforge.analysis.timed_graphs import chip_arithmetic, with_nodes_on_cpu
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
@@ -37,6 +37,7 @@ from hexforge.quant.data.observe import Statistics
 from hexforge.quant.data.pictures import PictureFolder
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.decide.assign import assign
+from hexforge.quant.decide.encoding_plan import ChipArithmetic
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import Override, Recipe
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of
@@ -44,6 +45,7 @@ from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
 from hexforge.quant.search import Choice, Point, SearchPoints, search_mixes
 from hexforge.quant.write import write
+from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend_for
 
 REFERENCE_BYTES = 1 << 28
@@ -219,7 +221,13 @@ def search(
     if all(unit.reason is not None or unit.moves for unit in quant_units(folded.graph)):
         raise CallError(f"{model}: has no layer to quantize")
     statistics = calibrate(folded, calibration, state=None if state is None else calibration_file(state))
-    lowest = assign(folded, statistics, recipes[0], arithmetic=chip_arithmetic(backend_for(chosen)))
+    backend = backend_for(chosen)
+    arithmetic = chip_arithmetic(backend)
+    lowest = assign(folded, statistics, recipes[0], arithmetic=arithmetic)
+    placed = prepare_model(loaded.edited(write(folded, lowest)), backend)
+    if placed.refused:
+        arithmetic = with_nodes_on_cpu(arithmetic, placed, loaded.edited(folded), backend)
+        lowest = assign(folded, statistics, recipes[0], arithmetic=arithmetic)
     mixed = [u.nodes for u in quant_units(folded.graph) if u.name not in lowest.floats and not u.moves]
     groups = group_layers(mixed, space.groups)
     if not groups:
@@ -245,7 +253,7 @@ def search(
         measured_model = str(save(loaded.ir, Path(folder) / "model.onnx")[0]) if changed else str(model)
         task = MeasuringTask(
             measured_model, str(statistics_file), str(samples_file), recipes, groups, chosen, scoring.metric,
-            scored.labels, known,
+            scored.labels, known, arithmetic,
         )  # fmt: skip
         memory = _MeasuredPoints(
             None if state is None else Path(state), _key(model, statistics_file, samples_file, same)
@@ -334,6 +342,8 @@ class MeasuringTask:
     metric: Any
     labels: Sequence[Any]
     classes: int
+    arithmetic: ChipArithmetic | None = None
+    """What the chip computes, and which nodes stay with the CPU; None: as any model has it there."""
 
 
 MeasuredMix = tuple[float, float, float, tuple[str, ...]]
@@ -372,6 +382,7 @@ class Measurer:
     def __init__(self, task: MeasuringTask) -> None:
         self._model, self._statistics = fold(read(task.model).ir), Statistics.load(Path(task.statistics))
         self._recipes, self._groups, self._deployment = task.recipes, task.groups, task.deployment
+        self._arithmetic = task.arithmetic or chip_arithmetic(backend_for(task.deployment))
         labels = task.labels
         with np.load(task.samples) as file:
             self._samples: list[dict[str, Any]] = [{} for _ in labels]
@@ -409,7 +420,7 @@ class Measurer:
     def model(self, choice: Sequence[int]) -> bytes:
         """The model of a choice: what quantizing by its recipe gives."""
         chosen = mixed_recipe(*self._recipes, self._groups, frozenset(choice))
-        plan = assign(self._model, self._statistics, chosen, arithmetic=chip_arithmetic(backend_for(self._deployment)))
+        plan = assign(self._model, self._statistics, chosen, arithmetic=self._arithmetic)
         return to_bytes(write(self._model, plan))
 
 

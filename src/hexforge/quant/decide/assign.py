@@ -97,9 +97,16 @@ class _Assignment:
     def _choose_precisions(self) -> None:
         by_tensors = self._precisions_from_tensors()
         explicit: dict[QuantUnit, DType | None] = {}
+        on_cpu = dict(self.arithmetic.on_cpu)
         for unit in self.units:
-            if unit.reason is not None:
+            why = next((on_cpu[n.name] for n in unit.nodes if n.name in on_cpu), None)
+            if why is not None:
+                self.result.on_cpu.update((n.name or "", why) for n in unit.nodes)
+                self.result.floats[unit.name] = f"it stays with the CPU: {why}"
+                explicit[unit] = None
+            elif unit.reason is not None:
                 self.result.floats[unit.name] = unit.reason
+            if why is not None or unit.reason is not None:
                 continue
             ruled = any(self.recipe.explicit(n.op_type, n.name or "") for n in unit.nodes)
             by_rule = self._recipe_at(unit).activation if ruled else None
@@ -135,7 +142,7 @@ class _Assignment:
                 before = None if maker is None else self.precision.get(maker)
                 chosen = before if before is not None and before in behind.get(unit, ()) else default
             if chosen is None:
-                self.result.floats[unit.name] = reasons.get(unit, "the recipe leaves it in float")
+                self.result.floats.setdefault(unit.name, reasons.get(unit, "the recipe leaves it in float"))
             else:
                 self.precision[unit] = chosen
 

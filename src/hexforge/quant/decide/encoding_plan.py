@@ -24,6 +24,8 @@ class ChipArithmetic:
     """Whether it multiplies two run-time tensors of 16 bits (v73 and newer)."""
     floats: bool = True
     """Whether it computes in float16."""
+    on_cpu: tuple[tuple[str, str], ...] = ()
+    """Nodes of the model that stay with the CPU, each with why; they get no encodings."""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class EncodingPlan:
     """Outputs that join parts of very different ranges, and how the parts are kept apart."""
     mixed_parts: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """The tensors that such outputs join."""
+    on_cpu: dict[str, str] = field(default_factory=dict)
+    """Of the nodes left in float those that stay with the CPU, with why."""
 
     def copied(self) -> EncodingPlan:
         """A copy that can be changed without changing this plan."""
