@@ -57,7 +57,7 @@ INNER = {
     "quant": (
         ("improve", "as_if_quantized"),
         ("write", "input_ranges"),
-        ("search", "sensitivity"),
+        ("search", "sensitivity", "float_source"),
         ("compare",),
         ("decide",),
         ("fold",),

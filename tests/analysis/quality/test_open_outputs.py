@@ -23,7 +23,7 @@ def _model(folder: Path, chosen: str) -> Path:
     if chosen == "elements":
         above = net.node("Greater", x, net.constant(np.float32(0.5)))
         flat = net.node("Reshape", above, net.constant(np.array([-1])))
-        outputs = {net.node("Compress", x, flat): [None]}
+        outputs: dict[str, list[int | None]] = {net.node("Compress", x, flat): [None]}
     else:
         boxes = net.node("Reshape", x, net.constant(np.array([1, -1, 4])))
         best = net.node("ReduceMax", boxes, axes=[2], keepdims=0)
@@ -64,7 +64,7 @@ def test_a_length_that_only_the_file_declares_is_refused_in_one_sentence(
     """As exporters write it that trace a model once: onnxruntime warns at every run."""
     model = onnx.load(_model(tmp_path, "elements"))
     model.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 900
-    model.graph.initializer.append(numpy_helper.from_array(np.float32(0.5), "half"))
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray(0.5, np.float32), "half"))
     model.graph.node.append(helper.make_node("Mul", [model.graph.output[0].name, "half"], ["y"], "last"))
     model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [900]))
     with pytest.raises(hexforge.HexforgeError, match=r"must be float32\[900\]"):

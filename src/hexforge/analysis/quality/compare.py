@@ -191,11 +191,11 @@ def _watch(
         if collector is not None:
             collector.add(feeds, {name: reference[name] for name in outputs}, results)
         for item, parts in zip(watched, sums, strict=True):
-            pair = reference[item.name], results[item.output]
+            wanted, found = reference[item.name], results[item.output]
             if item.name in open_lengths:
-                parts[0].update(*pair)
+                parts[0].update(wanted, found)
             else:
-                _update(item, *pair, *parts)
+                _update(item, wanted, found, *parts)
         report(done)
     rows = []
     for item, (running, own, fit) in zip(watched, sums, strict=True):
