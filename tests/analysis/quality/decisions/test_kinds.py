@@ -233,3 +233,11 @@ def test_outputs_whose_length_depends_on_the_data_are_compared_over_what_both_ha
     found = judge([{"y": one}], [{"y": two[:, :28]}])
     assert found.samples == 1
     assert 0 <= found.agreement <= 1
+
+
+def test_probabilities_of_a_small_alphabet_are_a_text_and_no_picture() -> None:
+    logits = np.random.default_rng(3).normal(size=(1, 40, 97)).astype(np.float32)
+    powers = np.exp(4 * logits)
+    told = ModelFacts({"y": OutputFacts("Softmax", 2)}, (48, 320))
+    outputs = [{"y": powers / powers.sum(-1, keepdims=True)}]
+    assert judge(outputs, outputs, told).kind == "sequence"

@@ -57,7 +57,8 @@ def of_output(name: str, array: Array, facts: ModelFacts) -> DecisionMeasure:
         return _vector(name, array, told)
     if array.ndim == 2:
         return _vector(name, array, told)  # one row for each of a batch
-    looked_at = array.ndim == 3 and facts.picture is not None and as_picture(array) is not None
+    chosen_from = told.last_op in ("Softmax", "LogSoftmax")
+    looked_at = array.ndim == 3 and facts.picture is not None and not chosen_from and as_picture(array) is not None
     if sum(side > 1 for side in array.shape) == 2 and array.ndim == 3 and not looked_at:
         return _rows(name, array, told, facts)
     if array.ndim in (3, 4) and min(_sides(array)) >= LEAST // 2:
