@@ -137,8 +137,9 @@ def test_arena_tensors_and_constants_are_aligned() -> None:
     with pytest.raises(FormatError, match="multiple of 8"):
         load([copy(0, 1, 64)], tensors=[table])
     table = {"at": [1, 512], "dtype": "uint8", "shape": [512]}
+    steps = [copy(0, 2, 64), ["table_u8_s16", [2], [1], {"count": 8, "table": table}]]
     with pytest.raises(FormatError, match="does not lie where its data type may"):
-        load([["table_u8_s16", [0], [1], {"count": 8, "table": table}]], weights=bytes(1024))
+        load(steps, tensors=[["arena", 0, 64]], weights=bytes(1024))
 
 
 def test_weights_behind_the_channels_are_zero() -> None:
@@ -146,7 +147,7 @@ def test_weights_behind_the_channels_are_zero() -> None:
     ones = np.ones(3 * 4 * 64 + 4096, np.int8)  # 1 x 1, 3 of 4 channels
     for weights, fits in ((ones, False), (ones * (np.arange(ones.size) % 4 < 3), True)):
         program = _native.Program(0)
-        x, y = program.input_tensor(12), program.output_tensor(64)
+        x, y = program.input_tensor(12, 64), program.output_tensor(64)
         one = (1, 1, 1)
         attributes = {
             "batch": 1, "in": (1, 1, 4), "out": (1, 1, 4), "kernel": one, "stride": one, "pad": (0, 0, 0),
@@ -165,9 +166,9 @@ def test_bounds_and_zero_points_of_no_tensor_are_refused() -> None:
     for name in ("zero_a", "zero_b", "zero_point", "low", "high"):
         attributes = dict.fromkeys(("zero_a", "zero_b", "zero_point", "low"), 0) | {"high": 255, "operation": 0}
         attributes |= {"dims": [64], "strides_a": [1], "strides_b": [1], name: -(2**31)}  # type: ignore[dict-item]
-        step = ["binary_u8", [0, 0], [1], attributes | {"scale_a": {"real": "0x1p0"}, "scale_b": {"real": "0x1p0"}}]
+        step = ["binary_u8", [2, 2], [1], attributes | {"scale_a": {"real": "0x1p0"}, "scale_b": {"real": "0x1p0"}}]
         with pytest.raises(FormatError, match=f"{name} is out of range"):
-            load([step])
+            load([copy(0, 2, 64), step], tensors=[["arena", 0, 64]])
 
 
 def test_very_many_steps_load_in_time() -> None:
