@@ -86,6 +86,8 @@ def test_run_and_bench(whole: Path, capsys: pytest.CaptureFixture[str], tmp_path
 
 def test_compare(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(told(capsys, "compare", str(whole), str(whole), "--data", "random:2", "--json"))
+    assert found["decisions"]["agreement"] == 1
+    assert found["decisions"]["alarms"] == []
     assert found["samples"] == 2
     assert found["outputs"][0]["max_error"] == 0
 

@@ -161,10 +161,18 @@ def print_pte_advice(path: Path, deployment: Any, min_gain: float, as_json: bool
     screen.print(Text(f"{path.name} on {deployment.soc}: {before / 1e3:.3f} ms{end}"))
 
 
-def print_pte_comparison(reference: Path, path: Path, data: str, limit: int, as_json: bool) -> None:
+def print_pte_comparison(
+    reference: Path, path: Path, data: str, limit: int, as_json: bool, metric: str = "decisions"
+) -> None:
     """How far the outputs of a .pte are from those of another .pte, or of an ONNX model with the same inputs."""
+    from hexforge.analysis.quality.decisions.collect import DecisionCollector
+    from hexforge.analysis.quality.decisions.judge import DecisionJudge
+    from hexforge.analysis.quality.decisions.metric import required_decisions
+    from hexforge.cli.quality.decisions import print_decisions
     from hexforge.quant.compare import ErrorSums
 
+    rule = required_decisions(metric)
+    collector = None if rule is None else DecisionCollector(DecisionJudge(None, rule))
     first = open_runnable(reference, {"backend_type": "cpu"})
     second = runnable_pte(path, "")
     wanted = [(value.dtype, [int(d or 0) for d in value.shape]) for value in second.inputs]
@@ -181,13 +189,18 @@ def print_pte_comparison(reference: Path, path: Path, data: str, limit: int, as_
             sums = sums or [ErrorSums() for _ in outputs]
             for one, a, b in zip(sums, expected.values(), outputs.values(), strict=True):
                 one.update(a, b)
+            if collector is not None:
+                feeds = {v.name: a for v, a in zip(first.inputs, sample, strict=True)}
+                collector.add(feeds, expected, dict(zip(expected, outputs.values(), strict=True)))
             progress(done + 1, len(samples))
     rows = [
         {"output": i, "sqnr_db": one.sqnr_db, "cosine": one.cosine, "max_error": one.max_error}
         for i, one in enumerate(sums)
     ]
+    decisions = None if collector is None else collector.decisions()
     if as_json:
-        print_json({"model": path.name, "reference": reference.name, "samples": len(samples), "outputs": rows})
+        figures = {"model": path.name, "reference": reference.name, "samples": len(samples), "outputs": rows}
+        print_json(figures | {"decisions": None if decisions is None else decisions.to_json()})
         return
     lines = [
         (f"output_{i}", "exact" if r["sqnr_db"] == float("inf") else f"{r['sqnr_db']:.2f}", f"{r['cosine']:.6f}",
@@ -195,7 +208,9 @@ def print_pte_comparison(reference: Path, path: Path, data: str, limit: int, as_
         for i, r in enumerate(rows)
     ]  # fmt: skip
     title = f"{path.name} against {reference.name}, {len(samples)} samples"
-    console().print(table(title, ("output", "SQNR dB", "cosine", "max error"), lines))
+    screen = console()
+    screen.print(table(title, ("output", "SQNR dB", "cosine", "max error"), lines))
+    print_decisions(screen, decisions, f"{len(samples)} samples")
 
 
 def samples_for(opened: Runnable, data: str) -> list[list[Any]]:

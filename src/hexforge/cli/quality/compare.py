@@ -57,8 +57,8 @@ def compare(
         from hexforge.cli.pte import print_pte_comparison
 
         if report is not None or sensitivity != "none" or backend != DEFAULT_BACKEND or soc:
-            raise CallError(f"{quantized}: is compiled; only --data, --limit and --json can be given with it")
-        print_pte_comparison(float_model, quantized, data, limit, as_json)
+            raise CallError(f"{quantized}: is compiled; only --data, --limit, --metric and --json can be given with it")
+        print_pte_comparison(float_model, quantized, data, limit, as_json, metric)
         return
     require_writable(report)
     samples = pictures.data(data)
