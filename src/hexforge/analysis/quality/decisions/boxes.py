@@ -44,7 +44,10 @@ def overlaps(first: Array, second: Array) -> Array:
     shared = np.clip(upper - lower, 0, None).prod(2)
     areas = [np.clip(boxes[:, 2:] - boxes[:, :2], 0, None).prod(1) for boxes in (first, second)]
     whole = areas[0][:, None] + areas[1][None] - shared
-    return np.asarray(np.divide(shared, whole, out=np.zeros_like(shared), where=whole > 0))
+    parts = np.divide(shared, whole, out=np.zeros_like(shared), where=whole > 0)
+    if not (whole > 0).all():  # boxes without an area are found where they are
+        parts[(whole <= 0) & (first[:, None] == second[None]).all(2)] = 1
+    return np.asarray(parts)
 
 
 def suppress(boxes: Boxes, most_overlap: float, most: int = MOST_BOXES) -> Boxes:

@@ -88,6 +88,8 @@ class OutputChannels:
         reference, other = common_part(reference, other)
         groups = [ErrorSums() for _ in range(len(self.bounds) - 1)]
         one, two = (_by_channel(part, self.axis) for part in (reference, other))
+        if self.integers:
+            one, two = one.astype(np.float64), two.astype(np.float64)
         if not one.size:
             nothing = np.full((2, len(one)), np.nan)
             return ChannelSums(nothing, nothing, groups)
@@ -167,7 +169,8 @@ class OutputChannels:
             still = in_other == 0
             probable = _probable(sums, group.first, group.last + 1)
             largest = max(abs(group.low), abs(group.high))
-            if still.all() and _told(largest, width, sums, probable=probable) and sums.count > len(moves[0]):
+            moved = float(in_float.max(initial=0.0))
+            if still.all() and moved > 0 and _told(largest, moved, sums, probable=probable):
                 dead = np.flatnonzero(still)
             elif saturated:
                 continue

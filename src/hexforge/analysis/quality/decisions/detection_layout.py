@@ -93,13 +93,16 @@ class Head:
         scores = _activated(self.scores.rows(outputs), self.activation)
         if self.background is not None:
             scores = np.delete(scores, self.background, 1)
-        best, classes = scores.max(1), scores.argmax(1)
-        if self.peaks and self.grid is not None:
+        count = min(len(scores), len(self.boxes.rows(outputs)))
+        if not count or not scores.shape[1]:
+            return Boxes(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
+        best, classes = scores[:count].max(1), scores[:count].argmax(1)
+        if self.peaks and self.grid is not None and best.size == self.grid[0] * self.grid[1]:
             best = np.where(_is_peak(best.reshape(self.grid[:2])).ravel(), best, -math.inf)
         if self.objectness is not None:
-            best = best * _activated(self.objectness.rows(outputs), self.activation)[:, 0]
+            best = best * _activated(self.objectness.rows(outputs), self.activation)[:count, 0]
         if self.classes is not None:
-            classes = np.rint(self.classes.rows(outputs)[:, 0]).astype(np.int64)
+            classes = np.rint(self.classes.rows(outputs)[:count, 0]).astype(np.int64)
         chosen = np.flatnonzero(best >= threshold)
         if len(chosen) > CANDIDATES:
             chosen = chosen[np.argsort(-best[chosen], kind="stable")[:CANDIDATES]]

@@ -14,7 +14,7 @@ from hexforge.analysis.quality.decisions.channels import ChannelSums, OutputChan
 from hexforge.analysis.quality.decisions.detection import Detection, Detections
 from hexforge.analysis.quality.decisions.graph_facts import ModelFacts, model_facts
 from hexforge.analysis.quality.decisions.maps import Segmentation
-from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally
+from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally, finite_numbers
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decision_metric
 from hexforge.analysis.quality.decisions.verdict import Alarm, Decisions, GroupQuality, OutputDecisions, WorstSample
 from hexforge.analysis.quality.pictures import as_picture
@@ -57,7 +57,7 @@ class DecisionJudge:
     def choose(self, outputs: Outputs) -> None:
         """Choose the kinds of decisions by the float model's outputs of one sample; later calls change nothing."""
         if self.measures is None:
-            self.measures = self._rule.measures(outputs, self._facts)
+            self.measures = self._rule.measures(finite_numbers(outputs), self._facts)
             for name, array in outputs.items():
                 if array.dtype.kind in NUMBERS:
                     self._channels[name] = OutputChannels.of(name, array, self._facts.of(name))
@@ -66,7 +66,8 @@ class DecisionJudge:
         """What the float model decides on a sample."""
         self.choose(outputs)
         assert self.measures is not None
-        return ReferenceSample(outputs, tuple(m.decide(outputs) for m in self.measures))
+        numbers = finite_numbers(outputs)
+        return ReferenceSample(outputs, tuple(m.decide(numbers) for m in self.measures))
 
     def compare(self, reference: ReferenceSample, outputs: Outputs, *, draw: bool = False) -> JudgedSample:
         """What a second model's outputs of the same sample say; `draw` keeps the decisions themselves too."""
@@ -74,7 +75,8 @@ class DecisionJudge:
         missing = [name for m in self.measures for name in m.outputs if name not in outputs]
         if missing:
             raise CallError(f"the second model has no output {missing[0]!r}; it has {', '.join(map(repr, outputs))}")
-        decided = tuple(m.decide(outputs) for m in self.measures)
+        numbers = finite_numbers(outputs)
+        decided = tuple(m.decide(numbers) for m in self.measures)
         tallies = tuple(
             m.compare(one, two) for m, one, two in zip(self.measures, reference.decisions, decided, strict=True)
         )

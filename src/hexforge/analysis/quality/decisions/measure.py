@@ -11,6 +11,8 @@ import numpy as np
 from hexforge.ir import Array
 
 Outputs = Mapping[str, Array]
+LARGE = 1e30
+"""What stands for an infinity: above all that a model computes, and its square is a number."""
 Tally = dict[str, Any]
 """What one sample adds: sums, or lists that are joined."""
 
@@ -62,6 +64,21 @@ def common_part(first: Array, second: Array) -> tuple[Array, Array]:
         return first.ravel()[:size], second.ravel()[:size]
     both = tuple(slice(min(a, b)) for a, b in zip(first.shape, second.shape, strict=True))
     return first[both], second[both]
+
+
+def finite_numbers(outputs: Outputs) -> dict[str, Array]:
+    """Outputs as decisions take them: floats of 32 bits, NaN as 0 and infinities as LARGE."""
+    made = {}
+    for name, output in outputs.items():
+        array = np.asarray(output)
+        if array.dtype.kind == "b":
+            array = array.astype(np.uint8)
+        elif array.dtype.kind == "f":
+            array = array.astype(np.float32, copy=False)
+            if not np.isfinite(array).all():
+                array = np.nan_to_num(array, nan=0.0, posinf=LARGE, neginf=-LARGE)
+        made[name] = array
+    return made
 
 
 def rows_of(array: Array, axis: int = -1) -> Array:

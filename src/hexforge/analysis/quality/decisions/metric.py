@@ -74,6 +74,11 @@ class DecisionMetric:
             return [_segmentation(chosen, array, facts)]
         if self.kind == "embedding":
             return [Embedding(chosen, axis)]
+        if self.kind in ("picture", "keypoints") and array.ndim < 2:
+            raise CallError(
+                f"metric {self.kind}: output {chosen!r} has the shape {list(array.shape)}; name one with height and "
+                f"width, as in {self.kind}:OUTPUT"
+            )
         simple = {"labels": Labels, "picture": PictureLikeness, "keypoints": Keypoints, "numbers": Numbers}
         return [cast("DecisionMeasure", simple[self.kind](chosen))]
 
