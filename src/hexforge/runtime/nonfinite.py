@@ -100,7 +100,7 @@ def _described(
         low, high, _, nonfinite = extent(array)
         if not nonfinite and max(-low, high) <= limit:
             return None
-    real = array.astype(np.float32) if array.dtype.kind == "V" else array
+    real = array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
     nan, infinite = int(np.isnan(real).sum()), int(np.isinf(real).sum())
     beyond = int((np.isfinite(real) & (np.abs(real) > limit) & (np.abs(real) != _MASK)).sum())
     return NonFinite(name, op, nodes, nan, infinite, beyond, array.size, limit) if nan or infinite or beyond else None
