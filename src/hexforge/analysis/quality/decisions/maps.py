@@ -109,7 +109,8 @@ class PictureLikeness:
         psnr = psnr_db(other, reference, high - low)
         channels_last = reference.ndim == 3 and reference.shape[-1] <= 4
         sides = reference.shape[:2] if channels_last else reference.shape[-2:]
-        like = ssim(other, reference, high - low) if min(sides) >= WINDOW else 1 - 10 ** (-psnr / 20)
+        drawn = reference.ndim > 1 and min(sides) >= WINDOW
+        like = ssim(other, reference, high - low) if drawn else 1 - 10 ** (-psnr / 20)
         return {"pictures": 1, "ssim": like, "psnr": psnr}
 
     def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
