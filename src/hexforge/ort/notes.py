@@ -65,6 +65,7 @@ class Notes:
 
         What is asked for is seen also where nobody set logging up: on standard error, as onnxruntime's own lines are.
         """
+        note = visible(note)
         if self._least_severe is None:
             _LOG.log(level, note)
         elif level >= 10 * (self._least_severe + 1):  # 0 is verbose, logging.DEBUG is 10

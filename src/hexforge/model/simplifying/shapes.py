@@ -37,7 +37,7 @@ def infer_node(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -
         if node.op_type == "ConvTranspose" and not node.domain:
             types = [(dtype, None if shape is None else _same_padded(node, shape)) for dtype, shape in types]
         if node.op_type in CEILED_POOLS and not node.domain:
-            types = [(dtype, None if shape is None else _without_window_beyond(node, shape)) for dtype, shape in types]
+            types = [(dtype, None if shape is None else _pooled(node, shape)) for dtype, shape in types]
     except _FAILURES:
         return  # a node that does not fit its own op keeps unknown outputs, and is refused with that reason
     for value, (dtype, shape) in zip(node.outputs, types, strict=False):
@@ -69,23 +69,46 @@ CORRECTED = ("MaxPool", "AveragePool", "LpPool", "ConvTranspose")
 CEILED_POOLS = ("MaxPool", "AveragePool", "LpPool")
 
 
-def _without_window_beyond(node: onnx_ir.Node, shape: onnx_ir.Shape) -> onnx_ir.Shape:
-    """The shape of a pool with ceil_mode, without a last window that starts beyond the input and its first pads.
+def _pooled(node: onnx_ir.Node, shape: onnx_ir.Shape) -> onnx_ir.Shape:
+    """The shape of a pool as kernels have it.
 
-    Every kernel drops it, and so does opset 22; the shape inference of older opsets counts it.
+    With ceil_mode a last window that starts beyond the input and its first pads is dropped, as opset 22 does; the shape
+    inference of older opsets counts it. The SAME pads of a dilated pool are those without dilations.
     """
     source = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
-    if not integer(node, "ceil_mode", 0) or source is None:
-        return shape
     spatial = len(shape) - 2
-    strides = ints(node, "strides", [1] * spatial)
+    strides, dilations = ints(node, "strides", [1] * spatial), ints(node, "dilations", [1] * spatial)
     pads = ints(node, "pads", [0] * (2 * spatial))
-    if "auto_pad" in node.attributes and node.attributes["auto_pad"].as_string() not in ("NOTSET", "VALID"):
+    auto = node.attributes["auto_pad"].as_string() if "auto_pad" in node.attributes else "NOTSET"
+    if source is None:
+        return shape
+    if auto.startswith("SAME"):
+        return shape if max(dilations, default=1) == 1 else _same_dilated(node, shape, source[2:], strides, dilations)
+    if not integer(node, "ceil_mode", 0):
         return shape
     sizes: list[Dim] = list(shape)
+    kernel = ints(node, "kernel_shape", [])
     for axis, (out, size) in enumerate(zip(sizes[2:], source[2:], strict=True)):
-        if isinstance(out, int) and isinstance(size, int) and (out - 1) * strides[axis] >= size + pads[axis] > 0:
+        if not isinstance(out, int) or not isinstance(size, int):
+            continue
+        room = size + pads[axis] + pads[axis + spatial] - dilations[axis] * (kernel[axis] - 1) - 1
+        if room < 0:  # the window is larger than what it slides over; opset 22's inference rounds towards 0
+            sizes[axis + 2] = -(-room // strides[axis]) + 1
+        elif (out - 1) * strides[axis] >= size + pads[axis] > 0:
             sizes[axis + 2] = out - 1
+    return onnx_ir.Shape(sizes)
+
+
+def _same_dilated(
+    node: onnx_ir.Node, shape: onnx_ir.Shape, source: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int]
+) -> onnx_ir.Shape:
+    sizes: list[Dim] = list(shape)
+    for axis, (n, k, s, d) in enumerate(zip(source, ints(node, "kernel_shape", []), strides, dilations, strict=True)):
+        if isinstance(n, int):
+            needed = (-(-n // s) - 1) * s + k - n
+            room = n + needed - d * (k - 1) - 1
+            out = (-(-room // s) if integer(node, "ceil_mode", 0) else room // s) + 1
+            sizes[axis + 2] = out - 1 if integer(node, "ceil_mode", 0) and (out - 1) * s >= n + needed else out
     return onnx_ir.Shape(sizes)
 
 
@@ -287,7 +310,7 @@ def _by_standard(op_type: str, inputs: Sequence[int], dtype_from: int) -> Rule:
         plain = onnx_ir.Node("", op_type, values, attributes, outputs=[onnx_ir.Value(name="o")])
         (_, shape), *_ = _by_schema(plain, {"": 13}, 8)
         if op_type in CEILED_POOLS and shape is not None:
-            shape = _without_window_beyond(plain, shape)
+            shape = _pooled(plain, shape)
         return [(_dtype(node, dtype_from), shape)]
 
     return rule

@@ -50,8 +50,11 @@ def explicit_pads(b: Builder, u: Unit, dims: int) -> Pairs:
 
 
 def window(b: Builder, u: Unit, sizes: tuple[int, ...], kernel: tuple[int, ...] | None = None) -> Window:
-    """The window of a Conv or pool over spatial `sizes`; auto_pad resolved."""
-    dims = len(sizes)
+    """The window of a Conv or pool over spatial `sizes`; auto_pad resolved.
+
+    The SAME pads of a dilated pool are those that it would have without dilations, as onnxruntime's kernels have it.
+    """
+    dims, pools = len(sizes), kernel is None
     kernel = numbers(b, u, "kernel_shape", dims, 0, 1) if kernel is None else kernel
     stride, dilation = numbers(b, u, "strides", dims, 1, 1), numbers(b, u, "dilations", dims, 1, 1)
     auto = b.attr(u, "auto_pad", "NOTSET")
@@ -59,7 +62,10 @@ def window(b: Builder, u: Unit, sizes: tuple[int, ...], kernel: tuple[int, ...] 
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         pairs = []
         for n, k, s, d in zip(sizes, kernel, stride, dilation, strict=True):
-            total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
+            total = (-(-n // s) - 1) * s + (k if pools else d * (k - 1) + 1) - n
+            if total < 0 and pools and any(each > 1 for each in dilation):
+                raise Refusal(f"auto_pad {auto} with dilations and strides beyond the window; give pads")
+            total = max(total, 0)
             small, large = total // 2, total - total // 2
             pairs.append((small, large) if auto == "SAME_UPPER" else (large, small))
         pads = tuple(pairs)
