@@ -24,6 +24,8 @@ from hexforge.runtime.registry import backend_for
 
 _MB = 1 << 20
 _COMPARED = "against the float model"
+_MOST_FIGURE = 1e300
+"""Of a baseline; a NaN is not at most that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,14 @@ class GateCheck:
         if self.error:
             return self.error
         sign = -1 if self.higher_is_better else 1
-        if self.limit is not None and sign * self.value > sign * self.limit:
+        if self.limit is not None and not sign * self.value <= sign * self.limit:  # so that a NaN does not pass
             beyond = "is below" if self.higher_is_better else "is above"
+            beyond = "cannot be held against" if math.isnan(self.value) else beyond
             more = f": {self.detail}" if self.detail else ""
             return f"{self.value:.4g} {beyond} the limit {self.limit:.4g}{more}"
         if self.baseline is not None and self.regression_percent is not None:
             allowed = self.baseline + sign * abs(self.baseline) * self.regression_percent / 100
-            if sign * self.value > sign * allowed:
+            if not sign * self.value <= sign * allowed:
                 return f"{self.value:.4g} is worse than the baseline {self.baseline:.4g} by more than "\
                        f"{self.regression_percent:g} %"  # fmt: skip
         return ""
@@ -136,9 +139,13 @@ def read_baseline(path: Path) -> dict[str, float]:
     except (ValueError, RecursionError):
         raise FormatError(f"{path}: is no JSON; `hexforge gate --save-baseline` writes a baseline") from None
     figures = data.get("figures") if isinstance(data, dict) else None
-    if not isinstance(figures, dict) or not all(type(v) in (int, float) for v in figures.values()):
-        raise CallError(f"{path}: is no baseline; `hexforge gate --save-baseline` writes one")
+    if not isinstance(figures, dict) or not all(map(_is_figure, figures.values())):
+        raise CallError(f"{path}: is no baseline of finite numbers; `hexforge gate --save-baseline` writes one")
     return dict(figures)
+
+
+def _is_figure(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) <= _MOST_FIGURE
 
 
 def _model_checks(item: ModelBudget, folder: Path, open_model: Callable[[Path], Any]) -> list[GateCheck]:

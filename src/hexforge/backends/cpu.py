@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hexforge.backend import Backend, KernelTime, Program, checked_feeds, interruption, kernel_times
+from hexforge.errors import CapacityError
 from hexforge.formats.container import mappings_of, require_whole
 from hexforge.ir import Array, Graph, Node, Value
 from hexforge.ir.verify import verify
@@ -67,7 +68,11 @@ class CpuProgram(Program):
                 check()
             start = 0 if times is None else time.perf_counter_ns()
             arrays = [None if v is None else environment[v] for v in inputs]
-            environment.update(zip(outputs, evaluation(arrays), strict=True))
+            try:
+                environment.update(zip(outputs, evaluation(arrays), strict=True))
+            except MemoryError as error:
+                what = f"{self.graph.name}: {outputs[0].name!r} {list(outputs[0].shape)}"
+                raise CapacityError(f"{what} needs memory that cannot be had: {error}") from None
             if times is not None:
                 node = outputs[0].producer
                 times.append(KernelTime(node.name if node else "", "CPU", start, time.perf_counter_ns()))

@@ -16,7 +16,7 @@ MOST_BYTES = 4 << 20
 
 
 class _Limits(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class SqnrLimit(_Limits):
@@ -86,7 +86,7 @@ def load(path: Path) -> Budget:
         data = yaml.safe_load(path.read_text("utf-8"))
     except OSError as error:
         raise CallError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise FormatError(f"{path}: neither YAML nor JSON: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
         raise FormatError(f"{path}: holds no budget; it begins with `models:`")

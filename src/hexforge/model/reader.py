@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import onnx_ir
-from onnx_ir import passes, serde
+from onnx_ir import serde
 from onnx_ir.passes import common
 
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.model.constant_inputs import pin_inputs
 from hexforge.model.declarations import Declared, Metadata, check_sizes, declare, is_named, metadata
+from hexforge.model.inlining import inline_functions
 from hexforge.model.open_dimensions import suggested_size
 from hexforge.model.simplifying.simplify import name_nodes, simplify
 from hexforge.model.source import ModelSource, Source, open_source
@@ -140,12 +141,17 @@ def read(
     initializers |= {t.values.name for t in graph.sparse_initializer}
     declared_inputs = tuple(declare(v) for v in graph.input if v.name not in initializers | set(constants or ()))
     declared_outputs = tuple(declare(v) for v in graph.output)
+    if len({v.name for v in graph.output}) < len(graph.output):  # one that is named twice is written once
+        once = {v.name: v for v in reversed(graph.output)}
+        kept = [once[name] for name in dict.fromkeys(v.name for v in graph.output)]
+        del graph.output[:]
+        graph.output.extend(kept)
     facts, node_count = metadata(proto), len(graph.node)
     model = _deserialize(opened)
     path, declared_opset = opened.path, opened.opset
     where = opened.where
     del proto, graph, opened  # the protobuf goes before anything else is made: it holds a copy of the weights
-    _inline(model, where)
+    inline_functions(model, where)
     common.RemoveInitializersFromInputsPass()(model)
     model.ir_version = max(model.ir_version, INITIALIZERS_APART)  # IR 3 has no initializer that is no input
     _fix_inputs(model, shapes or {}, dims or {}, where)
@@ -173,17 +179,6 @@ def _deserialize(source: Source) -> onnx_ir.Model:
             cause = cause.__cause__
         raise ModelError(f"{source.where}: cannot be read: {cause}") from None
     return model
-
-
-def _inline(model: onnx_ir.Model, where: str) -> None:
-    if not model.functions:
-        return
-    try:
-        common.InlinePass()(model)
-    except (passes.PassError, passes.PreconditionError, ValueError, KeyError) as error:
-        raise ModelError(
-            f"{where}: its functions cannot be inlined: {error.__cause__ or error}; export it without functions"
-        ) from None
 
 
 def _fix_inputs(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str) -> None:

@@ -231,7 +231,10 @@ def _check_functions(proto: onnx.ModelProto, where: str) -> None:
 
 
 def _check_graph(graph: Any, outer: frozenset[str], where: str) -> None:
-    """Names are unique, every read value is written, and there is no cycle. Recurses into subgraphs."""
+    """Names are unique, every read value is written, and there is no cycle. Recurses into subgraphs.
+
+    A graph may name an output twice, as onnxruntime lets it.
+    """
     is_function = isinstance(graph, onnx.FunctionProto)
     inputs = list(graph.input) if is_function else [v.name for v in graph.input]
     outputs = list(graph.output) if is_function else [v.name for v in graph.output]
@@ -240,7 +243,8 @@ def _check_graph(graph: Any, outer: frozenset[str], where: str) -> None:
         if is_function
         else [*(t.name for t in graph.initializer), *(t.values.name for t in graph.sparse_initializer)]
     )
-    for names, kind in ((inputs, "input"), (outputs, "output"), (constants, "initializer")):
+    named = outputs if is_function or outer else list(dict.fromkeys(outputs))
+    for names, kind in ((inputs, "input"), (named, "output"), (constants, "initializer")):
         if "" in names:
             raise ModelError(f"{where}: an {kind} has no name")
         twice = sorted({n for n in names if names.count(n) > 1}) if len(set(names)) < len(names) else []

@@ -10,6 +10,7 @@ from hexforge.ops.evaluate import evaluate
 from hexforge.passes.clean import remove_dead
 
 _SMALL_BYTES = 1 << 20  # results up to this are folded even if they are larger than their inputs
+_MOST_REPEATED = 1 << 24  # elements of a constant that repeats a few numbers; computing on more takes too long
 
 
 def fold(graph: Graph) -> int:
@@ -43,6 +44,8 @@ def _views(node: Node) -> tuple[Array] | None:
 
 def _computed(node: Node) -> tuple[Array, ...] | None:
     arrays = [None if v is None else v.data for v in node.inputs]
+    if any(a is not None and a.size > _MOST_REPEATED and a.size * a.itemsize > _held_bytes(a) for a in arrays):
+        return None
     room = max(_SMALL_BYTES, sum(a.nbytes if any(a.strides) else a.itemsize for a in arrays if a is not None))
     if sum(v.type.nbytes for v in node.outputs) > room:
         return None
@@ -50,3 +53,9 @@ def _computed(node: Node) -> tuple[Array, ...] | None:
         return evaluate(node.call, arrays)
     except HexforgeError:  # wrong for these data: the run will say so, should it come to it
         return None
+
+
+def _held_bytes(array: Array) -> int:
+    """The bytes of memory that an array's elements lie in: fewer than they would take where they are repeated."""
+    steps = zip(array.shape, array.strides, strict=True)
+    return sum((int(size) - 1) * abs(int(stride)) for size, stride in steps) + int(array.itemsize)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import math
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +11,11 @@ from hexforge.errors import CallError
 from hexforge.options import did_you_mean
 
 NOTHING: Any = object()
-MOST = 1 << 62
+MOST = (1 << 62) - 1
+MOST_NUMBER = 1e15
+"""Of times in microseconds, sizes in megabytes and energies: thirty years, and no more than sums of them can hold."""
+MOST_STEPS = 1_000_000
+"""Of what is played one by one: tasks of a graph, executions of a step."""
 
 
 class Fields:
@@ -59,15 +63,16 @@ class Fields:
     def number(self, key: str, default: Any = NOTHING, low: float = 0.0) -> float:
         """A number that is not below `low`."""
         value = self.any(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < low:
-            raise self._wrong(key, value, f"a number of at least {low:g}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= MOST_NUMBER:
+            raise self._wrong(key, value, f"a number of at least {low:g} and at most {MOST_NUMBER:g}")
         return float(value)
 
-    def count(self, key: str, default: Any = NOTHING, low: int = 0) -> int:
-        """A whole number that is not below `low`."""
+    def count(self, key: str, default: Any = NOTHING, low: int = 0, high: int = MOST) -> int:
+        """A whole number that is not below `low` nor above `high`."""
         value = self.any(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value < MOST:
-            raise self._wrong(key, value, f"a whole number of at least {low}")
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            above = f" and at most {high:,}" if high != MOST else ""
+            raise self._wrong(key, value, f"a whole number of at least {low}{above}")
         return value
 
     def bytes(self, name: str, default: int = 0) -> int:
@@ -101,4 +106,5 @@ class Fields:
                 raise CallError(f"{self.where}: unknown field {key!r}{did_you_mean(key, self._read) or known}")
 
     def _wrong(self, key: str, value: Any, wanted: str) -> CallError:
-        return CallError(f"{self.where}: {key} is {value!r}, not {wanted}")
+        given = reprlib.repr(value)  # which may be as long as the file
+        return CallError(f"{self.where}: {key} is {given}, not {wanted}")

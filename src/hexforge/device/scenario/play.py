@@ -23,7 +23,7 @@ from hexforge.device.contexts.registration import deregister, register
 from hexforge.device.contexts.tensors import Feed
 from hexforge.device.log import audit
 from hexforge.device.power.profiles import PROFILES
-from hexforge.device.scenario.fields import Fields
+from hexforge.device.scenario.fields import MOST_STEPS, Fields
 from hexforge.device.scenario.script import FaultScript, ProcessScript, Script, ScriptStep
 from hexforge.device.signal import DeviceSignal
 from hexforge.device.simulated_device import Device
@@ -201,7 +201,8 @@ class _Player:
     def _execute(self, step: ScriptStep, digests: list[str]) -> Waits:
         fields = Fields(step.fields, step.where)
         graph = self._graph(fields)
-        times, batch, seed = fields.count("times", 1, 1), fields.count("batch", 1, 1), fields.count("seed", 0)
+        times, batch = (fields.count(key, 1, 1, MOST_STEPS) for key in ("times", "batch"))
+        seed = fields.count("seed", 0)
         recover, shared = fields.flag("recover"), fields.text("shared", "")
         limits = {key: fields.number(key, 0.0) for key in ("timeout_us", "abort_us")}
         handles = {h.descriptor.tensor: h for h in self._registered(shared, step)} if shared else {}

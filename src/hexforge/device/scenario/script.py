@@ -18,7 +18,7 @@ from hexforge.device.contexts.configs import CreationConfig, SharingType
 from hexforge.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
 from hexforge.device.graph_time import DeclaredTime
 from hexforge.device.power.profiles import PROFILES, PerfProfile
-from hexforge.device.scenario.fields import Fields
+from hexforge.device.scenario.fields import MOST_STEPS, Fields
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.backend_extensions import Config, load
 from hexforge.options import did_you_mean
@@ -167,7 +167,7 @@ def _binary(name: str, fields: Fields, folder: Path, soc: Soc) -> Binary:
 def _graph(fields: Fields) -> GraphSpec:
     vtcm = fields.bytes("vtcm")
     time = DeclaredTime(
-        fields.number("us", 1000.0), fields.count("tasks", 1, 1), fields.number("rpc_us", 0.0),
+        fields.number("us", 1000.0), fields.count("tasks", 1, 1, MOST_STEPS), fields.number("rpc_us", 0.0),
         fields.number("io_us", 0.0), vtcm, fields.number("energy_uj", 0.0),
     )  # fmt: skip
     made = GraphSpec(

@@ -83,7 +83,8 @@ def _infer_fully_connected(call: Call) -> tuple[TensorType, ...]:
 
 
 def _fully_connected(call: Call, x: Array, weight: Array, bias: Array | None = None) -> Array:
-    out = product(x.reshape(x.size // max(weight.shape[1], 1), weight.shape[1]), weight.T)
+    rows = math.prod(x.shape[:-1]) if call["keep_dims"] else x.size // max(weight.shape[1], 1)
+    out = product(x.reshape(rows, weight.shape[1]), weight.T)
     out = out if bias is None else out + bias
     return out.reshape(*x.shape[:-1], weight.shape[0]) if call["keep_dims"] else out
 

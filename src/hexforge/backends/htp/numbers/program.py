@@ -26,7 +26,7 @@ from hexforge.backends.htp.numbers.lower.native_steps import Lowering, NativeSte
 from hexforge.backends.htp.numbers.ports import Ports
 from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, is_padded, padded
 from hexforge.backends.htp.numbers.storage import computes_in_float32, storage, stored, to_model_type
-from hexforge.errors import FormatError
+from hexforge.errors import CapacityError, FormatError
 from hexforge.formats.container import mappings_of, require_whole
 from hexforge.ir import Array, Graph, Node, Role, Value, text
 from hexforge.ir.arena import arena
@@ -204,7 +204,10 @@ class Evaluated:
         ]
         if self._tests and arrays[0] is not None:
             arrays[0] = as_ieee(arrays[0])
-        results = self._evaluation(arrays)
+        try:
+            results = self._evaluation(arrays)
+        except MemoryError as error:
+            raise CapacityError(f"node {self.node.name!r} needs memory that cannot be had: {error}") from None
         require_whole(self._mappings)
         for name, value, result, exact in zip(self.outs, self.node.outputs, results, self._exact, strict=True):
             if exact:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -246,7 +247,11 @@ class Builder:
         self._stem = unit.target.name or unit.target.op_type
         self._pending = {}
         self._after = None
-        translator(self, unit)
+        _require_sizes(unit)
+        try:
+            translator(self, unit)
+        except (MemoryError, OverflowError) as error:
+            raise Refusal(f"what it would become does not fit into memory: {error}") from None
         if self._after is not None:
             before, final, (low, high) = self._after
             self.emit("ReluMinMax", [before], final, min_value=low, max_value=high)
@@ -258,6 +263,19 @@ class Builder:
         return self.graph
 
 
+MOST_ELEMENTS = 1 << 32
+"""Of a tensor: QNN counts them in 32 bits. It bounds the work on constants that only repeat a number, too."""
+
+
+def _require_sizes(unit: Unit) -> None:
+    """Refusal where a tensor of a unit is larger than QNN's can be."""
+    for operand in (*unit.inputs, *unit.outputs):
+        shape = None if operand is None else operand.value.shape
+        sizes = [] if shape is None else [size for size in shape if isinstance(size, int)]
+        if math.prod(sizes) > MOST_ELEMENTS:
+            raise Refusal(f"a tensor of {sizes}, {math.prod(sizes):,} elements; QNN's have at most {MOST_ELEMENTS:,}")
+
+
 def _clip_bounds(clip: onnx_ir.Node, type: TensorType) -> tuple[float, float] | None:
     """Bounds of a Relu or Clip after a unit's target, None where the output's encoding implies them."""
     low, high = 0.0, float("inf")
@@ -265,7 +283,7 @@ def _clip_bounds(clip: onnx_ir.Node, type: TensorType) -> tuple[float, float] | 
         constants = [constant(v) for v in (*clip.inputs, None, None)[1:3]]
         attributes = [clip.attributes.get(name) for name in ("min", "max")]
         bounds = [
-            float(g) if g is not None else float(a.value) if a is not None else d
+            _bound(g) if g is not None else float(a.value) if a is not None else d
             for g, a, d in zip(constants, attributes, (-float("inf"), float("inf")), strict=True)
         ]
         low, high = bounds
@@ -277,6 +295,13 @@ def _clip_bounds(clip: onnx_ir.Node, type: TensorType) -> tuple[float, float] | 
         if low <= q_low and high >= q_high:
             return None
     return low, high
+
+
+def _bound(bound: Array) -> float:
+    """A bound of a Clip: one number, as a scalar or, as exporters write it, in a list."""
+    if bound.size != 1:
+        raise Refusal(f"a bound of shape {list(bound.shape)} of the Clip that follows; it is one number")
+    return float(bound.reshape(())[()])
 
 
 def carried(b: Builder, u: Unit, index: int = 0) -> Value:
