@@ -94,6 +94,7 @@ def _print_top(screen: Console, title: str, ranked: Sequence[tuple[int, int, str
 
 def _facts(name: str, array: Array, top: int, names: Sequence[str] | None) -> dict[str, Any]:
     """The figures that are printed of an output."""
+    array = np.asarray(array)  # a .pte may give a plain number
     real = np.asarray(array, np.float64) if array.size else np.zeros(1)
     figures = {key: float(value) for key, value in (("min", real.min()), ("mean", real.mean()), ("max", real.max()))}
     plain = {key: value if np.isfinite(value) else None for key, value in figures.items()}
