@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from fuzz.hostile_names import hostile_names
+from fuzz.odd_models import odd_models
 from tests.ort.differential import float_disagreements, qdq_disagreements
 
 ROUNDS: dict[str, Callable[[int], Sequence[object]]] = {
     "differential_float": float_disagreements,
     "differential_qdq": lambda seed: qdq_disagreements(seed, 6),
+    "odd_models": odd_models,
     "hostile_names": hostile_names,
 }
 """By name: a function of a seed that gives what is wrong."""

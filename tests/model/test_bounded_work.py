@@ -64,7 +64,7 @@ def one_node(op: str, constants: dict[str, Any], x: list[int], inputs: list[str]
 LARGE = 1 << 20
 HUGE = {
     "constant": one_node("ConstantOfShape", {"s": [LARGE, LARGE]}, [1], ["s"]),
-    "expand": one_node("Expand", {"o": np.float32([1]), "s": [LARGE, LARGE]}, [1], ["o", "s"]),
+    "expand": one_node("Expand", {"o": np.ones(1, np.float32), "s": [LARGE, LARGE]}, [1], ["o", "s"]),
     "range": one_node(
         "Range", {"a": np.float32(0), "b": np.float32(2.0**40), "d": np.float32(1)}, [1], ["a", "b", "d"]
     ),
@@ -105,7 +105,7 @@ def test_an_output_may_be_named_twice(backend: str) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
     session = hexforge.InferenceSession(model, providers=[("QNNExecutionProvider", {"backend_type": backend})])
     assert [output.name for output in session.get_outputs()] == ["y", "z", "y"]
-    got = session.run(None, {"x": np.float32([-1, 2])})
+    got = session.run(None, {"x": np.array([-1, 2], np.float32)})
     np.testing.assert_array_equal(got, [[0, 2], [1, -2], [0, 2]])
 
 
@@ -113,7 +113,10 @@ def test_an_output_may_be_named_twice(backend: str) -> None:
 def test_bounds_of_a_clip_are_one_number_each(shape: tuple[int, ...]) -> None:
     bounds = [numpy_helper.from_array(np.full(shape, value, np.float32), name) for name, value in (("l", 0), ("h", 6))]
     weight = numpy_helper.from_array(np.full((1, 1, 1, 1), 10, np.float32), "w")
-    scale, zero = numpy_helper.from_array(np.float32(0.1), "s"), numpy_helper.from_array(np.uint8(128), "z")
+    scale, zero = (
+        numpy_helper.from_array(np.array(0.1, np.float32), "s"),
+        numpy_helper.from_array(np.array(128, np.uint8), "z"),
+    )
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
@@ -124,7 +127,7 @@ def test_bounds_of_a_clip_are_one_number_each(shape: tuple[int, ...]) -> None:
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [*bounds, weight, scale, zero])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
     session = hexforge.InferenceSession(model, providers=[("QNNExecutionProvider", {"backend_type": "htp"})])
-    np.testing.assert_array_equal(session.run(None, {"x": np.float32([[[[-1, 1]]]])})[0].ravel(), [0, 6])
+    np.testing.assert_array_equal(session.run(None, {"x": np.array([[[[-1, 1]]]], np.float32)})[0].ravel(), [0, 6])
 
 
 def test_functions_that_cannot_be_inlined_are_a_fault_of_the_model() -> None:

@@ -87,7 +87,7 @@ def _add_step(program: _native.Program, row: Conversion) -> None:
 
 
 def _checked(row: Conversion, feeds: Mapping[str, Any]) -> Array:
-    array = np.ascontiguousarray(feeds[row.source])
+    array: Array = np.require(feeds[row.source], requirements=["C", "A"])  # which leaves a scalar one
     wanted = np.dtype(np.float32) if row.quantizes else row.dtype
     if array.dtype != wanted or array.shape != row.shape:
         raise CallError(

@@ -107,7 +107,8 @@ def _same_dilated(
         if isinstance(n, int):
             needed = (-(-n // s) - 1) * s + k - n
             room = n + needed - d * (k - 1) - 1
-            out = (-(-room // s) if integer(node, "ceil_mode", 0) else room // s) + 1
+            # a window that is larger than what it slides over is rounded towards 0, which is one place
+            out = (-(-room // s) if integer(node, "ceil_mode", 0) or room < 0 else room // s) + 1
             sizes[axis + 2] = out - 1 if integer(node, "ceil_mode", 0) and (out - 1) * s >= n + needed else out
     return onnx_ir.Shape(sizes)
 
