@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
 from hexforge.errors import HexforgeError, ModelError
-from hexforge.model import inlining
 from hexforge.model.reader import read
+from hexforge.model.simplifying import inlining
 
 
 def nested(depth: int) -> bytes:

@@ -16,8 +16,8 @@ from onnx_ir.passes import common
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.model.constant_inputs import pin_inputs
 from hexforge.model.declarations import Declared, Metadata, check_sizes, declare, is_named, metadata
-from hexforge.model.inlining import inline_functions
 from hexforge.model.open_dimensions import suggested_size
+from hexforge.model.simplifying.inlining import inline_functions
 from hexforge.model.simplifying.simplify import name_nodes, simplify
 from hexforge.model.source import ModelSource, Source, open_source
 from hexforge.model.tensors import check_external, make_dense, own_tensors
