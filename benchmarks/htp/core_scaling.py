@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What cores that this machine may not have could gain at most: `python -m benchmarks.htp.core_scaling [MODEL ...]`.
 
-A run is rehearsed: one thread does all work, piece by piece in the order in which the members of a crew would take it
+A run is timed step by step: one thread does all work, piece by piece in the order in which the members of a crew would take it
 if each had a core of its own, and every piece is timed. A step then takes as long as its busiest member, besides what
 is not split. The sum over the steps is what no machine of these cores undercuts; caches that are shared, clocks that
 fall and the hand-overs between steps come on top (`--handover`, us for each split loop). What is left of that
@@ -30,7 +30,7 @@ _ROUNDS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsed:
+class TimedStep:
     """A step: milliseconds on one thread, and as long as its busiest member has to do; loops that are split."""
 
     step: NativeCall
@@ -39,9 +39,9 @@ class Rehearsed:
     loops: int
 
 
-def rehearsed(program: HtpProgram, threads: int) -> list[Rehearsed]:
-    """Every native step of a program, the best of several rehearsals."""
-    steps: list[Rehearsed] = []
+def time_steps(program: HtpProgram, threads: int) -> list[TimedStep]:
+    """Every native step of a program, the best of several rounds."""
+    steps: list[TimedStep] = []
     for segment, runner in zip(program._stages(), program._runners, strict=True):
         if not isinstance(segment, Segment):
             continue
@@ -51,14 +51,14 @@ def rehearsed(program: HtpProgram, threads: int) -> list[Rehearsed]:
         native = runner._program
         rounds = np.array([native.time_steps(ins, outs, threads) for _ in range(_ROUNDS)])
         best = rounds.min(axis=0)
-        steps += [Rehearsed(c, a * 1e3, s * 1e3, int(n)) for c, (a, s, n) in zip(segment.calls, best, strict=True)]
+        steps += [TimedStep(c, a * 1e3, s * 1e3, int(n)) for c, (a, s, n) in zip(segment.calls, best, strict=True)]
     return steps
 
 
-def table(steps: list[Rehearsed], title: str, most: int) -> Table:
+def table(steps: list[TimedStep], title: str, most: int) -> Table:
     """Kinds of steps, then the steps that keep most of the cores waiting longest."""
     made = Table("step", "alone, ms", "shared, ms", "times", "sizes", title=title)
-    kinds: dict[str, list[Rehearsed]] = {}
+    kinds: dict[str, list[TimedStep]] = {}
     for one in steps:
         kinds.setdefault(one.step.kind, []).append(one)
     for kind, of in sorted(kinds.items(), key=lambda item: -sum(s.shared for s in item[1])):
@@ -91,7 +91,7 @@ def main(arguments: list[str]) -> int:
     for model in given.models:
         session = hexforge_session(file(model, given.variant), 1)
         for threads in given.threads:
-            steps = [s for program in programs(session) for s in rehearsed(program, threads)]
+            steps = [s for program in programs(session) for s in time_steps(program, threads)]
             alone, shared = sum(s.alone for s in steps), sum(s.shared for s in steps)
             if threads == given.threads[-1]:
                 out.print(table(steps, f"{model} {given.variant}, {threads} threads", given.steps))
