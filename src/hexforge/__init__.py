@@ -45,4 +45,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    """The public names only; what else the module holds is for itself."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, "__version__"})

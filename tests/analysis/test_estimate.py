@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -63,3 +65,49 @@ def test_a_promised_precision_needs_no_floats() -> None:
     assert hexforge.estimate(DIGITS, Deployment("QCS6490", "w8a8")).latency_ms > 0
     with pytest.raises(UnsupportedError, match="has no float math"):
         hexforge.estimate(DIGITS, "QCS6490")
+
+
+def test_an_estimate_is_shown_in_one_line_and_as_a_small_page() -> None:
+    timed = hexforge.estimate(DIGITS)
+    assert repr(timed).startswith("<Estimate: ")
+    assert f"{timed.latency_ms:.3f} ms" in repr(timed)
+    assert "\n" not in repr(timed)
+    assert len(repr(timed)) < 200
+    page = timed._repr_html_()
+    longest = max(timed.rows, key=lambda row: row.us)
+    assert page.count("<rect") == min(12, len(timed.rows))
+    assert f"{longest.us:,.1f} µs" in page
+
+
+def test_names_in_the_small_page_are_escaped() -> None:
+    x = np.zeros((1, 4), np.float32)
+    timed = hexforge.estimate(
+        model([node("Relu", ["x"], ["y"], name="<script>alert(1)</script>")], {"x": x}, {}, {"y": np.float32})
+    )
+    assert "<script>" not in timed._repr_html_()
+
+
+def test_tables_and_plots_need_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = hexforge.estimate(DIGITS)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(UnsupportedError, match="pip install pandas"):
+        timed.to_dataframe()
+    with pytest.raises(UnsupportedError, match="pip install matplotlib"):
+        timed.plot()
+
+
+def test_tables_and_plots() -> None:
+    timed = hexforge.estimate(DIGITS)
+    table = pytest.importorskip("pandas", reason="pandas is not installed").DataFrame
+    made = timed.to_dataframe()
+    assert isinstance(made, table)
+    assert list(made["us"]) == [round(row.us, 3) for row in timed.rows]
+    axes = pytest.importorskip("matplotlib.axes", reason="matplotlib is not installed").Axes
+    assert isinstance(timed.plot(), axes)
+
+
+def test_the_public_names_alone_are_listed() -> None:
+    shown = [name for name in dir(hexforge) if not name.startswith("__")]
+    assert shown == sorted(hexforge.__all__)

@@ -176,7 +176,7 @@ def test_fix_shapes(dynamic: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         (["--dim", "batch=²"], "'²' is not a size"),
         (["--dim", f"batch={2**64}"], "from 0 to 4294967295"),
         (["--dim", "batch=1", "--dim", "batch=2"], "--dim batch is given twice, as '1' and as '2'"),
-        (["--shape", "x=1,5"], "dimension 1 of input 'x' is fixed as 4"),
+        (["--shape", "x=1,5,1"], "has rank 2, the shape given has rank 3"),
     ],
 )
 def test_fix_shapes_writes_nothing_where_it_fails(

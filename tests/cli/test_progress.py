@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command that can take long says so on a terminal, and nothing where nobody looks: in a pipe, or with --json."""
+"""Every command that can take long says so: on a terminal by a bar, in a log by lines, with --json not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 from hexforge.cli.command_table import COMMANDS
 from hexforge.cli.inspect import demo
-from hexforge.cli.screen import read_by_program
+from hexforge.cli.progress_lines import ProgressLines
+from hexforge.cli.screen import bar, read_by_program
 from tests import ROOT
 from tests.cli.test_cli import run
 from tests.digits import MODEL
@@ -100,3 +101,37 @@ def test_no_progress_beside_json(name: str, folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "stderr", seen)
     assert run(name, *map(str, LONG[name](folder)), "--json") == 0
     assert "\x1b[?25l" not in seen.getvalue()  # no cursor is hidden, as bars and spinners do
+
+
+def test_progress_is_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [0.0]
+    lines = ProgressLines(10, lambda: now[0])
+    for done in range(41):
+        now[0] = done
+        lines.update("measuring mixes", done, 40)
+    now[0] = 41.0
+    lines.update("writing", 1, 2)
+    now[0] = 1000.0
+    lines.update("writing", 2, 2)
+    assert capsys.readouterr().err.splitlines() == [
+        "measuring mixes: 10 of 40, about 30 s left",
+        "measuring mixes: 20 of 40, about 20 s left",
+        "measuring mixes: 30 of 40, about 10 s left",
+        "measuring mixes: 40 of 40",
+        "writing: 2 of 2",
+    ]
+
+
+@pytest.mark.parametrize(("as_json", "shown"), [(False, "what: 1 of 2"), (True, "")])
+def test_lines_are_not_written_beside_json(
+    as_json: bool, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hexforge.cli.screen.ProgressLines", lambda: ProgressLines(0.0))
+    read_by_program.set(as_json)
+    try:
+        with bar("what") as show:
+            show(1, 2)
+    finally:
+        read_by_program.set(False)
+    said = capsys.readouterr().err
+    assert shown in said if shown else not said

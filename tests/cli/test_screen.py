@@ -111,7 +111,7 @@ def test_estimate_says_what_is_not_in_it(
 ) -> None:
     out = printed(capsys, 80, monkeypatch, "estimate", str(many_refused))
     assert out.splitlines()[0].split(" on ")[0].endswith(" ms")
-    assert out.index("not in it: 12 nodes") < out.index("bound by")
+    assert out.index("NPU part only, 12 nodes on the CPU") < out.index("bound by")
     assert "Hardmax x12" in out
     assert f"{LONG}_1" in printed(capsys, 300, monkeypatch, "estimate", str(many_refused), "--refused")
 

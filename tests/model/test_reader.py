@@ -12,9 +12,11 @@ import onnx_ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
-from hexforge.errors import CallError
+from hexforge.errors import CallError, ModelError
 from hexforge.model.declarations import fix_shapes
+from hexforge.model.load_check import load_problem
 from hexforge.model.reader import read
+from hexforge.model.standalone import RUNTIME_IR
 
 
 def text(body: str, opset: int = 17, extra: str = "") -> onnx.ModelProto:
@@ -105,7 +107,6 @@ def test_marks_of_unknown_dimensions(mark):
         ({"dims": {"M": 1}}, "no input has a dimension named 'M'"),
         ({"shapes": {"X": [1, 3, 4, 4]}}, "there are 'x'"),
         ({"shapes": {"x": [1, 3, 4]}}, "rank"),
-        ({"shapes": {"x": [1, 4, 4, 4]}}, "fixed as 3"),
         ({"shapes": {"x": [1, 3, 4, 4]}, "dims": {"N": 2}}, "as 2 and as 1"),
         ({"dims": {"N": -1}}, "whole number"),
         ({"dims": {"N": 1.5}}, "whole number"),
@@ -114,6 +115,54 @@ def test_marks_of_unknown_dimensions(mark):
 def test_wrong_shapes_are_the_callers_error(arguments, words):
     with pytest.raises(CallError, match=words):
         read(text(FLATTEN), **arguments)
+
+
+def pooled(size: int, ir_version: int = 10) -> onnx.ModelProto:
+    """A convolution, its average over the picture and a dense layer, declared with fixed sizes all through."""
+    weight = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w")
+    dense = numpy_helper.from_array(np.ones((4, 2), np.float32), "d")
+    shape = numpy_helper.from_array(np.array([1, 4 * (size - 2) ** 2]), "s")
+    values = {"x": (1, 3, size, size), "c": (1, 4, size - 2, size - 2), "y": (1, 2), "z": (1, 4 * (size - 2) ** 2)}
+    made = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in values.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("ReduceMean", ["c"], ["m"], axes=[2, 3], keepdims=0),
+        helper.make_node("MatMul", ["m", "d"], ["y"]),
+        helper.make_node("Reshape", ["c", "s"], ["z"]),
+    ]
+    graph = helper.make_graph(nodes[:3], "g", [made["x"]], [made["y"]], [weight, dense], value_info=[made["c"]])
+    if size == 9:  # this one is made for its size
+        graph = helper.make_graph(nodes, "g", [made["x"]], [made["y"], made["z"]], [weight, dense, shape])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=ir_version)
+
+
+def test_a_fixed_size_is_given_another_where_the_model_allows_it(tmp_path):
+    model = read(pooled(8), shapes={"x": [1, 3, 20, 12]})
+    assert {v.name: tuple(v.shape) for n in model.ir.graph for v in n.outputs}["c"] == (1, 4, 18, 10)
+    onnx.save(pooled(8), tmp_path / "m.onnx")
+    fix_shapes(tmp_path / "m.onnx", tmp_path / "larger.onnx", {"x": [2, 3, 20, 12]})
+    x = np.random.default_rng(0).standard_normal((2, 3, 20, 12)).astype(np.float32)
+    assert onnx.reference.ReferenceEvaluator(str(tmp_path / "larger.onnx")).run(None, {"x": x})[0].shape == (2, 2)
+    assert read(tmp_path / "larger.onnx").inputs[0].shape == (2, 3, 20, 12)
+
+
+@pytest.mark.parametrize(("size", "given"), [(8, [1, 4, 8, 8]), (8, [1, 3, 2, 2]), (9, [1, 3, 10, 9])])
+def test_a_fixed_size_that_nodes_are_made_for_stays(size, given, tmp_path):
+    with pytest.raises(ModelError, match=r"fixed as \d+, is \d+.*the model does not allow it"):
+        read(pooled(size), shapes={"x": given})
+    onnx.save(pooled(size), tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match="the model does not allow it"):
+        fix_shapes(tmp_path / "m.onnx", tmp_path / "other.onnx", {"x": given})
+    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
+
+
+@pytest.mark.parametrize("ir_version", [14, 99])
+def test_files_made_of_a_newer_ir_version_are_ones_that_onnxruntime_loads(ir_version, tmp_path):
+    onnx.save(pooled(8, ir_version), tmp_path / "m.onnx")
+    assert load_problem(tmp_path / "m.onnx") is not None
+    fix_shapes(tmp_path / "m.onnx", tmp_path / "fixed.onnx", {"x": [1, 3, 8, 8]})
+    assert load_problem(tmp_path / "fixed.onnx") is None
+    assert read(tmp_path / "m.onnx").ir.ir_version == RUNTIME_IR
 
 
 def test_quantization_survives():

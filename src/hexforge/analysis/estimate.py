@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from hexforge.analysis import estimate_views
 from hexforge.analysis.timed_graphs import TimedGraphs, read_timeable, timed_graphs
 from hexforge.backend import Backend
 from hexforge.chips.deployment import AS_IS, Deployment
@@ -35,7 +36,7 @@ BOTTLENECKS = 20
 """Nodes that `--json` names as those that take longest."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Estimate:
     """What an inference of a model takes on a chip."""
 
@@ -131,6 +132,20 @@ class Estimate:
     def rows(self) -> tuple[Row, ...]:
         """The tasks in the order they run."""
         return self.timeline.rows
+
+    def __repr__(self) -> str:
+        return estimate_views.one_line(self)
+
+    def _repr_html_(self) -> str:
+        return estimate_views.as_html(self)
+
+    def to_dataframe(self) -> Any:
+        """The tasks in the order they run as a pandas.DataFrame; an error where pandas is not installed."""
+        return estimate_views.as_dataframe(self)
+
+    def plot(self, ax: Any = None) -> Any:
+        """The tasks that take longest, drawn on matplotlib's axes; an error where matplotlib is not installed."""
+        return estimate_views.plot(self, ax)
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints; the latency is at its top."""

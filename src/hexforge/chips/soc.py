@@ -244,6 +244,16 @@ def names_of(soc: Soc) -> tuple[str, ...]:
     return (soc.name, *soc.aliases, *DEVICES.get(soc.name, ()))
 
 
+def known_for(name: str, most: int = 3) -> str:
+    """What people know a chip by, for a table: what it is sold as, then devices that have it; empty where unknown."""
+    soc = find_chip(name)
+    if soc is None:
+        return ""
+    sold = [alias.removeprefix("Samsung ") for alias in soc.aliases]
+    names = dict.fromkeys((*sold[:1], *DEVICES.get(soc.name, ()), *sold[1:]))
+    return ", ".join(list(names)[:most])
+
+
 def require_chip(key: str) -> Soc:
     """The chip of a soc_model number or a name, where one is needed."""
     soc = find_chip(key)

@@ -17,6 +17,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from hexforge.cli.fitted_table import WIDE, FittedTable
+from hexforge.cli.progress_lines import ProgressLines
 from hexforge.terminal_text import visible, visible_json
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def console() -> Screen:
 
 
 def _watched_terminal() -> Screen | None:
-    """Standard error where it is a terminal and --json is not given; else None, because nobody looks at it."""
+    """Standard error where it is a terminal and --json is not given; else None, because nobody watches it."""
     screen = Screen(stderr=True)
     return screen if screen.is_terminal and not read_by_program.get() else None
 
@@ -76,38 +77,43 @@ class HiddenSpinner:
         """Say what goes on now."""
 
 
-def _progress() -> Progress:
+def _progress(screen: Console) -> Progress:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    screen = _watched_terminal()
-    return Progress(*columns, console=screen, transient=True, disable=screen is None)
+    return Progress(*columns, console=screen, transient=True)
 
 
 @contextmanager
 def bar(message: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (done, total) that moves a progress bar on standard error, hidden where nobody looks."""
-    with _progress() as shown:
-        task = shown.add_task(message, total=None)
-        yield lambda done, of: shown.update(task, completed=done, total=of)
+    """Yield a function of (done, total) that moves a progress bar on standard error, as `bars` does."""
+    with bars() as show:
+        show(message, 0, 0)
+        yield lambda done, of: show(message, done, of)
 
 
 @contextmanager
 def bars() -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function of (what, done, total) that moves one bar each on standard error, hidden where nobody looks.
+    """Yield a function of (what, done, total) that moves one bar each on standard error.
 
-    A thing is done when the next begins, so its bar is full then.
+    A thing is done when the next begins, so its bar is full then. Where there is no terminal, a line now and then says
+    it; with --json nothing does.
     """
+    screen = _watched_terminal()
+    if screen is None:
+        lines = ProgressLines()
+        yield (lambda what, done, of: None) if read_by_program.get() else lines.update
+        return
     tasks: dict[str, tuple[TaskID, int]] = {}
-    with _progress() as shown:
+    with _progress(screen) as shown:
 
         def show(what: str, done: int, of: int) -> None:
             if what not in tasks:
                 for task, whole in tasks.values():
                     shown.update(task, completed=whole, total=whole)
-                tasks[what] = shown.add_task(what), of
+                tasks[what] = shown.add_task(what, total=None), of
             tasks[what] = tasks[what][0], of
-            shown.update(tasks[what][0], completed=done, total=of)
+            shown.update(tasks[what][0], completed=done, total=of or None)
 
         yield show
 

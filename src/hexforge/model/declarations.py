@@ -16,7 +16,8 @@ import onnx
 from hexforge.errors import CallError, ModelError
 from hexforge.formats.files import require_another_file, write_atomically
 from hexforge.model.load_check import load_problem
-from hexforge.model.source import open_source
+from hexforge.model.source import Source, open_source
+from hexforge.model.standalone import RUNTIME_IR
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,10 @@ InputShape = tuple[int | str | None, ...] | None
 def check_sizes(
     declared: Mapping[str, InputShape], shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
-    """Check what is to be fixed against the inputs: the shapes given, and the number of every symbolic name."""
+    """Check what is to be fixed against the inputs: the shapes given, and the number of every symbolic name.
+
+    A size that the model declares fixed may be given another number: `resize_inputs` says whether the model allows it.
+    """
     symbols = dict.fromkeys(d for shape in declared.values() for d in shape or () if isinstance(d, str))
     bound: dict[str, int] = {}
     for name, number in dims.items():
@@ -128,13 +132,40 @@ def check_sizes(
         if known is not None:
             if len(known) != len(shape):
                 raise CallError(f"{where}: input {name!r} has rank {len(known)}, the shape given has rank {len(shape)}")
-            for axis, (old, new) in enumerate(zip(known, shape, strict=True)):
-                if isinstance(old, int) and old >= 0 and old != new:
-                    raise CallError(f"{where}: dimension {axis} of input {name!r} is fixed as {old}; {new} was given")
+            for old, new in zip(known, shape, strict=True):
                 if isinstance(old, str) and is_named(old) and bound.setdefault(old, new) != new:
                     raise CallError(f"{where}: dimension {old!r} is given as {bound[old]} and as {new}")
         fixed[name] = shape
     return fixed, bound
+
+
+def resize_inputs(opened: Source, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Give inputs of fixed sizes others, in place.
+
+    ModelError where onnxruntime does not run the model with them: its nodes are made for the sizes it declares.
+    """
+    graph, changed = opened.proto.graph, []
+    for info in graph.input:
+        dims = info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ()
+        given = shapes.get(info.name, ())
+        if len(given) != len(dims):
+            continue  # which is an error of its own
+        for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
+            if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != size:
+                changed.append(f"dimension {axis} of input {info.name!r}, fixed as {dim.dim_value}, is {size}")
+                dim.dim_value = _size(size, f"a dimension of input {info.name!r}")
+    if not changed:
+        return
+    opened.proto.ir_version = min(opened.proto.ir_version, RUNTIME_IR)
+    del graph.value_info[:]
+    for info in graph.output:
+        for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
+            dim.Clear()  # it follows from the nodes
+    problem = load_problem(opened.proto.SerializeToString(), opened.folder, run=True)
+    if problem is not None:
+        raise ModelError(
+            f"{opened.where}: {'; '.join(changed)}: the model does not allow it, onnxruntime says: {problem}"
+        )
 
 
 def _size(number: int, where: str) -> int:
@@ -176,6 +207,7 @@ def fix_shapes(
     inputs = {v.name: v for v in proto.graph.input if v.name not in initializers}
     declared = {name: declare(v).shape for name, v in inputs.items()}
     fixed, bound = check_sizes(declared, shapes or {}, dims or {}, opened.where)
+    resize_inputs(opened, fixed)
     for name, shape in fixed.items():
         tensor = inputs[name].type.tensor_type
         del tensor.shape.dim[:]
@@ -192,6 +224,7 @@ def fix_shapes(
         exact = pinned_value(name, number, inputs, declaration.dtype, declaration.shape, opened.where)
         proto.graph.input.remove(inputs[name])
         proto.graph.initializer.append(onnx.numpy_helper.from_array(exact, name))
+    proto.ir_version = min(proto.ir_version, RUNTIME_IR)
     fixed_model, folder = proto.SerializeToString(), Path(source).resolve().parent if external else None
     problem = load_problem(fixed_model, folder) if must_load else None
     if problem is not None and load_problem(Path(source)) is None:  # one that never loaded is fixed all the same

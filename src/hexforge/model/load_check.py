@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads: whether a model that is about to be written is one that onnx's checker and onnxruntime's defaults take."""
+"""Loads: whether a model is one that onnx's checker and onnxruntime's defaults take."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 
 from hexforge.errors import ModelError
@@ -13,8 +15,10 @@ _CHECKED_BYTES = 1_900_000_000
 """Up to which the checker takes a model as bytes."""
 
 
-def load_problem(model: bytes | Path, folder: Path | None = None) -> str | None:
+def load_problem(model: bytes | Path, folder: Path | None = None, *, run: bool = False) -> str | None:
     """Why a model would not load, in the checker's or onnxruntime's words; None where it does.
+
+    With `run` it must also run once, on zeros, where all of its inputs are tensors of fixed sizes.
 
     `folder` is where the external data of a model in bytes lies. A context model is only checked: it loads where there
     is a provider that takes its contexts.
@@ -33,11 +37,31 @@ def load_problem(model: bytes | Path, folder: Path | None = None) -> str | None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
     source = str(model) if isinstance(model, Path) else model
     try:
-        onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        if run and (zeros := _zeros(session)) is not None:
+            session.run(None, zeros)
     except Exception as error:
         words = _words(error)
         return None if "EPContext" in words else words
     return None
+
+
+def _zeros(session: Any) -> dict[str, np.ndarray[Any, Any]] | None:
+    """A zero for every input; None where an input is no tensor of a fixed size."""
+    zeros = {}
+    for value in session.get_inputs():
+        dtype = _NUMPY.get(value.type)
+        if dtype is None or not all(isinstance(size, int) for size in value.shape):
+            return None
+        zeros[value.name] = np.zeros(value.shape, dtype)
+    return zeros
+
+
+_NUMPY = {
+    "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64, "tensor(bool)": np.bool_,
+    **{f"tensor({name})": np.dtype(name) for name in
+       ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
+}  # fmt: skip
 
 
 def require_loads(model: bytes | Path, where: str, folder: Path | None = None) -> None:

@@ -15,11 +15,12 @@ from onnx_ir.passes import common
 
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.model.constant_inputs import pin_inputs
-from hexforge.model.declarations import Declared, Metadata, check_sizes, declare, is_named, metadata
+from hexforge.model.declarations import Declared, Metadata, check_sizes, declare, is_named, metadata, resize_inputs
 from hexforge.model.open_dimensions import suggested_size
 from hexforge.model.simplifying.inlining import inline_functions
 from hexforge.model.simplifying.simplify import name_nodes, simplify
 from hexforge.model.source import ModelSource, Source, open_source
+from hexforge.model.standalone import RUNTIME_IR
 from hexforge.model.tensors import check_external, make_dense, own_tensors
 
 INITIALIZERS_APART = 4
@@ -136,6 +137,7 @@ def read(
     `constants` makes constants of inputs: what they are called, and their value.
     """
     opened = open_source(source, None if folder is None else Path(folder))
+    resize_inputs(opened, shapes or {})
     proto = opened.proto
     graph, initializers = proto.graph, {t.name for t in proto.graph.initializer}
     initializers |= {t.values.name for t in graph.sparse_initializer}
@@ -153,7 +155,8 @@ def read(
     del proto, graph, opened  # the protobuf goes before anything else is made: it holds a copy of the weights
     inline_functions(model, where)
     common.RemoveInitializersFromInputsPass()(model)
-    model.ir_version = max(model.ir_version, INITIALIZERS_APART)  # IR 3 has no initializer that is no input
+    # IR 3 has no initializer that is no input; one newer than onnxruntime's would be written into every file made of it
+    model.ir_version = min(max(model.ir_version, INITIALIZERS_APART), RUNTIME_IR)
     _fix_inputs(model, shapes or {}, dims or {}, where)
     pin_inputs(model, constants or {}, where)
     name_nodes(model)

@@ -220,6 +220,7 @@ def _print_concurrent(screen: Console, shared: ConcurrentRun, interval_ms: float
 
 def _compare(outcomes: Sequence[Estimate | tuple[str, str]], name: str, as_json: bool) -> None:
     from hexforge.analysis.estimate import Estimate
+    from hexforge.chips.soc import known_for
 
     estimates = sorted((e for e in outcomes if isinstance(e, Estimate)), key=lambda e: e.latency_ms)
     refused = [e for e in outcomes if not isinstance(e, Estimate)]
@@ -227,19 +228,25 @@ def _compare(outcomes: Sequence[Estimate | tuple[str, str]], name: str, as_json:
         latencies = {e.soc: round(e.latency_ms, 4) for e in estimates}
         totals = {e.soc: None if e.total_us_rough is None else round(e.total_us_rough, 3) for e in estimates}
         on_cpu = {e.soc: len(e.left_on_cpu) for e in estimates}
-        print_json({"latency_ms": latencies, "total_us_rough": totals, "cpu_nodes": on_cpu, "refused": dict(refused)})
+        known = {e.soc: known_for(e.soc) for e in estimates}
+        print_json({
+            "latency_ms": latencies, "total_us_rough": totals, "cpu_nodes": on_cpu, "refused": dict(refused),
+            "known_for": known,
+        })  # fmt: skip
         return
     partial = any(e.left_on_cpu for e in estimates)
     lines = [
         (
             e.soc, f"{e.latency_ms:.3f}", f"{e.low_ms:.3f} to {e.high_ms:.3f}",
-            *((_total(e), str(len(e.left_on_cpu))) if partial else (f"{e.throughput:.0f}",)), e.provenance,
+            *((_total(e), str(len(e.left_on_cpu))) if partial else (f"{e.throughput:.0f}",)),
+            known_for(e.soc), e.provenance,
         )
         for e in estimates
     ]  # fmt: skip
     title = f"{name}, {estimates[0].precision}, {estimates[0].runtime}"
     last = ("ms with the CPU, rough", "nodes on the CPU") if partial else ("per second",)
-    console().print(table(title, ("chip", "NPU ms" if partial else "ms", "nine of ten", *last, "costs"), lines))
+    columns = ("chip", "NPU ms" if partial else "ms", "nine of ten", *last, "known for", "costs")
+    console().print(table(title, columns, lines, optional=("costs", "nine of ten")))
     for chip, reason in refused:
         console().print(f"{chip}: {reason}")
 

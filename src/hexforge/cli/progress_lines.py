@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Progress as lines: what a long command does, for a log, where there is no terminal that shows a bar."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+from hexforge.terminal_text import visible
+
+SECONDS = 10.0
+"""Between two lines, and before the first: what is done sooner needs none."""
+
+
+class ProgressLines:
+    """Says on standard error how far something is, at most once every few seconds."""
+
+    def __init__(self, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._last = self._begun = clock()
+        self._what = ""
+
+    def update(self, what: str, done: int, of: int) -> None:
+        """`done` of `of` are done; a line is written where the last is long enough ago."""
+        now = self._clock()
+        if what != self._what:
+            self._what, self._begun = what, now
+        if now - self._last < self._seconds:
+            return
+        self._last = now
+        spent = now - self._begun
+        left = f", about {_time(spent / done * (of - done))} left" if 0 < done < of and spent > 0 else ""
+        sys.stderr.write(f"{visible(what)}: {done} of {of}{left}\n")
+        sys.stderr.flush()
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
