@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What cores that this machine may not have could gain at most: `python -m benchmarks.htp.core_scaling [MODEL ...]`.
 
-A run is timed step by step: one thread does all work, piece by piece in the order in which the members of a crew would take it
-if each had a core of its own, and every piece is timed. A step then takes as long as its busiest member, besides what
-is not split. The sum over the steps is what no machine of these cores undercuts; caches that are shared, clocks that
-fall and the hand-overs between steps come on top (`--handover`, us for each split loop). What is left of that
-`benchmarks.inference --scaling` measures.
+A run is timed step by step: one thread does all work, piece by piece in the order in which the members of a crew
+would take it if each had a core of its own, and every piece is timed. A step then takes as long as its busiest
+member, besides what is not split. The sum over the steps is what no machine of these cores undercuts; caches that are
+shared, clocks that fall and the hand-overs between steps come on top (`--handover`, us for each split loop). What is
+left of that `benchmarks.inference --scaling` measures.
 """
 
 from __future__ import annotations
