@@ -57,11 +57,10 @@ def _zeros(session: Any) -> dict[str, np.ndarray[Any, Any]] | None:
     return zeros
 
 
-_NUMPY = {
-    "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64, "tensor(bool)": np.bool_,
-    **{f"tensor({name})": np.dtype(name) for name in
-       ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
-}  # fmt: skip
+_NUMPY = {"tensor(float)": np.dtype(np.float32), "tensor(double)": np.dtype(np.float64)} | {
+    f"tensor({name})": np.dtype(name)
+    for name in ("float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+}
 
 
 def require_loads(model: bytes | Path, where: str, folder: Path | None = None) -> None:
