@@ -57,10 +57,9 @@ def _zeros(session: Any) -> dict[str, np.ndarray[Any, Any]] | None:
     return zeros
 
 
-_NUMPY: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(double)": np.dtype(np.float64)} | {
-    f"tensor({name})": np.dtype(name)
-    for name in ("float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-}
+_ALIKE = ("float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_NUMPY: dict[str, np.dtype[Any]] = {f"tensor({name})": np.dtype(name) for name in _ALIKE}
+_NUMPY |= {"tensor(float)": np.dtype("float32"), "tensor(double)": np.dtype("float64")}
 
 
 def require_loads(model: bytes | Path, where: str, folder: Path | None = None) -> None:
