@@ -101,7 +101,7 @@ INNER = {
         ("rewrite_trial", "placement_advice"),
         ("mixed_precision", "advice", "whole_cost"),
         ("estimate",),
-        ("cpu_estimate",),
+        ("cpu_estimate", "estimate_views"),
         ("timed_graphs", "agreement"),
     ),
     "latency": (
