@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -119,6 +120,11 @@ class InputArguments:
     def fix_inputs(self) -> bool:
         """Whether one of --dim, --shape and --pin is given."""
         return bool(self.dim or self.shape or self.pin)
+
+    def typed(self) -> list[str]:
+        """--dim, --shape and --pin as they are typed again for another command."""
+        given = (("--dim", self.dim), ("--shape", self.shape), ("--pin", self.pin))
+        return [f"{flag} {quote(text)}" for flag, texts in given for text in texts or ()]
 
     def request(self, model: Path, *, obey_ep: bool = False) -> ModelRequest:
         """How a model is to be read; a batch that is left open becomes one, which is printed."""

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hexforge.analysis.quality.comparison import Comparison, ComparisonSettings, LayerError, TensorError
 from hexforge.analysis.quality.decisions.collect import DecisionCollector
@@ -30,6 +30,7 @@ from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
 from hexforge.runtime import registry
 
+T = TypeVar("T")
 SENSITIVITY = ("none", "one", "all-but-one")
 WATCHED_BYTES = 1 << 29
 """What the watched tensors of one sample may take at a time; more tensors are watched in further rounds."""
@@ -50,23 +51,34 @@ def compare(
     sensitivity: str = "none",
     jobs: int = 1,
     metric: str = AUTO,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Run both models on samples: the float one in onnxruntime, the quantized one on `backend`.
 
     `metric` says what people decide by (classification, detection, …) where the outputs do not show it. What the float
-    model leaves open of its inputs' shapes is as in the quantized one.
+    model leaves open of its inputs' shapes is as in the quantized one; `dims`, `shapes` and `constants` fix the
+    inputs of both, as far as the quantized one still has them.
     """
     if sensitivity not in SENSITIVITY:
         known = f"there are {', '.join(SENSITIVITY)}{did_you_mean(sensitivity, SENSITIVITY)}"
         raise CallError(f"sensitivity {sensitivity!r}: {known}")
     required_decisions(metric)
-    exact, coarse = read(float_model), read(quantized)
+    coarse = read(quantized)
+    if coarse.dynamic() or {v.name for v in coarse.inputs} & {*(shapes or ()), *(constants or ())}:
+        names = {value.name for value in coarse.inputs}
+        symbols = {dim for value in coarse.inputs for dim in value.shape or () if isinstance(dim, str)}
+        coarse = read(
+            quantized, dims=_only(dims, symbols), shapes=_only(shapes, names), constants=_only(constants, names)
+        )
     coarse.require_static()
+    exact = read(float_model, dims=dims, shapes=shapes, constants=constants)
     fixed = {v.name or "": shape_of(v) for v in coarse.ir.graph.inputs}
     left = {name: shape for name, _ in exact.dynamic() if (shape := fixed.get(name)) is not None}
     if left:
-        exact = read(float_model, shapes=left)
+        exact = read(float_model, dims=dims, shapes={**(shapes or {}), **left}, constants=constants)
     exact.require_static()
     exact = float_source(exact)
     samples = samples_of(data, exact.ir)
@@ -74,6 +86,11 @@ def compare(
         raise CallError("there are no samples to compare on")
     settings = ComparisonSettings(backend, soc, limit, sensitivity, jobs, metric)
     return compare_models(exact, coarse, samples, settings, progress)
+
+
+def _only(given: Mapping[str, T] | None, names: Container[str | None]) -> dict[str, T]:
+    """What is given for one of the names."""
+    return {name: value for name, value in (given or {}).items() if name in names}
 
 
 def compare_models(

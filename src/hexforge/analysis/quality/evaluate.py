@@ -67,6 +67,7 @@ def evaluate(
     limit: int | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Run a model on samples and measure its outputs.
@@ -78,9 +79,9 @@ def evaluate(
     float_model = None if reference is None else Path(reference)
     chosen = metric_of(metric, float_model)
     judged = _judged_beside(chosen, metric, float_model)
-    loaded = read(model, dims=dims, shapes=shapes)
+    loaded = read(model, dims=dims, shapes=shapes, constants=constants)
     loaded.require_static()
-    if dims or shapes:
+    if dims or shapes or constants:
         model = to_bytes(loaded.ir)
     chosen_samples = labelled_samples(data, labels, chosen, loaded.ir, classes, limit)
     threads = 1 if jobs > 1 else 0

@@ -134,6 +134,7 @@ def quantize(
     metric: str = AUTO,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Quantization:
     """Quantize a float model by samples of its inputs (a folder, an iterable, a CalibrationDataReader, or "random:8").
@@ -141,7 +142,7 @@ def quantize(
     `encodings` is an AIMET file whose encodings stand as they are. `state` keeps what calibration has seen, so that an
     interrupted run goes on and the next recipe does without. Without `output` the model comes back as bytes. `quality`
     compares it with the float model: of five samples one is held out for that, as it is where the recipe improves;
-    `metric` says what people decide by where the outputs do not show it.
+    `metric` says what people decide by where the outputs do not show it. `dims`, `shapes` and `constants` fix inputs.
     """
     chosen = recipe if isinstance(recipe, Recipe) else recipe_of(recipe)
     if method is not None:
@@ -150,7 +151,7 @@ def quantize(
     backend = registry.backend(registry.DEFAULT, {"soc_model": soc} if soc else {})
     if output is not None:
         require_other_file(Path(output), model)
-    loaded = read(model, dims=dims, shapes=shapes)
+    loaded = read(model, dims=dims, shapes=shapes, constants=constants)
     loaded.require_static()
     loaded = float_source(loaded)
     folded = fold(loaded.ir)

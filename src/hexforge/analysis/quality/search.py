@@ -200,6 +200,7 @@ def search(
     state: str | Path | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> SearchResult:
     """The mix of two precisions that meets a quality at the lowest simulated latency.
@@ -208,7 +209,7 @@ def search(
     """
     chosen = Deployment.of(deployment)
     recipes = _recipes(space.low, space.high)
-    given = read(model, dims=dims, shapes=shapes)
+    given = read(model, dims=dims, shapes=shapes, constants=constants)
     given.require_static()
     loaded = float_source(given)
     measured = metric_of(scoring.metric, Path(model))
@@ -249,7 +250,7 @@ def search(
             known,
             _metric_source(scoring.metric),
         )
-        changed = bool(dims or shapes) or loaded is not given
+        changed = bool(dims or shapes or constants) or loaded is not given
         measured_model = str(save(loaded.ir, Path(folder) / "model.onnx")[0]) if changed else str(model)
         task = MeasuringTask(
             measured_model, str(statistics_file), str(samples_file), recipes, groups, chosen, scoring.metric,

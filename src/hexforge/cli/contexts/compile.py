@@ -13,7 +13,7 @@ from rich.text import Text
 
 from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, THREADS, VTCM, GraphConfig
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import BackendName, Dims, Json, OpPackages, Shapes, pairs, sizes
+from hexforge.cli.arguments import BackendName, InputArguments, Json, pairs
 from hexforge.cli.option_groups import GivenOptions, with_option_groups
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
@@ -89,9 +89,7 @@ def compile(
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A provider option.")
     ] = None,
-    dim: Dims = None,
-    shape: Shapes = None,
-    op_package: OpPackages = None,
+    inputs: InputArguments,
     wrap: Annotated[bool, typer.Option("--wrap", help="Also write an ONNX model around each graph.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -112,10 +110,11 @@ def compile(
     chosen = _backend(backend, soc, options, graph, names)
     file = _config_file(options)
     request = context.request(names, file, [graph_settings(file.graph(name), graph) for name in names])
-    fixed = [sizes(model, dim, shape) for model in models]
+    fixed = [inputs.request(model) for model in models]
     with bar(f"compiling {', '.join(m.name for m in models)}") as progress:
         result = compiled(
-            models, output, chosen, request, dims=[named for named, _ in fixed], shapes=[whole for _, whole in fixed],
+            models, output, chosen, request, dims=[one.dims or {} for one in fixed],
+            shapes=[one.shapes or {} for one in fixed], constants=[one.constants or {} for one in fixed],
             progress=progress,
         )  # fmt: skip
     facts = _facts(result, output, wrapped(output, quantized_io=False) if wrap else [])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import DEFAULT_BACKEND, Json, Soc
+from hexforge.cli.arguments import DEFAULT_BACKEND, InputArguments, Json, Soc
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import JudgedBy, print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
@@ -46,6 +46,7 @@ def compare(
     report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
     metric: JudgedBy = "decisions",
     *,
+    inputs: InputArguments,
     pictures: PictureArguments,
     as_json: Json = False,
 ) -> None:
@@ -56,17 +57,19 @@ def compare(
     if is_pte(quantized):
         from hexforge.cli.pte import print_pte_comparison
 
-        if report is not None or sensitivity != "none" or backend != DEFAULT_BACKEND or soc:
+        if report is not None or sensitivity != "none" or backend != DEFAULT_BACKEND or soc or inputs.fix_inputs:
             raise CallError(f"{quantized}: is compiled; only --data, --limit, --metric and --json can be given with it")
         print_pte_comparison(float_model, quantized, data, limit, as_json, metric)
         return
     require_writable(report)
     samples = pictures.data(data)
     pictures.say(samples, quiet=as_json)
+    fixed = inputs.request(float_model)
     with interruptible("nothing was written"), bar(f"comparing {quantized.name}") as progress:
         comparison = compared(
             float_model, quantized, samples, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
-            jobs=jobs, metric=metric, progress=progress,
+            jobs=jobs, metric=metric, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants,
+            progress=progress,
         )  # fmt: skip
     if report is not None:
         _report(comparison, quantized, soc or DEFAULT_SOC, report)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hexforge.cli.arguments import DEFAULT_BACKEND, Dims, Json, Model, Shapes, Soc, sizes
+from hexforge.cli.arguments import DEFAULT_BACKEND, InputArguments, Json, Model, Soc
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.compare import Backend, Data, Jobs, Limit
 from hexforge.cli.quality.decisions import print_decisions
@@ -47,9 +47,8 @@ def evaluate(
     soc: Soc = "",
     jobs: Jobs = 1,
     limit: Limit = 0,
-    dim: Dims = None,
-    shape: Shapes = None,
     *,
+    inputs: InputArguments,
     pictures: PictureArguments,
     as_json: Json = False,
 ) -> None:
@@ -59,13 +58,13 @@ def evaluate(
 
     samples = pictures.data(data)
     pictures.say(samples, quiet=as_json)
-    named, whole = sizes(model, dim, shape)
+    fixed = inputs.request(model)
     start = time.perf_counter()
     with interruptible("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
         evaluation = evaluated(
             model, samples, labels or None, metric, classes=None if classes is None else read_classes(classes),
-            backend=backend, soc=soc, reference=reference, jobs=jobs, limit=limit or None, dims=named, shapes=whole,
-            progress=progress,
+            backend=backend, soc=soc, reference=reference, jobs=jobs, limit=limit or None, dims=fixed.dims,
+            shapes=fixed.shapes, constants=fixed.constants, progress=progress,
         )  # fmt: skip
     seconds = time.perf_counter() - start
     if as_json:

@@ -10,9 +10,11 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.cli.arguments import Dims, Json, Model, Pins, Shapes, Soc, constants_of, sizes
+from hexforge.cli.arguments import InputArguments, Json, Model, Soc
+from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import agreement_text, print_alarmed, print_decisions
 from hexforge.cli.quality.evaluate import Classes, Labels
+from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.formats.files import write_atomically
 from hexforge.rules import by_reason, some_of
@@ -25,6 +27,7 @@ SAME_TIME = 0.97
 """A quantized model that is slower than this part of the float one's speed is said to be slower."""
 
 
+@with_option_groups
 def optimize(
     model: Model,
     data: Annotated[str, typer.Option("--data", help="Samples: a folder (.npy, .npz, .raw, images), or random:8.")],
@@ -47,9 +50,9 @@ def optimize(
     budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes of precisions to measure at most.")] = 24,
     samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that each mix is judged on.")] = 16,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each processor.")] = 1,
-    dim: Dims = None,
-    shape: Shapes = None,
-    pin: Pins = None,
+    *,
+    inputs: InputArguments,
+    pictures: PictureArguments,
     as_json: Json = False,
 ) -> None:
     """Make a model fast on a chip: fix shapes, rewrite, find the best precisions, quantize, compile, explain."""
@@ -63,19 +66,21 @@ def optimize(
 
     chip = require_chip(soc or DEFAULT_SOC).name
     folder = output or Path(f"{model.stem}.{chip}")
-    names, whole = sizes(model, dim, shape)
+    fixed = inputs.request(model)
+    calibration = pictures.data(data)
+    pictures.say(calibration, quiet=as_json)
     request = OptimizeRequest(
-        data,
-        evaluation or None,
+        calibration,
+        pictures.data(evaluation) if evaluation else None,
         labels or None,
         metric or ("top1" if labels else SQNR),
         None if classes is None else read_classes(classes),
         budget,
         samples=samples,
         jobs=jobs or processors(),
-        dims=names,
-        shapes=whole,
-        constants=constants_of(pin),
+        dims=fixed.dims or {},
+        shapes=fixed.shapes or {},
+        constants=fixed.constants or {},
     )
     lost = f"what is done lies in {folder}; the same command goes on from there"
     with interruptible(lost), bars() as progress:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import Dims, Json, Model, Shapes, Soc, sizes
+from hexforge.cli.arguments import InputArguments, Json, Model, Soc
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import JudgedBy, print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
@@ -57,9 +57,8 @@ def quantize(
         bool, typer.Option(help="Compare with the float model on samples held out of calibration, one of five.")
     ] = True,
     metric: JudgedBy = "decisions",
-    dim: Dims = None,
-    shape: Shapes = None,
     *,
+    inputs: InputArguments,
     pictures: PictureArguments,
     as_json: Json = False,
 ) -> None:
@@ -68,13 +67,14 @@ def quantize(
 
     samples = pictures.data(data)
     target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
-    named, whole = sizes(model, dim, shape)
+    fixed = inputs.request(model)
     require_writable(target, export_encodings, state)
     again = "nothing was written; with --state FILE calibration is kept"
     with interruptible(again, *([] if state is None else [state])), bars() as progress:
         result = quantized(
             model, samples, recipe, target, method=method or None, encodings=encodings, soc=soc or None, state=state,
-            quality=quality, metric=metric, dims=named, shapes=whole, progress=progress,
+            quality=quality, metric=metric, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants,
+            progress=progress,
         )  # fmt: skip
     pictures.say(samples, quiet=as_json)
     if export_encodings is not None:
@@ -83,8 +83,7 @@ def quantize(
         print_json(result.to_json())
     else:
         _print(result, export_encodings)
-        fixed = [*(f"--dim {quote(text)}" for text in dim or ()), *(f"--shape {quote(text)}" for text in shape or ())]
-        _print_quality(result, quote(str(model)), quote(data), " ".join(["", *fixed]))
+        _print_quality(result, quote(str(model)), quote(data), " ".join(["", *inputs.typed()]))
 
 
 def _print(quantized: Quantization, exported: Path | None) -> None:

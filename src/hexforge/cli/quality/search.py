@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import Dims, Json, Model, Shapes, sizes
+from hexforge.cli.arguments import InputArguments, Json, Model
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import agreement_text, print_alarmed
 from hexforge.cli.quality.evaluate import Classes, Labels
@@ -86,8 +86,7 @@ def search(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the best mix as a QDQ model.")] = None,
     recipe: Annotated[Path | None, typer.Option("--recipe", help="Write the best mix's recipe (JSON).")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write a page with the front drawn.")] = None,
-    dim: Dims = None,
-    shape: Shapes = None,
+    inputs: InputArguments,
     pictures: PictureArguments,
     as_json: Json = False,
 ) -> None:
@@ -99,7 +98,7 @@ def search(
     from hexforge.chips.deployment import Deployment
 
     require_writable(recipe, report, state)
-    named, whole = sizes(model, dim, shape)
+    fixed = inputs.request(model)
     calibration, measured = pictures.data(data), scoring.scoring(pictures)
     pictures.say(calibration, quiet=as_json)
     if output is not None:
@@ -115,11 +114,14 @@ def search(
             measured,
             workers=Workers(jobs or processors(), cluster),
             state=state,
-            dims=named,
-            shapes=whole,
+            dims=fixed.dims,
+            shapes=fixed.shapes,
+            constants=fixed.constants,
             progress=progress,
         )
-    write_mix = functools.partial(quantize, model, calibration, soc=soc, dims=named, shapes=whole)
+    write_mix = functools.partial(
+        quantize, model, calibration, soc=soc, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants
+    )
     _write_best(searched, write_mix, output, recipe)
     if report is not None:
         mix = write_mix(searched.recipe(searched.best or searched.mixes.high)).model

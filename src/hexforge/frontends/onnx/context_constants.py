@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,8 +27,9 @@ class Constants:
     """The constants of a model: initializers, and what Constant nodes write."""
 
     def __init__(self, source: ModelSource, dims: Mapping[str, int] | None = None,
-                 shapes: Mapping[str, Sequence[int]] | None = None) -> None:  # fmt: skip
-        model = read(source, dims=dims, shapes=shapes, fold=False)
+                 shapes: Mapping[str, Sequence[int]] | None = None,
+                 constants: Mapping[str, Any] | None = None) -> None:  # fmt: skip
+        model = read(source, dims=dims, shapes=shapes, constants=constants, fold=False)
         self.where = model.name
         self._ir = model.ir
         self._values = {str(v.name): v for v in model.ir.graph.initializers.values() if v.const_value is not None}

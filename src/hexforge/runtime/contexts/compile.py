@@ -104,13 +104,14 @@ def compile(
     *,
     dims: Mapping[str, int] | Sequence[Mapping[str, int]] | None = None,
     shapes: Mapping[str, Sequence[int]] | Sequence[Mapping[str, Sequence[int]]] | None = None,
+    constants: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     progress: Progress | None = None,
 ) -> Compiled:
     """Compile models into one context for one or several chips, and write it where `output` says.
 
     `deployment` is a hexforge.Deployment, a chip or a comma list of chips by name, "cpu", or a backend.
-    UnsupportedError tells why the backend refuses nodes, unless the request allows parts. `dims` and `shapes`
-    are for all models, or a list with an item for each.
+    UnsupportedError tells why the backend refuses nodes, unless the request allows parts. `dims`, `shapes`
+    and `constants`, which makes inputs constant, are for all models, or a list with an item for each.
     """
     from hexforge.runtime.plan import Plan, no_cpu_part
     from hexforge.runtime.prepare import prepare_model
@@ -125,7 +126,10 @@ def compile(
     report = _Steps(progress, len(sources) * (2 + len(builder.targets)) + 1)
     names = request.names(sources)
     hows = [
-        {"dims": item_of(dims, i, len(sources), "dims"), "shapes": item_of(shapes, i, len(sources), "shapes")}
+        {
+            name: item_of(given, i, len(sources), name)
+            for name, given in (("dims", dims), ("shapes", shapes), ("constants", constants))
+        }
         for i in range(len(sources))
     ]
     weights: dict[str, int] = {}

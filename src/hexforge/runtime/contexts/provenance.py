@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hexforge.formats.context import Info
 
 
@@ -19,7 +21,7 @@ def metadata(models: Mapping[str, Any]) -> dict[str, str]:
 
 
 def model_record(source: Any, how: Mapping[str, Any]) -> dict[str, Any]:
-    """The record by which a model is recognized: the sizes that were fixed, digests of its file and weight files."""
+    """The record by which a model is recognized: what was fixed of its inputs, digests of its file and weight files."""
     return {"files": _digests(source), **_sizes(how)}
 
 
@@ -40,7 +42,14 @@ def is_made_from(info: Info, name: str, source: Any, how: Mapping[str, Any]) -> 
 
 def _sizes(how: Mapping[str, Any]) -> dict[str, Any]:
     shapes = {name: list(shape) for name, shape in (how.get("shapes") or {}).items()}
-    return {"dims": dict(how.get("dims") or {}), "shapes": shapes}
+    fixed = {"dims": dict(how.get("dims") or {}), "shapes": shapes}
+    values = {name: _digest(_bytes_of(value)) for name, value in (how.get("constants") or {}).items()}
+    return fixed | ({"constants": values} if values else {})
+
+
+def _bytes_of(value: Any) -> bytes:
+    array = np.asarray(value)
+    return f"{array.dtype.kind} {array.shape} ".encode() + array.astype(np.float64).tobytes()
 
 
 def _digests(source: Any) -> dict[str, str]:
