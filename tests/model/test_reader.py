@@ -484,3 +484,30 @@ def test_ir_is_an_onnx_ir_model_with_types_everywhere():
             assert value.name
             assert value.dtype is not None
             assert value.shape.is_static()
+
+
+PLAIN = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Elu", "Exp", "Sqrt", "Erf", "Add", "Sub", "Mul", "Div")  # fmt: skip
+
+
+@pytest.mark.parametrize("op", [*PLAIN, "QuantizeLinear", "DequantizeLinear"])
+def test_the_plainest_ops_write_what_their_schemas_say(op):
+    """Their types are not asked of onnx's schemas, so they are held against them here."""
+    shapes = {"Add": (3, 1), "Sub": (1,), "Mul": (5, 2, 3, 4), "Div": ()}
+    linear = op.endswith("Linear")
+    first = TensorProto.INT8 if op == "DequantizeLinear" else TensorProto.FLOAT
+    infos = [helper.make_tensor_value_info("a", first, (2, 3, 4))]
+    names, constants = ["a"], []
+    if op in shapes:
+        infos.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, shapes[op]))
+        names.append("b")
+    if linear:
+        constants = [numpy_helper.from_array(np.array(0.5, np.float32), "s"), numpy_helper.from_array(np.int8(3), "z")]
+        names += ["s", "z"]
+    out = helper.make_empty_tensor_value_info("y")
+    graph = helper.make_graph([helper.make_node(op, names, ["y"])], "g", infos, [out], constants)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    (want,) = onnx.shape_inference.infer_shapes(proto, strict_mode=True).graph.output
+    (made,) = read(proto).ir.graph.outputs
+    assert made.shape is not None
+    assert made.shape.numpy() == tuple(d.dim_value for d in want.type.tensor_type.shape.dim)
+    assert int(made.dtype or 0) == want.type.tensor_type.elem_type

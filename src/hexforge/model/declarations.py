@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from hexforge.errors import CallError, ModelError
 from hexforge.formats.files import require_another_file, write_atomically
 from hexforge.model.load_check import load_problem
-from hexforge.model.source import Source, open_source
+from hexforge.model.source import ModelSource, Source, open_source
 from hexforge.model.standalone import RUNTIME_IR
 
 
@@ -95,6 +96,25 @@ def _type_text(type: onnx.TypeProto) -> str:
 
 def _element_text(code: int) -> str:
     return onnx.TensorProto.DataType.Name(code).lower() if code in onnx.TensorProto.DataType.values() else str(code)
+
+
+def open_inputs(source: ModelSource) -> dict[str, InputShape]:
+    """The inputs whose shapes a model leaves open, as it declares them."""
+    try:
+        if isinstance(source, onnx.ModelProto):
+            graph = source.graph
+        else:
+            data = bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).read_bytes()
+            graph = onnx.ModelProto.FromString(data).graph
+    except (OSError, DecodeError):
+        return {}  # which is for the reader to say
+    initializers = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    declared = {v.name: declare(v) for v in graph.input if v.name not in initializers}
+    return {
+        name: value.shape
+        for name, value in declared.items()
+        if value.type.startswith("tensor") and (value.shape is None or not all(isinstance(d, int) for d in value.shape))
+    }
 
 
 # -- fixing shapes -----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import DEFAULT_BACKEND, InputArguments, Json, Soc
+from hexforge.cli.arguments import DEFAULT_BACKEND, InputArguments, Json, Soc, constants_of, dims, shapes
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import JudgedBy, print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
@@ -64,12 +64,11 @@ def compare(
     require_writable(report)
     samples = pictures.data(data)
     pictures.say(samples, quiet=as_json)
-    fixed = inputs.request(float_model)
     with interruptible("nothing was written"), bar(f"comparing {quantized.name}") as progress:
         comparison = compared(
             float_model, quantized, samples, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
-            jobs=jobs, metric=metric, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants,
-            progress=progress,
+            jobs=jobs, metric=metric, dims=dims(inputs.dim), shapes=shapes(inputs.shape),
+            constants=constants_of(inputs.pin), progress=progress,
         )  # fmt: skip
     if report is not None:
         _report(comparison, quantized, soc or DEFAULT_SOC, report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import onnx
 import onnx_ir
 from onnx_ir import serde
@@ -33,7 +34,7 @@ def infer_node(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -
     if rule is None and custom_op(node.domain, node.op_type) is not None:
         rule = _by_package
     try:
-        types = rule(node) if rule is not None else _by_schema(node, opsets, ir_version)
+        types = rule(node) if rule is not None else (_plain(node) or _by_schema(node, opsets, ir_version))
         if node.op_type == "ConvTranspose" and not node.domain:
             types = [(dtype, None if shape is None else _same_padded(node, shape)) for dtype, shape in types]
         if node.op_type in CEILED_POOLS and not node.domain:
@@ -123,6 +124,37 @@ def better_shape(inferred: onnx_ir.Shape, declared: onnx_ir.Shape | None) -> onn
 
 def _is_open(dim: Dim) -> bool:
     return not isinstance(dim, int) and dim.value is None
+
+
+# -- the plainest ops, whose types follow at once ----------------------------------------------------------------
+
+_SAME = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Elu", "Exp", "Sqrt", "Erf"})
+"""Ops that write what they read, in type and shape."""
+_BROADCAST = frozenset({"Add", "Sub", "Mul", "Div"})
+
+
+def _plain(node: onnx_ir.Node) -> list[Type] | None:
+    """What ops write that most nodes of a model are, where their inputs are known; None leaves it to the schema."""
+    if node.domain or len(node.outputs) != 1:
+        return None
+    known = [v for v in node.inputs if v is not None and v.dtype is not None and _static(v.shape)]
+    if not known or len(known) != len(node.inputs):
+        return None
+    if node.op_type in _SAME:
+        return [(known[0].dtype, known[0].shape)] if len(known) == 1 else None
+    if node.op_type in _BROADCAST and len(known) == 2 and known[0].dtype is known[1].dtype:
+        shapes = [value.shape.numpy() for value in known if value.shape is not None]
+        return [(known[0].dtype, onnx_ir.Shape(np.broadcast_shapes(*shapes)))]
+    if "output_dtype" not in node.attributes and len(known) == 3:
+        if node.op_type == "QuantizeLinear":
+            return [(known[2].dtype, known[0].shape)]
+        if node.op_type == "DequantizeLinear":
+            return [(known[1].dtype, known[0].shape)]
+    return None
+
+
+def _static(shape: onnx_ir.Shape | None) -> bool:
+    return shape is not None and shape.is_static()
 
 
 # -- ops with an onnx schema ------------------------------------------------------------------------------------

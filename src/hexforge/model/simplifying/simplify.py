@@ -31,7 +31,7 @@ def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
         _tidy(model)
         common.LiftSubgraphInitializersToMainGraphPass()(model)
         common.TopologicalSortPass()(model)
-        declared = _take_shapes(model)
+        declared, corrected = _take_shapes(model), True
         for _ in range(MOST_ROUNDS):
             with np.errstate(all="ignore"):  # what constants a model computes with is its own affair
                 changed = Fold(model).run() if fold else _infer_only(model)
@@ -41,13 +41,14 @@ def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
                 break
             shapes = common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
             changed |= shapes(model).modified
+            corrected = False
             if not changed:
                 if not declared:
                     break
                 _give_shapes(declared)
                 declared = {}
         _give_shapes(declared)
-        if any(node.op_type in CORRECTED for node in _all_nodes(model)):
+        if not corrected and any(node.op_type in CORRECTED for node in _all_nodes(model)):
             _infer_only(model)  # onnx's own inference over the whole model does not correct them
         _remove_identities(model)
         _remove_unused(model)
