@@ -128,7 +128,9 @@ def _is_open(dim: Dim) -> bool:
 
 # -- the plainest ops, whose types follow at once ----------------------------------------------------------------
 
-_SAME = frozenset({"Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Elu", "Exp", "Sqrt", "Erf"})
+_POINTWISE = frozenset(
+    {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Elu", "Exp", "Sqrt", "Erf"}
+)
 """Ops that write what they read, in type and shape."""
 _BROADCAST = frozenset({"Add", "Sub", "Mul", "Div"})
 
@@ -140,7 +142,7 @@ def _plain(node: onnx_ir.Node) -> list[Type] | None:
     known = [v for v in node.inputs if v is not None and v.dtype is not None and _static(v.shape)]
     if not known or len(known) != len(node.inputs):
         return None
-    if node.op_type in _SAME:
+    if node.op_type in _POINTWISE:
         return [(known[0].dtype, known[0].shape)] if len(known) == 1 else None
     if node.op_type in _BROADCAST and len(known) == 2 and known[0].dtype is known[1].dtype:
         shapes = [value.shape.numpy() for value in known if value.shape is not None]
