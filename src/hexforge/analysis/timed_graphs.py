@@ -119,7 +119,12 @@ def graphs_of(model: Timeable, backend: Backend, request: ModelRequest = DEFAULT
         return source
     from hexforge.runtime.prepare import prepare_model
 
-    parts = prepare_model(source, backend, request)
+    return graphs_of_parts(prepare_model(source, backend, request), backend)
+
+
+def graphs_of_parts(parts: PartitionedModel, backend: Backend) -> TimedGraphs:
+    """The same of a model that is placed already."""
+    source = parts.model
     name = source.path.stem if source.path is not None else source.name
     taken = [part for part in parts.parts if part.taken]
     if not taken:

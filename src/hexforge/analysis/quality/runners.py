@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hexforge.backend import Backend, ContextBackend
@@ -18,6 +18,9 @@ from hexforge.runtime import registry
 from hexforge.runtime.cpu_part import WholeModel
 from hexforge.runtime.nonfinite import first_nonfinite, has_nonfinite
 from hexforge.runtime.opening import open_model
+from hexforge.runtime.plan import Plan
+from hexforge.runtime.prepare import PartitionedModel
+from hexforge.runtime.stages import Stages
 
 ORT = "ort"
 """onnxruntime's own CPU provider."""
@@ -40,6 +43,18 @@ def runner(
         return WholeModel(model, name if isinstance(model, bytes) else Path(model).name, threads).run
     chosen = registry.backend(backend, threads=threads) if isinstance(backend, str) else backend
     plan, outputs = open_model(model, chosen)
+    return _checked(plan, outputs, chosen, name)
+
+
+def runner_of_parts(
+    parts: PartitionedModel, backend: Backend, name: str = "model"
+) -> Callable[[Feeds], dict[str, Array]]:
+    """What runs a model that is placed on the backend already."""
+    return _checked(Plan(parts, backend), parts.placed.outputs, backend, name)
+
+
+def _checked(plan: Stages, outputs: Sequence[str], chosen: Backend, name: str) -> Callable[[Feeds], dict[str, Array]]:
+    """The function that runs it, and warns once where a number is not finite or too large for a half."""
     warned = False
 
     def run(feeds: Feeds) -> dict[str, Array]:

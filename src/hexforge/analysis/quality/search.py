@@ -23,9 +23,9 @@ from hexforge.analysis.quality.decisions.judge import DecisionJudge, ReferenceSa
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions_or_none
 from hexforge.analysis.quality.evaluate import labelled_samples
 from hexforge.analysis.quality.metrics import Sqnr, TopK, check_numbers, in_decibels, metric_of
-from hexforge.analysis.quality.runners import runner
+from hexforge.analysis.quality.runners import runner, runner_of_parts
 from hexforge.analysis.quality.spread import spread
-from hexforge.analysis.timed_graphs import chip_arithmetic, with_nodes_on_cpu
+from hexforge.analysis.timed_graphs import chip_arithmetic, graphs_of_parts, with_nodes_on_cpu
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
@@ -46,7 +46,7 @@ from hexforge.quant.fold import fold
 from hexforge.quant.search import Choice, Point, SearchPoints, search_mixes
 from hexforge.quant.write import write
 from hexforge.runtime.prepare import prepare_model
-from hexforge.runtime.registry import backend_for
+from hexforge.runtime.registry import backend_for, timed_backend
 
 REFERENCE_BYTES = 1 << 28
 """What the float model's outputs of all samples may take in each process; further ones are computed again."""
@@ -397,8 +397,9 @@ class Measurer:
         self._references = _References(Path(task.model), judge or _judge(task))
 
     def __call__(self, choice: Sequence[int]) -> MeasuredMix:
-        written = self.model(choice)
-        run = runner(written, backend_for(self._deployment, threads=1))
+        backend = backend_for(self._deployment, threads=1)
+        parts = prepare_model(read(self.model(choice)), backend)
+        run = runner_of_parts(parts, backend)
         self._metric.reset()
         collector = DecisionCollector(self._references.judge)
         for i, (feeds, label) in enumerate(zip(self._samples, self._labels, strict=True)):
@@ -416,7 +417,8 @@ class Measurer:
                 self._metric.update(self._metric.measure(feeds, outputs, label), label)
         decisions = collector.decisions()
         alarms = tuple(alarm.text for alarm in decisions.alarms)
-        ms = estimate(written, self._deployment, cpu_part=False).latency_ms
+        timed = graphs_of_parts(parts, timed_backend(self._deployment))
+        ms = estimate(timed, self._deployment, cpu_part=False).latency_ms
         return self._metric.result(), ms, decisions.agreement, alarms
 
     def model(self, choice: Sequence[int]) -> bytes:
