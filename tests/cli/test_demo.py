@@ -46,8 +46,8 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert said["score"] - fastest["quality"] > 5  # what eight bits throughout lose
     page = content((folder / "report.html").read_text())
     titles = [section["title"] for section in page["lead"]]
-    assert titles == ["Recommendation", "Before and after", "Speed and quality", "What to change", "Files"]
-    first, second = page["lead"][1]["parts"]
+    assert titles == ["Recommendation", "Decisions", "Before and after", "Speed and quality", "What to change", "Files"]
+    first, second = page["lead"][2]["parts"]
     assert [len(part["pictures"]) for part in (first, second)] == [3, 4]
     assert {"Placement", "Chips"} <= {section["title"] for section in page["sections"]}
     bars = page["lead"][0]["parts"][1]
@@ -58,7 +58,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         "w8a8_channel",
     ]
     assert bars["values"] == sorted(bars["values"], reverse=True)
-    assert "float" in [series["name"] for series in page["lead"][2]["parts"][0]["series"]]
+    assert "float" in [series["name"] for series in page["lead"][3]["parts"][0]["series"]]
 
 
 def test_demo_without_files(

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 
-from hexforge.terminal_text import visible
+from hexforge.cli.say import say
 
 SECONDS = 10.0
 """Between two lines, and before the first: what is done sooner needs none."""
@@ -31,8 +30,7 @@ class ProgressLines:
         self._last = now
         spent = now - self._begun
         left = f", about {_time(spent / done * (of - done))} left" if 0 < done < of and spent > 0 else ""
-        sys.stderr.write(f"{visible(what)}: {done} of {of}{left}\n")
-        sys.stderr.flush()
+        say(f"{what}: {done} of {of}{left}", err=True)
 
 
 def _time(seconds: float) -> str:

@@ -17,7 +17,6 @@ import hexforge
 from hexforge.analysis.optimize import OptimizeRequest, optimize
 from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.evaluate import evaluate
-from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.search import Scoring, SearchResult, SearchSpace, search
 from hexforge.analysis.recommend import recommend
 from hexforge.cli.quality.optimize import print_optimized
@@ -251,12 +250,10 @@ def test_of_a_front_those_count_that_decide_well() -> None:
 
 
 def test_a_mix_whose_outputs_are_no_numbers_is_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(model: object, *arguments: object, **keywords: object) -> object:
-        if isinstance(model, bytes):  # a mix; the float model is a file
-            return lambda feeds: {"output0": np.full((1, 7, 64), np.nan, np.float32)}
-        return runner(model, *arguments, **keywords)  # type: ignore[arg-type]
+    def broken(*arguments: object) -> object:
+        return lambda feeds: {"output0": np.full((1, 7, 64), np.nan, np.float32)}
 
-    monkeypatch.setattr("hexforge.analysis.quality.search.runner", broken)
+    monkeypatch.setattr("hexforge.analysis.quality.search.runner_of_parts", broken)
     found = mixes(folder, "w8a8")
     assert found.best is None
     assert "are no finite numbers" in found.reason
