@@ -208,9 +208,10 @@ inline bool passes_float16(float value) {
 
 // True where a table makes such numbers of others: what it gives is looked at then.
 bool makes_overflow(const float* table) {
-  int found = 0;
-  for (int i = 0; i < 0x7c00; ++i) found |= passes_float16(table[i]) | passes_float16(table[0x8000 + i]);
-  return found != 0;
+  for (int i = 0; i < 0x7c00; ++i) {
+    if (passes_float16(table[i]) || passes_float16(table[0x8000 + i])) return true;
+  }
+  return false;
 }
 
 Run table_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
