@@ -51,20 +51,18 @@ def print_decisions(screen: Console, decisions: Decisions | None, where: str) ->
         return
     verdict = decisions.verdict
     figures = decisions.text().removeprefix(verdict)
-    screen.print(Text.assemble("decisions ", (verdict, _COLOURS[verdict]), f"{figures} on {where}"), soft_wrap=True)
+    screen.print(Text.assemble("decisions ", (verdict, _COLOURS[verdict]), f"{figures} on {where}"))
     for part in decisions.parts if len(decisions.parts) > 1 else ():
-        screen.print(Text(f"  {', '.join(part.outputs)}: {part.text()}"), soft_wrap=True)
+        screen.print(Text(f"  {', '.join(part.outputs)}: {part.text()}"))
     if decisions.decisive is not None:
-        screen.print(
-            Text(f"  judged by {decisions.decisive.about} (--metric says another kind)", "dim"), soft_wrap=True
-        )
+        screen.print(Text(f"  judged by {decisions.decisive.about} (--metric says another kind)", "dim"))
     apart = [group for group in decisions.groups if not group.whole]
     for group in apart:
         worst = ", the worst" if group is decisions.worst_group else ""
         text = f"  {group.name} ({group.low:.4g} to {group.high:.4g}): SQNR {_db(group.sqnr_db)}{worst}"
-        screen.print(Text(text), soft_wrap=True)
+        screen.print(Text(text))
     for alarm in decisions.alarms:
-        screen.print(Text(f"ALARM: {alarm.text}", "bold red"), soft_wrap=True)
+        screen.print(Text(f"ALARM: {alarm.text}", "bold red"))
     worst_sample = decisions.worst_sample
     if worst_sample is not None and worst_sample.agreement < 1:
         named = f" ({worst_sample.name})" if worst_sample.name else ""
@@ -73,5 +71,4 @@ def print_decisions(screen: Console, decisions: Decisions | None, where: str) ->
                 f"  worst sample {worst_sample.number + 1}{named}: {worst_sample.in_float} in float, "
                 f"{worst_sample.in_other} quantized"
             ),
-            soft_wrap=True,
         )
