@@ -60,7 +60,7 @@ def copy_environment(target: Path) -> Path:
     """The running environment in the copy, with the copy's own modules in it; the path of its interpreter."""
     shutil.copytree(sys.prefix, target / ".venv", symlinks=True, copy_function=_link)
     (packages,) = (target / ".venv" / "lib").glob("python3*/site-packages")
-    for file in [*packages.glob("_editable_*hexforge*"), *packages.glob("*.pth")]:
+    for file in {*packages.glob("_editable_*hexforge*"), *packages.glob("*.pth")}:
         if file.suffix != ".pth" or str(ROOT) in file.read_text(encoding="utf-8") or "hexforge" in file.name:
             file.unlink(missing_ok=True)
     (packages / "hexforge_checkout.pth").write_text(f"{target / 'src'}\n", encoding="utf-8")
