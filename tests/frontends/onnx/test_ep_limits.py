@@ -91,6 +91,7 @@ ROWS: tuple[tuple[Node, Node], ...] = (
         Node("GatherND", (real(3, "int32"), Tensor((3, 2), "int64")), outputs=(("int32", None),)),
     ),
     (Node("Asin", (real(3),)), Node("Asin", (fixed(3),), quantized="uint8")),
+    (Node("IsInf", (real(3, "float16"),)), Node("IsNaN", (real(3, "float16"),))),
     (
         Node("Cast", (real(3, "int8"),), {"to": TensorProto.FLOAT}),
         Node("Cast", (real(3, "uint8"),), {"to": TensorProto.FLOAT}),

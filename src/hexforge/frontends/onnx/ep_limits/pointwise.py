@@ -95,6 +95,12 @@ LIMITS: tuple[EpRule, ...] = (
         Evidence.OBSERVED, Refuser.BUILDER,
     ),
     EpRule.of(
+        "IsInf",
+        lambda s: True,
+        "IsInf; compare with a finite bound",
+        Evidence.OBSERVED, Refuser.VALIDATION,
+    ),
+    EpRule.of(
         "Mean",
         lambda s: s.plain() == "FLOAT16",
         "float16 tensors; cast to float32, or use Add and Mul",
