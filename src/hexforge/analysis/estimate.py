@@ -133,19 +133,33 @@ class Estimate:
         """The tasks in the order they run."""
         return self.timeline.rows
 
+    def __str__(self) -> str:
+        parts = [
+            f"{self.model} on {self.soc}, {self.precision}, {self.runtime}",
+            f"{self.latency_ms:.3f} ms ({self.low_ms:.3f} to {self.high_ms:.3f})",
+            f"{self.throughput:,.0f} per second",
+            f"{len(self.rows)} tasks",
+        ]
+        if self.left_on_cpu:
+            parts.insert(2, f"NPU part only, {len(self.left_on_cpu)} nodes on the CPU")
+            if (total := self.total_us_rough) is not None:
+                parts.insert(3, f"roughly {total / 1e3:.1f} ms with them")
+        return "; ".join(parts)
+
     def __repr__(self) -> str:
-        return estimate_views.one_line(self)
+        return f"<Estimate: {self}>"
 
     def _repr_html_(self) -> str:
-        return estimate_views.as_html(self)
+        return estimate_views.as_html(str(self), self.rows)
 
     def to_dataframe(self) -> Any:
         """The tasks in the order they run as a pandas.DataFrame; an error where pandas is not installed."""
-        return estimate_views.as_dataframe(self)
+        return estimate_views.as_dataframe(self.to_json()["ops"])
 
     def plot(self, ax: Any = None) -> Any:
         """The tasks that take longest, drawn on matplotlib's axes; an error where matplotlib is not installed."""
-        return estimate_views.plot(self, ax)
+        title = f"{self.model}, {self.soc}: {self.latency_ms:.3f} ms"
+        return estimate_views.plot(title, self.rows, ax)
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints; the latency is at its top."""

@@ -382,12 +382,12 @@ def _pictures(
 def _remaining_advice(model: Path, deployment: Deployment, progress: Progress) -> tuple[Advice, ...]:
     """What would make the recommended model faster still; nothing where it cannot be told."""
     try:
-        found = advise_and_rewrite(
+        advised = advise_and_rewrite(
             model,
             replace(deployment, precision="as-is"),
             AdviceRequest(verify=False),
             observe=lambda done, of, rule: progress("looking for more", done, of),
         )
-        return tuple(advice for advice in found.advice if advice.accuracy or advice.gain > 0)
+        return tuple(advice for advice in advised.advice if advice.accuracy or advice.gain > 0)
     except HexforgeError:
         return ()

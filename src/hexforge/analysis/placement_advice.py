@@ -36,11 +36,11 @@ def pin_advice(trial: PlacementTrial) -> list[Advice]:
     """Inputs whose pinning brings nodes onto the NPU: each alone, or all together where only that helps."""
     settings = setting_values(trial.model.ir, {row.node for row in trial.timed.left_on_cpu})
     candidates = dict(list(settings.items())[:MOST_TRIED])
-    found = [a for name, value in candidates.items() if (a := _pinned(trial, {name: value})) is not None]
-    if not found and len(candidates) > 1:
+    advice = [a for name, value in candidates.items() if (a := _pinned(trial, {name: value})) is not None]
+    if not advice and len(candidates) > 1:
         together = _pinned(trial, candidates)
-        found = [together] if together is not None else []
-    return found
+        advice = [together] if together is not None else []
+    return advice
 
 
 def _pinned(trial: PlacementTrial, values: Mapping[str, int | float | bool]) -> Advice | None:

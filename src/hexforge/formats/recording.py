@@ -196,8 +196,8 @@ def _from_c(literal: str) -> str:
     """The text of a literal."""
 
     def one(match: re.Match[bytes]) -> bytes:
-        found = match[1]
-        return found if found in (b'"', b"\\") else bytes([int(found, 8)])
+        escaped = match[1]
+        return escaped if escaped in (b'"', b"\\") else bytes([int(escaped, 8)])
 
     return _ESCAPE.sub(one, literal[1:-1].encode()).decode("utf-8", "surrogatepass")
 
@@ -210,11 +210,11 @@ def _parsed(text: str, number: int, where: str) -> RecordedCall:
     at, rest = 0, match[2]
     try:
         while at < len(rest):
-            found = _ARGUMENT.match(rest, at)
-            if found is None:
+            argument = _ARGUMENT.match(rest, at)
+            if argument is None:
                 raise ValueError(rest[at:])
-            arguments += _value(found)
-            at = found.end()
+            arguments += _value(argument)
+            at = argument.end()
             if at < len(rest):
                 if not rest.startswith(", ", at):
                     raise ValueError(rest[at:])
@@ -224,17 +224,17 @@ def _parsed(text: str, number: int, where: str) -> RecordedCall:
     return RecordedCall(match[1], tuple(arguments), number)
 
 
-def _value(found: re.Match[str]) -> list[Any]:
+def _value(match: re.Match[str]) -> list[Any]:
     """An argument that was read; none for data that are not there."""
-    if found["text"] is not None:
-        return [_from_c(found["text"])]
-    if found["json"] is not None:
-        return [json.loads(_from_c(found["json"][len("QNN_JSON(") : -1]))]
-    if found["names"] is not None:
-        names = re.findall(rf"{_TEXT}|NULL", found["names"][len("QNN_NAMES(") : -1])
+    if match["text"] is not None:
+        return [_from_c(match["text"])]
+    if match["json"] is not None:
+        return [json.loads(_from_c(match["json"][len("QNN_JSON(") : -1]))]
+    if match["names"] is not None:
+        names = re.findall(rf"{_TEXT}|NULL", match["names"][len("QNN_NAMES(") : -1])
         return [[None if name == "NULL" else _from_c(name) for name in names]]
-    if found["offset"] is not None:
-        return [f"{PARAMS}@{found['offset']}:{found['size']}"]
-    if found["word"] == "QNN_NO_DATA":
+    if match["offset"] is not None:
+        return [f"{PARAMS}@{match['offset']}:{match['size']}"]
+    if match["word"] == "QNN_NO_DATA":
         return []
-    return [[]] if found["word"] == "QNN_NO_NAMES" else [found["word"]]
+    return [[]] if match["word"] == "QNN_NO_NAMES" else [match["word"]]

@@ -208,11 +208,11 @@ def _watch(
         if collector is not None:
             collector.add(feeds, {name: reference[name] for name in outputs}, results)
         for item, parts in zip(watched, sums, strict=True):
-            wanted, found = reference[item.name], results[item.output]
+            wanted, given = reference[item.name], results[item.output]
             if item.name in open_lengths:
-                parts[0].update(wanted, found)
+                parts[0].update(wanted, given)
             else:
-                _update(item, wanted, found, *parts)
+                _update(item, wanted, given, *parts)
         report(done)
     rows = []
     for item, (running, own, fit) in zip(watched, sums, strict=True):

@@ -10,9 +10,9 @@ from hexforge.cli.screen import console, print_json, table
 def devices(as_json: Json = False) -> None:
     """List the OpenCL devices that the gpu backend can run on: name, driver, memory, extensions."""
     from hexforge.backends.gpu.device import choose
-    from hexforge.backends.gpu.device import devices as found
+    from hexforge.backends.gpu.device import devices as opencl_devices
 
-    every = found()
+    every = opencl_devices()
     chosen = choose()
     if as_json:
         print_json(

@@ -67,7 +67,7 @@ class Detection:
 
     def compare(self, reference: Detections, other: Detections) -> Tally:
         """Boxes of both models and how many of them are the same; the ranks of those down to a low score."""
-        truth, boxes = (found.boxes.above(self.layout.threshold) for found in (reference, other))
+        truth, boxes = (detections.boxes.above(self.layout.threshold) for detections in (reference, other))
         matched = match(truth, boxes, SAME)
         pairs = [(int(j), i) for i, j in enumerate(matched) if j >= 0]
         shared = [float(overlaps(truth.corners[j : j + 1], boxes.corners[i : i + 1])[0, 0]) for j, i in pairs]
@@ -113,10 +113,10 @@ class Detection:
             ious.append(float((one & two).sum()) / either if either else 1.0)
         return ious
 
-    def _inside(self, boxes: Boxes, number: int, found: Detections) -> Array:
+    def _inside(self, boxes: Boxes, number: int, detections: Detections) -> Array:
         """Which pixels of the prototypes are inside a box, outside of which masks do not count."""
-        assert found.prototypes is not None
-        height, width = found.prototypes.shape[-2:]
+        assert detections.prototypes is not None
+        height, width = detections.prototypes.shape[-2:]
         inside = np.zeros((height, width), bool)
         high, wide = self.layout.picture or (height, width)
         left, top, right, bottom = boxes.corners[number] * np.array([width / wide, height / high] * 2)

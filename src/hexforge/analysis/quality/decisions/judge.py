@@ -107,10 +107,10 @@ class DecisionJudge:
             if not pieces:
                 continue
             sums = _merged(pieces)
-            found = own.qualities(sums)
-            alarms += own.alarms(sums, found, len(pieces))
+            qualities = own.qualities(sums)
+            alarms += own.alarms(sums, qualities, len(pieces))
             if not own.integers:
-                groups += found
+                groups += qualities
                 whole = ErrorSums()
                 for piece in sums.groups:
                     whole.merge(piece)
@@ -153,7 +153,9 @@ class DecisionJudge:
         boxes = maps = None
         if isinstance(measure, Detection) and measure.layout.placed and isinstance(one, Detections):
             threshold = measure.layout.threshold
-            first, second = (_in_pixels(found.boxes.above(threshold).corners, picture) for found in (one, two))
+            first, second = (
+                _in_pixels(detections.boxes.above(threshold).corners, picture) for detections in (one, two)
+            )
             boxes = first, second
         if isinstance(measure, Segmentation):
             maps = np.asarray(one), np.asarray(two)

@@ -89,14 +89,14 @@ class DecisionMetric:
 
     def _layout(self, outputs: Outputs, facts: ModelFacts) -> DetectionLayout:
         if not self.layout:
-            found = detection_layout(outputs, facts)
-            if found is None:
+            layout = detection_layout(outputs, facts)
+            if layout is None:
                 shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
                 raise CallError(
                     f"metric detection: no usual layout of boxes fits the outputs ({shapes}); describe it, as in "
                     "detection:boxes=out[0:4],scores=out[4:84],format=cxcywh"
                 )
-            return found
+            return layout
         return _described(self.layout, outputs, facts)
 
 

@@ -41,7 +41,7 @@ RULES: tuple[RewriteRule, ...] = (
 
 
 def _any_placing(editor: Editor, node: Node) -> Rewrite | None:
-    return next((found for rule in PLACING if (found := rule.matched(editor, node)) is not None), None)
+    return next((rewrite for rule in PLACING if (rewrite := rule.matched(editor, node)) is not None), None)
 
 
 ONTO_THE_NPU = RewriteRule(

@@ -72,8 +72,8 @@ def _sliced(node: Node) -> _Pieces | None:
     """The pieces that a Concat of channels puts together."""
     if not is_op(node, "Concat") or len(shape(node.outputs[0])) != 4 or integer(node, "axis", 0) % 4 != 1:
         return None
-    found = [_piece(value) for value in node.inputs if value is not None]
-    pieces = [piece for piece in found if piece is not None]
+    candidates = [_piece(value) for value in node.inputs if value is not None]
+    pieces = [piece for piece in candidates if piece is not None]
     if not pieces or len(pieces) != len(node.inputs):
         return None
     picture, _, step, _ = pieces[0]
