@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write docs/api.md out of the docstrings of what `import hexforge` offers, docs/options.md out of the tables of
-options, docs/gpu_ops.md out of what the gpu backend takes, and docs/modules.md out of the modules' first lines:
-`python -m docs.generate` (make docs)."""
+options, docs/gpu_ops.md out of what the gpu backend takes, docs/modules.md out of the modules' first lines, and
+docs/htp_features.md out of the tests' markers: `python -m docs.generate` (make docs)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import hexforge
 import hexforge.ops
+from docs.htp_features import FEATURES_PAGE, features_page
 from hexforge.backends.gpu.qnn_ops import EXCLUDED, SOURCES
 from hexforge.backends.gpu.support import KNOWN
 from hexforge.chips.graph_config import GraphConfig
@@ -327,7 +328,13 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    pages = ((PAGE, page), (OPTIONS_PAGE, options_page), (GPU_OPS_PAGE, gpu_ops_page), (MODULES_PAGE, modules_page))
+    pages = (
+        (PAGE, page),
+        (OPTIONS_PAGE, options_page),
+        (GPU_OPS_PAGE, gpu_ops_page),
+        (MODULES_PAGE, modules_page),
+        (FEATURES_PAGE, features_page),
+    )
     for path, written in pages:
         path.write_text(written(), encoding="utf-8")
         print(f"docs: wrote {path}")

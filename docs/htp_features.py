@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The features of QNN's HTP page, each with the tests that show it: what `python -m docs.generate` writes into
+docs/htp_features.md.
+
+The list is docs/htp_features.csv. A test says which feature it shows by a marker, which is read from its source:
+
+    @pytest.mark.feature("Weight sharing", seed="004:131-137")
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FEATURES = Path(__file__).with_name("htp_features.csv")
+FEATURES_PAGE = Path(__file__).with_name("htp_features.md")
+SEED = "004"
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A row of the table: its lines of the page, and why it cannot be known, where it cannot."""
+
+    part: str
+    name: str
+    lines: str
+    unknown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A test that shows a feature: `tests/….py::name`, and the lines of the page that its marker gives."""
+
+    test: str
+    feature: str
+    lines: str
+
+
+def features() -> list[Feature]:
+    """Every row of the list, in the order of the page's reading."""
+    with FEATURES.open(encoding="utf-8", newline="") as file:
+        return [Feature(*row) for row in csv.reader(file)][1:]
+
+
+def marked_tests(folder: Path = ROOT / "tests") -> list[Marked]:
+    """Tests with a marker `feature`, by reading their source; a module's `pytestmark` counts for the module."""
+    return [marked for path in sorted(folder.rglob("test_*.py")) for marked in _of_module(path)]
+
+
+def missing() -> list[str]:
+    """Features that have neither a test nor a reason why they cannot be known."""
+    shown = {marked.feature for marked in marked_tests()}
+    return [row.name for row in features() if row.name not in shown and not row.unknown]
+
+
+def line_numbers(lines: str) -> set[int]:
+    """The lines that `9-13, 20` names."""
+    numbers: set[int] = set()
+    for span in lines.split(","):
+        first, _, last = span.strip().partition("-")
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def features_page() -> str:
+    """The table of features: lines of the page, tests, and whether it works or why that cannot be known."""
+    rows, marked = features(), marked_tests()
+    tests = {row.name: [one.test for one in marked if one.feature == row.name] for row in rows}
+    works = sum(bool(found) for found in tests.values())
+    unknown = sum(bool(row.unknown) and not tests[row.name] for row in rows)
+    parts = [
+        "# Features of the HTP backend\n",
+        "What Qualcomm's page on the HTP backend of AI Engine Direct documents (kept as seed 004; numbers are its\n"
+        "lines), and the tests here that show each. Written by `make docs` out of `docs/htp_features.csv` and the\n"
+        "tests' markers `feature`; edit those, not this page.\n",
+        f"{len(rows)} features: {works} work, {unknown} cannot be known, "
+        f"{len(rows) - works - unknown} have no marked test yet.\n",
+    ]
+    for part in dict.fromkeys(row.part for row in rows):
+        parts += [f"## {part}\n", "| feature | seed line | test | state |", "|---|---|---|---|"]
+        for row in rows:
+            if row.part == part:
+                cells = ", ".join(f"`{test.removeprefix('tests/')}`" for test in tests[row.name])
+                state = " ".join(filter(None, ("works" if cells else "", row.unknown))) or "**no test yet**"
+                parts.append(f"| {row.name} | {row.lines} | {cells} | {state} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _of_module(path: Path) -> Iterator[Marked]:
+    text = path.read_text(encoding="utf-8")
+    if "mark.feature" not in text:
+        return
+    name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+    module = ast.parse(text)
+    for statement in module.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "pytestmark":
+            given = statement.value.elts if isinstance(statement.value, (ast.List, ast.Tuple)) else [statement.value]
+            yield from _marked(name, given)
+    for node in ast.walk(module):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield from _marked(f"{name}::{node.name}", node.decorator_list)
+
+
+def _marked(test: str, marks: list[ast.expr]) -> Iterator[Marked]:
+    for mark in marks:
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.feature":
+            seed = next((ast.literal_eval(word.value) for word in mark.keywords if word.arg == "seed"), "")
+            number, _, lines = seed.partition(":")
+            if number != SEED or len(mark.args) != 1:
+                raise ValueError(f'{test}: write @pytest.mark.feature(name, seed="{SEED}:LINES")')
+            yield Marked(test, ast.literal_eval(mark.args[0]), lines)

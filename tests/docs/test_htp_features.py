@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of the HTP page's features names tests that are there, and the page says what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from docs import htp_features
+from docs.htp_features import FEATURES_PAGE, features, features_page, line_numbers, marked_tests
+
+
+def test_the_table_is_up_to_date() -> None:
+    assert FEATURES_PAGE.read_text(encoding="utf-8") == features_page(), "run make docs"
+
+
+def test_there_are_94_features_of_different_names() -> None:
+    assert len(features()) == len({row.name for row in features()}) == 94
+
+
+def test_markers_name_features_and_their_lines() -> None:
+    rows = {row.name: line_numbers(row.lines) for row in features()}
+    for marked in marked_tests():
+        assert marked.feature in rows, f"{marked.test}: docs/htp_features.csv has no feature {marked.feature!r}"
+        overlap = line_numbers(marked.lines) & rows[marked.feature]
+        assert overlap, f"{marked.test}: lines {marked.lines} are not those of {marked.feature!r}"
+
+
+def test_markers_are_read_from_functions_classes_and_modules(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(
+        'pytestmark = pytest.mark.feature("HNRD", seed="004:2969")\n'
+        '@pytest.mark.feature("API version", seed="004:9-13")\n@pytest.mark.other\ndef test_version(): ...\n'
+        'class TestIt:\n    @pytest.mark.feature("Gzip", seed="004:2563")\n    def test_in(self): ...\n'
+    )
+    found = [(marked.test, marked.feature, marked.lines) for marked in marked_tests(tmp_path)]
+    assert found == [
+        ("test_some.py", "HNRD", "2969"),
+        ("test_some.py::test_version", "API version", "9-13"),
+        ("test_some.py::test_in", "Gzip", "2563"),
+    ]
+
+
+@pytest.mark.parametrize("marker", ['"A", seed="003:1"', '"A"', 'seed="004:1"'])
+def test_a_marker_without_a_name_or_lines_is_refused(marker: str, tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(f"@pytest.mark.feature({marker})\ndef test_it(): ...\n")
+    with pytest.raises(ValueError, match=r"test_some\.py::test_it: write"):
+        htp_features.marked_tests(tmp_path)
