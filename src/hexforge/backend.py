@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -229,6 +229,25 @@ def saved_graph(name: str, inputs: Sequence[Value], outputs: Sequence[Value], da
 
 # -- backends that time -----------------------------------------------------------------------------------------------
 
+_Made = TypeVar("_Made")
+
+
+class SharedWork:
+    """What timing a graph on one chip leaves for the next chip, or for other options: the backend's own, by keys.
+
+    The graph must not change as long as its shared work is used.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
+        """What was made for the key before, else what `make` gives now."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: _Made = self._made[key]
+        return made
+
 
 class TimedBackend(Backend):
     """A backend that says how long its programs take."""
@@ -259,9 +278,18 @@ class TimedBackend(Backend):
 
     @abstractmethod
     def timing(
-        self, graph: Graph, precision: str = AS_IS, runtime: str = "qnn_dlc", batch: int = 1, power: Power = BURST
+        self,
+        graph: Graph,
+        precision: str = AS_IS,
+        runtime: str = "qnn_dlc",
+        batch: int = 1,
+        power: Power = BURST,
+        shared: SharedWork | None = None,
     ) -> Timing:
-        """One inference of a prepared graph on the backend's chip, driven as `power` says."""
+        """One inference of a prepared graph on the backend's chip, driven as `power` says.
+
+        With `shared`, which is of this graph, what another chip or another call has worked out is not done again.
+        """
 
     def mixed_us(
         self, graph: Graph, precision: str, runtime: str, nodes: Collection[str], power: Power = BURST

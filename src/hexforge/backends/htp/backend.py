@@ -17,6 +17,7 @@ from hexforge.backend import (
     GraphSettings,
     Read,
     Schematic,
+    SharedWork,
     Target,
     TimedBackend,
     Verdict,
@@ -173,10 +174,16 @@ class HtpBackend(ContextBackend, TimedBackend):
         return self.config.graph
 
     def timing(
-        self, graph: Graph, precision: str = AS_IS, runtime: str = "qnn_dlc", batch: int = 1, power: Power = BURST
+        self,
+        graph: Graph,
+        precision: str = AS_IS,
+        runtime: str = "qnn_dlc",
+        batch: int = 1,
+        power: Power = BURST,
+        shared: SharedWork | None = None,
     ) -> Timing:
         """One inference of a prepared graph on the chip, driven as `power` says."""
-        return self._clock(power).timing(graph, precision, runtime, batch)
+        return self._clock(power).timing(graph, precision, runtime, batch, shared)
 
     def mixed_us(
         self, graph: Graph, precision: str, runtime: str, nodes: Collection[str], power: Power = BURST
