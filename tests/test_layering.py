@@ -52,7 +52,7 @@ INNER = {
         ("backend",),
         ("timing", "preparation", "pipeline", "support", "block_weights"),
         ("time", "numbers"),
-        ("activations",),
+        ("activations", "masked_softmax"),
     ),
     "quant": (
         ("improve", "as_if_quantized"),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps "softmax_*" and "log_softmax_*" over rows.
+// Steps "softmax_*", "masked_softmax_*" and "log_softmax_*" over rows.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "core/parallel.h"
 #include "core/round_and_clamp.h"
@@ -36,6 +37,68 @@ Factory softmax_step(void (*Loops::*loop)(const Q*, std::int64_t, const std::uin
         }
         for (std::int64_t r = begin; r < end; ++r) {
           (here.*loop)(o.in<Q>() + r * n, n, table, scale, k.zero, k.low, k.high, o.out<Q>() + r * n);
+        }
+      });
+    };
+  };
+}
+
+// What is kept of a row comes together, is a softmax of its own, and goes back to its places; the rest is 0.
+template <class Q, class Mask, class Softmax>
+void masked_row(const Q* x, const Mask* mask, Mask zero, bool keep_zero, std::int64_t n, Q nothing, Q* kept,
+                const Softmax& softmax, Q* y) {
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    kept[count] = x[i];
+    count += (mask[i] == zero) == keep_zero;
+  }
+  if (!count) return std::fill(y, y + n, nothing);
+  softmax(kept, count);
+  std::int64_t next = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const bool keep = (mask[i] == zero) == keep_zero;
+    y[i] = keep ? kept[next] : nothing;
+    next += keep;
+  }
+}
+
+// Inputs: x, mask. Attributes as of softmax, and mask_bytes (1 or 2), mask_zero (the mask's integer that means 0),
+// keep_zero (what is kept is where the mask means 0, else elsewhere). Constant: mask_at, where the mask of each row
+// begins.
+template <class Q>
+Factory masked_softmax_step(void (*Loops::*loop)(const Q*, std::int64_t, const std::uint32_t*, double, std::int32_t,
+                                                 std::int32_t, std::int32_t, Q*)) {
+  return [loop](const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) -> Run {
+    const std::int64_t rows = at.integer("rows"), n = at.integer("n"), bytes = at.integer("mask_bytes");
+    require_operands(ins, 2, outs, 1, "masked softmax");
+    require(rows >= 0 && n >= 1 && (bytes == 1 || bytes == 2), "masked softmax: bad operands");
+    require_bytes(ins[0], times({rows, n, sizeof(Q)}), "masked softmax input");
+    require_bytes(outs[0], times({rows, n, sizeof(Q)}), "masked softmax output");
+    const std::int64_t* mask_at = at.constant<std::int64_t>("mask_at", rows);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      require(mask_at[r] >= 0, "masked softmax: a mask begins before its tensor");
+      require_bytes(ins[1], times({times({mask_at[r]}) + n, bytes}), "masked softmax mask");
+    }
+    const Affine k = output_of(at);
+    const auto nothing = static_cast<Q>(std::min(std::max(k.zero, k.low), k.high));
+    const std::int64_t zero = at.integer("mask_zero");
+    const bool keep_zero = at.integer("keep_zero") != 0;
+    const double scale = at.real("scale");
+    const std::uint32_t* table = at.constant<std::uint32_t>("table", std::int64_t{1} << (8 * sizeof(Q)));
+    return [=](const Operands& o) {
+      parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 8192 / n), [&](std::int64_t begin, std::int64_t end) {
+        const auto row_loop = loops().*loop;
+        std::vector<Q> kept(static_cast<std::size_t>(n + kRoom / sizeof(Q)));  // loops may read a vector past the end
+        const auto softmax = [&](Q* row, std::int64_t count) {
+          row_loop(row, count, table, scale, k.zero, k.low, k.high, row);
+        };
+        for (std::int64_t r = begin; r < end; ++r) {
+          const Q* x = o.in<Q>() + r * n;
+          Q* y = o.out<Q>() + r * n;
+          const auto masked = [&]<class Mask>(const Mask* mask) {
+            masked_row(x, mask + mask_at[r], static_cast<Mask>(zero), keep_zero, n, nothing, kept.data(), softmax, y);
+          };
+          bytes == 1 ? masked(o.in<std::uint8_t>(1)) : masked(o.in<std::uint16_t>(1));
         }
       });
     };
@@ -118,6 +181,12 @@ void register_softmax_steps() {
                 softmax_step<std::uint8_t>(&Loops::softmax_u8));
   register_step("softmax_s16", {1, 1, kRows + kRange + Fields{real("scale"), optional(integer("zero_a"))}},
                 softmax_step<std::int16_t>(&Loops::softmax_s16));
+  const Fields masked = {real("scale"), integer("mask_bytes"), integer("mask_zero"), integer("keep_zero"),
+                         array("mask_at")};
+  register_step("masked_softmax_u8", Schema(2, 1, kRows + kRange + masked).exact(),
+                masked_softmax_step<std::uint8_t>(&Loops::softmax_u8));
+  register_step("masked_softmax_s16", Schema(2, 1, kRows + kRange + masked).exact(),
+                masked_softmax_step<std::int16_t>(&Loops::softmax_s16));
   register_step("log_softmax_u8", {1, 1, kRows + kRange + Fields{real("step"), real("scale")}},
                 log_softmax_step<std::uint8_t>);
   register_step("log_softmax_s16", {1, 1, kRows + kRange + Fields{real("step"), real("scale")}},

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -203,6 +203,10 @@ class Backend(ABC):
         """Why the backend's narrower numbers cannot hold a node's, and what would work; None where they can."""
         return None
 
+    def remark(self, node: Node) -> str | None:
+        """What keeps a node from the backend's best way to run it, and what would work; None where nothing does."""
+        return None
+
     @abstractmethod
     def compile(self, graph: Graph) -> Program:
         """A program that computes the graph; the graph is the program's from then on."""
@@ -228,25 +232,6 @@ def saved_graph(name: str, inputs: Sequence[Value], outputs: Sequence[Value], da
 
 
 # -- backends that time -----------------------------------------------------------------------------------------------
-
-_Made = TypeVar("_Made")
-
-
-class SharedWork:
-    """What timing a graph on one chip leaves for the next chip, or for other options: the backend's own, by keys.
-
-    The graph must not change as long as its shared work is used.
-    """
-
-    def __init__(self) -> None:
-        self._made: dict[Hashable, Any] = {}
-
-    def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
-        """What was made for the key before, else what `make` gives now."""
-        if key not in self._made:
-            self._made[key] = make()
-        made: _Made = self._made[key]
-        return made
 
 
 class TimedBackend(Backend):
@@ -278,18 +263,9 @@ class TimedBackend(Backend):
 
     @abstractmethod
     def timing(
-        self,
-        graph: Graph,
-        precision: str = AS_IS,
-        runtime: str = "qnn_dlc",
-        batch: int = 1,
-        power: Power = BURST,
-        shared: SharedWork | None = None,
+        self, graph: Graph, precision: str = AS_IS, runtime: str = "qnn_dlc", batch: int = 1, power: Power = BURST
     ) -> Timing:
-        """One inference of a prepared graph on the backend's chip, driven as `power` says.
-
-        With `shared`, which is of this graph, what another chip or another call has worked out is not done again.
-        """
+        """One inference of a prepared graph on the backend's chip, driven as `power` says."""
 
     def mixed_us(
         self, graph: Graph, precision: str, runtime: str, nodes: Collection[str], power: Power = BURST

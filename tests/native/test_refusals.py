@@ -87,6 +87,14 @@ def rows(step: str, dtype: Any, **attributes: Any) -> Step:
     return step, [np.zeros((3, 6), dtype)], np.zeros((3, 6), dtype), {"rows": 3, "n": 6, **attributes}
 
 
+def masked(kind: str, dtype: Any) -> Step:
+    attributes = {
+        "rows": 3, "n": 6, "table": np.full(1 << 8 * np.dtype(dtype).itemsize, 7, np.uint32), "scale": 1.0, **OUTPUT,
+        "mask_bytes": 1, "mask_zero": 0, "keep_zero": 1, "mask_at": np.zeros(3, np.int64),
+    }  # fmt: skip
+    return kind, [np.zeros((3, 6), dtype), np.zeros(6, U8)], np.zeros((3, 6), dtype), attributes
+
+
 def norm(kind: str, dtype: Any) -> Step:
     attributes: dict[str, Any] = {
         "outer": 2, "spatial": 3, "groups": 2, "channels": 5, "kind": 0, "zero_a": 0, "scale_x": 1.0, "epsilon": 1e-5,
@@ -113,6 +121,7 @@ STEPS: tuple[Step, ...] = (
     pool("pool_mean_s16", S16), pool("pool_mean_f32", F32),
     rows("softmax_u8", U8, table=np.full(256, 7, np.uint32), scale=1.0, **OUTPUT),
     rows("softmax_s16", S16, table=np.full(65536, 7, np.uint32), scale=1.0, **OUTPUT),
+    masked("masked_softmax_u8", U8), masked("masked_softmax_s16", S16),
     rows("softmax_f32", F32, table=np.ones(65536, F32)),
     rows("normalize_f32", F32, kind=0, epsilon=1e-5, gamma=np.ones(6, F32), beta=np.ones(6, F32)),
     norm("normalize_u8", U8), norm("normalize_s16", S16),

@@ -50,6 +50,39 @@ def test_softmax(bits: int, seed: int, rows: int, n: int, how: str, step: float)
 
 
 @pytest.mark.parametrize("bits", [8, 16])
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=SEEDS, rows=st.integers(1, 7), n=st.integers(1, 150), how=st.sampled_from(HOW),
+    mask_bits=st.sampled_from([8, 16]), share=st.sampled_from([0.0, 0.1, 0.5, 1.0]), keep_zero=st.booleans(),
+)  # fmt: skip
+def test_masked_softmax(
+    bits: int, seed: int, rows: int, n: int, how: str, mask_bits: int, share: float, keep_zero: bool
+) -> None:
+    """What is kept is a softmax of its own, the rest is the zero point; a mask may serve several rows."""
+    rng = np.random.default_rng(seed)
+    low, high = RANGE[bits]
+    x = fill(rng, (rows, n), low, high, how)
+    table = exponentials(0.02, 1 << bits)
+    zero = low if seed % 2 else int(rng.integers(low, high + 1))
+    masks, code = int(rng.integers(1, rows + 1)), int(rng.integers(0, 1 << mask_bits))
+    kept = rng.random((masks, n)) < share
+    other = (code + rng.integers(1, 1 << mask_bits, kept.shape)) % (1 << mask_bits)
+    mask = np.where(kept == keep_zero, code, other).astype(f"u{mask_bits // 8}")
+    of_row = rng.integers(0, masks, rows)
+    want = np.full((rows, n), zero, FIXED[bits])
+    for row in range(rows):
+        chosen = kept[of_row[row]]
+        if chosen.any():
+            want[row, chosen] = softmax(x[row : row + 1, chosen], table, 300.0, zero, low, high, bits)[0]
+    attributes = {
+        "rows": rows, "n": n, "table": table, "scale": 300.0, "zero_point": zero, "low": low, "high": high,
+        "mask_bytes": mask_bits // 8, "mask_zero": code, "keep_zero": int(keep_zero), "mask_at": of_row * n,
+    }  # fmt: skip
+    ins = [x.astype(FIXED[bits]), mask]
+    assert_bits(run(f"masked_softmax_{KIND[bits]}", ins, np.zeros((rows, n), FIXED[bits]), attributes), want)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
 def test_softmax_error_is_within_the_bound(bits: int) -> None:
     """The fraction before its rounding is within (1 + p * (n - 1)) * 2^-32 of the exact softmax (docs/numerics.md)."""
     rng = np.random.default_rng(9)

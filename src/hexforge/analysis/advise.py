@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis.advice import Advice, AdviceResult
 from hexforge.analysis.estimate import Estimate, estimate
-from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule
+from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule, with_masked_softmax
 from hexforge.analysis.placement_advice import PlacementTrial, pin_advice, refused_advice
 from hexforge.analysis.rewrite_trial import AllRewrites, RewriteTrial, TriedRewrite
 from hexforge.analysis.timed_graphs import FLOAT, TimedGraphs, timed_graphs
@@ -20,6 +20,7 @@ from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, ONTO_THE_NPU, PLACI
 from hexforge.model.reader import Model, read
 from hexforge.quant.compare import is_quantized
 from hexforge.quant.float_source import as_float
+from hexforge.runtime.registry import timed_backend
 
 if TYPE_CHECKING:
     from hexforge.model.source import ModelSource
@@ -106,6 +107,7 @@ def advise_and_rewrite(
     saw(len(rules), len(rules) + 2, "precision")
     others = [_precision_advice(rule, graphs, chosen, before.us) for rule in PRECISION_RULES]
     others += [_quantize_advice(loaded, chosen, before, request.cpu_part), _host_advice(graphs, chosen, timed)]
+    others += [_attention_advice(graphs, chosen, before.us)]
     if before.cpu_nodes:
         placement = PlacementTrial(loaded, read_pinned, chosen, timed, before, request.cpu_part)
         solved = [t.advice(before) for t in tried] + pin_advice(placement)
@@ -166,6 +168,43 @@ def _precision_advice(rule: PrecisionRule, timed: TimedGraphs, deployment: Deplo
     nodes, after = tried
     return Advice(
         rule.name, rule.title, nodes, (f"{len(nodes)} nodes",), rule.why, rule.source, rule.how, False, before, after
+    )
+
+
+def _attention_advice(timed: TimedGraphs, deployment: Deployment, before: float) -> Advice | None:
+    """What an attention would gain whose Softmax is not fused with its mask, and why it is not."""
+    backend = timed_backend(replace(deployment, precision=AS_IS) if timed.promised else deployment)
+    gain = 0.0
+    reasons: dict[str, list[str]] = {}
+    for graph in timed.graphs:
+        remarks = {node.name: said for node in graph if (said := backend.remark(node)) is not None}
+        for name, said in remarks.items():
+            reasons.setdefault(said, []).append(name)
+        if remarks:
+            fused = with_masked_softmax(graph, remarks)
+            us = [
+                backend.timing(g, deployment.precision, deployment.runtime, power=deployment.power).timeline.latency_us
+                for g in (graph, fused)
+            ]
+            gain += us[0] - us[1]
+    if not reasons:
+        return None
+    nodes = tuple(name for names in reasons.values() for name in names)
+    places = tuple(f"{names[0]}{f' and {len(names) - 1} more' * (len(names) > 1)}: {r}" for r, names in reasons.items())
+    return Advice(
+        "masked-softmax",
+        f"Let HTP fuse {len(nodes)} masked Softmax{'es' if len(nodes) > 1 else ''} into MaskedSoftmax",
+        nodes,
+        places,
+        "One op reads scores and mask: masked entries are exactly 0, the rest loses nothing to the encoding of a sum "
+        "with the mask, and the ops between are gone.",
+        "QNN's HTP guide, MaskedSoftmax; the same graph with it, timed",
+        "Export attention as Softmax(Where(condition, scores, Add(ReduceMin(scores), -20))) with uint8 or uint16 "
+        "scores; the condition is Equal(mask, 0), NotEqual(mask, 0) or a uint8 mask.",
+        False,
+        before,
+        before - gain,
+        accuracy=True,
     )
 
 

@@ -269,10 +269,7 @@ def estimate(
     timed = timed_graphs(model, chosen, request)
     precision = AS_IS if timed.promised else chosen.precision
     cpu, passed = None, 0.0
-    timings = [
-        backend.timing(graph, precision, chosen.runtime, batch, chosen.power, shared)
-        for graph, shared in zip(timed.graphs, timed.shared, strict=True)
-    ]
+    timings = [backend.timing(graph, precision, chosen.runtime, batch, chosen.power) for graph in timed.graphs]
     if timed.left_on_cpu:
         from hexforge.analysis.cpu_estimate import estimate_cpu, transfers_us
 

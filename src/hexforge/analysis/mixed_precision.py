@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixed precision: an inference with some nodes of an 8-bit graph at 16 bit."""
+"""Mixed precision: an inference with some nodes of an 8-bit graph at 16 bit; and one with attention fused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from hexforge.chips.deployment import Deployment
-from hexforge.ir import Graph, Node
+from hexforge.ir import Graph, Node, Role, text
 from hexforge.runtime.registry import timed_backend
 
 BETWEEN = {
@@ -22,7 +22,7 @@ def attention_nodes(graph: Graph) -> set[Node]:
     """Softmax with the products of two computed tensors before and after it, and what is between."""
     attention: set[Node] = set()
     for node in graph:
-        if node.op.name == "Softmax":
+        if node.op.name in ("Softmax", "MaskedSoftmax"):
             before = _until_product(node, lambda n: [v.producer for v in n.inputs if v is not None])
             after = _until_product(node, lambda n: [u for v in n.outputs for u in v.users])
             if before and after:
@@ -46,6 +46,27 @@ def _until_product(start: Node, step: Callable[[Node], Iterable[Node | None]]) -
             on_the_way.add(node)
             waiting += step(node)
     return on_the_way if product else set()
+
+
+def with_masked_softmax(graph: Graph, names: Collection[str]) -> Graph:
+    """A copy of a graph, without its constants, in which each of some Softmax nodes is one op with its mask."""
+    copy = text.loads(text.dumps(graph, put=lambda data: (0, 0), kept=()), lambda offset, size: memoryview(b""))
+    for node in [node for node in copy if node.name in names]:
+        made = node.inputs[0].producer if node.inputs[0] is not None else None
+        if made is None:
+            continue
+        added = made.op.name == "ElementWiseAdd"
+        scores, mask = (made.inputs[0], made.inputs[1]) if added else (made.inputs[1], made.inputs[0])
+        if added and scores is not None and scores.shape != made.outputs[0].shape:
+            scores, mask = mask, scores
+        params, outputs = {"axis": node.params["axis"], "beta": node.params["beta"]}, list(node.outputs)
+        copy.remove(node)
+        copy.node("MaskedSoftmax", [scores, mask], outputs, name=node.name, source=node.source, **params)
+    while unread := [n for n in copy if all(v.role is Role.NATIVE and not v.users for v in n.outputs)]:
+        for node in unread:
+            copy.remove(node)
+    copy.sort()
+    return copy
 
 
 @dataclass(frozen=True, slots=True)

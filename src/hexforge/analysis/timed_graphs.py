@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hexforge.backend import Backend, Program, SharedWork, TimedBackend
+from hexforge.backend import Backend, Program, TimedBackend
 from hexforge.chips.deployment import AS_IS, Deployment, known_precision
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
@@ -42,12 +42,6 @@ class TimedGraphs:
     """True for the graphs of the model that quantizing would give: they have the types of the precision already."""
     placed: PartitionedModel | None = field(default=None, repr=False, compare=False)
     """The model in its parts, where nodes of an ONNX model stay with the CPU."""
-    shared: tuple[SharedWork, ...] = field(default=(), repr=False, compare=False)
-    """For each graph what chips and options that it is timed with share."""
-
-    def __post_init__(self) -> None:
-        if len(self.shared) != len(self.graphs):
-            object.__setattr__(self, "shared", tuple(SharedWork() for _ in self.graphs))
 
 
 def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:

@@ -44,6 +44,10 @@ class SaverBackend(Backend):
         """Why the other backend's numbers cannot hold the node's, or None."""
         return self.inner.float16_hazard(node)
 
+    def remark(self, node: Node) -> str | None:
+        """What keeps a node from the other backend's best way to run it, or None."""
+        return self.inner.remark(node)
+
     def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> Program:
         """The other backend's program; nothing of it is recorded, as its graph was never composed here."""
         return self.inner.load(name, inputs, outputs, read, get)

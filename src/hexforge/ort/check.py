@@ -38,6 +38,8 @@ class CheckedNode:
     """QNN ops that have no native kernel here: right, but slow."""
     unsafe: tuple[str, ...]
     """What float16 cannot hold."""
+    remarks: tuple[str, ...]
+    """What keeps it from the chip's best way to run it, and what would work."""
     reason: str | None
     """Why it is left to the CPU, and what would work."""
     ep_refuses: str
@@ -182,6 +184,7 @@ def _nodes(plan: Plan) -> tuple[CheckedNode, ...]:
             qnn_ops=tuple(executed.get(row.node, ())) if row.where == QNN else (),
             slow_ops=tuple(row.slow),
             unsafe=tuple(row.unsafe),
+            remarks=tuple(row.remarks),
             reason=row.reason,
             ep_refuses=row.ep_refuses,
             unit=row.unit,

@@ -46,7 +46,7 @@ class Plan(Stages):
                 graph = parts.graph(part, name)
                 if exposed:
                     expose(graph, exposed)
-                rows = _with_float16_hazards(rows, graph, backend)
+                rows = _with_warnings(rows, graph, backend)
                 runner = backend.compile(graph)
                 reads = tuple(v.name for v in runner.graph.inputs)
             else:
@@ -82,14 +82,17 @@ def _with_slow_ops(rows: tuple[PlacedNode, ...], runner: Program | CpuPart) -> t
     return tuple(replace(row, slow=tuple(slow.get(row.node, ()))) for row in rows)
 
 
-def _with_float16_hazards(rows: tuple[PlacedNode, ...], graph: Graph, backend: Backend) -> tuple[PlacedNode, ...]:
-    """The rows of a part, with what the backend's real numbers cannot hold of it."""
+def _with_warnings(rows: tuple[PlacedNode, ...], graph: Graph, backend: Backend) -> tuple[PlacedNode, ...]:
+    """The rows of a part, with what the backend's real numbers cannot hold of it, and what it remarks."""
     unsafe: dict[str, dict[str, None]] = {}
+    remarks: dict[str, dict[str, None]] = {}
     for node in graph:
-        if (reason := backend.float16_hazard(node)) is not None:
-            for name in node.source:
-                unsafe.setdefault(name, {})[reason] = None
-    return tuple(replace(row, unsafe=tuple(unsafe.get(row.node, ()))) for row in rows)
+        for said, reason in ((unsafe, backend.float16_hazard(node)), (remarks, backend.remark(node))):
+            for name in node.source if reason is not None else ():
+                said.setdefault(name, {})[str(reason)] = None
+    return tuple(
+        replace(row, unsafe=tuple(unsafe.get(row.node, ())), remarks=tuple(remarks.get(row.node, ()))) for row in rows
+    )
 
 
 def _constant_outputs(parts: PartitionedModel) -> dict[str, Array]:

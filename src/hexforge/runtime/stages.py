@@ -34,6 +34,8 @@ class PlacedNode:
     """Why onnxruntime's QNN EP leaves the node to the CPU, or nothing; said for the htp backend."""
     unsafe: tuple[str, ...] = ()
     """What of its unit the backend's real numbers cannot hold, and what would work."""
+    remarks: tuple[str, ...] = ()
+    """What keeps its unit from the backend's best way to run it, and what would work."""
 
     def __str__(self) -> str:
         domain = "" if self.domain in ("", "ai.onnx") else f"{self.domain}:"

@@ -14,6 +14,19 @@ SAMPLES = [
     Sample("Softmax", [f32(_LN)], [f32(np.array([1, 4, 25]) / 30)], {"axis": 0, "beta": 2.0}, id="-beta"),
     Sample("Softmax", [f32([[0, 1], [0, 1]])], [f32([[0.5, 0.5], [0.5, 0.5]])], {"axis": 0}, id="-first_axis"),
     Sample(
+        "MaskedSoftmax",
+        [f32([_LN, _LN, _LN]), np.array([[1, 7, 0], [0, 0, 0], [1, 0, 0]], np.uint8)],
+        [f32([[1 / 3, 2 / 3, 0], [0, 0, 0], [1, 0, 0]])],
+        {"axis": 1},
+    ),
+    Sample(
+        "MaskedSoftmax",
+        [f32([[_LN], [_LN]]), np.array([0, 1, 0], np.uint8)],
+        [f32([[[1 / 26, 0, 25 / 26]]] * 2)],
+        {"axis": 2, "beta": 2.0, "keep": 0},
+        id="-keeps_zeros",
+    ),
+    Sample(
         "LogSoftmax",
         [f32([_LN, [-1e4, 0, 0]])],
         [f32([[-np.log(8), -np.log(4), np.log(0.625)], [-1e4 - np.log(2), -np.log(2), -np.log(2)]])],

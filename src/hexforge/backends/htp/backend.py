@@ -17,7 +17,6 @@ from hexforge.backend import (
     GraphSettings,
     Read,
     Schematic,
-    SharedWork,
     Target,
     TimedBackend,
     Verdict,
@@ -25,6 +24,7 @@ from hexforge.backend import (
 )
 from hexforge.backends.htp import activations, preparation
 from hexforge.backends.htp.block_weights import to_lpbq
+from hexforge.backends.htp.masked_softmax import why_not_fused
 from hexforge.backends.htp.numbers import half_range
 from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16
@@ -106,6 +106,10 @@ class HtpBackend(ContextBackend, TimedBackend):
             return hazard
         return None if self.config.htp_bf16_enable else half_range.float16_hazard(node)
 
+    def remark(self, node: Node) -> str | None:
+        """Why an attention's Softmax is not fused with its mask, and what would work; None where it is."""
+        return why_not_fused(node)
+
     def prepared(self, graph: Graph) -> Graph:
         """The graph after HTP's passes: what is lowered and what is timed."""
         if self.config.enable_block_quant_weight_optimization:
@@ -174,16 +178,10 @@ class HtpBackend(ContextBackend, TimedBackend):
         return self.config.graph
 
     def timing(
-        self,
-        graph: Graph,
-        precision: str = AS_IS,
-        runtime: str = "qnn_dlc",
-        batch: int = 1,
-        power: Power = BURST,
-        shared: SharedWork | None = None,
+        self, graph: Graph, precision: str = AS_IS, runtime: str = "qnn_dlc", batch: int = 1, power: Power = BURST
     ) -> Timing:
         """One inference of a prepared graph on the chip, driven as `power` says."""
-        return self._clock(power).timing(graph, precision, runtime, batch, shared)
+        return self._clock(power).timing(graph, precision, runtime, batch)
 
     def mixed_us(
         self, graph: Graph, precision: str, runtime: str, nodes: Collection[str], power: Power = BURST

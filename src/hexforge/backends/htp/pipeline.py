@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from hexforge.backends.htp.activations import fold_activations
+from hexforge.backends.htp.masked_softmax import fuse_masked_softmax
 from hexforge.backends.htp.numbers.lower.graph import lower
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering
 from hexforge.backends.htp.numbers.storage import storage
@@ -67,7 +68,7 @@ def _swap_dequantize(graph: Graph, node: Node) -> bool:
     return True
 
 
-PASSES: tuple[Pass, ...] = (align_concat, dequantize_last)
+PASSES: tuple[Pass, ...] = (fuse_masked_softmax, align_concat, dequantize_last)
 """Rewrites of the QNN graph that HTP makes before lowering, at every level: levels give the same bits."""
 
 

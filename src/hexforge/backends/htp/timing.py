@@ -7,10 +7,8 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hexforge.backend import SharedWork
 from hexforge.backends.htp.time import band, capacity, cost, schedule, simulate, tile
 from hexforge.backends.htp.time.settings import fitted_settings
-from hexforge.backends.htp.time.task_sequence import TaskSequence
 from hexforge.chips.deployment import AS_IS
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Power
@@ -30,36 +28,22 @@ class Clock:
     config: GraphConfig
     power: Power
 
-    def timing(
-        self, graph: Graph, precision: str, runtime: str, batch: int = 1, shared: SharedWork | None = None
-    ) -> Timing:
+    def timing(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timing:
         """One inference; CapacityError for what does not fit, UnsupportedError for floats on a chip without them."""
-        shared = shared or SharedWork()
-        line, costs = self.timeline(graph, precision, runtime, batch, shared), cost.costs(self.soc)
+        line, costs = self.timeline(graph, precision, runtime, batch), cost.costs(self.soc)
+        kinds = _kinds(graph, precision)
         known = band.certainty(line.work_us, costs, cost.fitted()["support"])
-        rates = {tile.PRECISIONS[kind].rate for kind in _kinds(graph, precision, shared)}
-        width = band.band_width(known, rates, costs.provenance == "fitted")
+        width = band.band_width(known, {tile.PRECISIONS[kind].rate for kind in kinds}, costs.provenance == "fitted")
         return Timing(line, math.expm1(width), costs.provenance, known.little_known)
 
-    def timeline(
-        self, graph: Graph, precision: str, runtime: str, batch: int = 1, shared: SharedWork | None = None
-    ) -> Timeline:
+    def timeline(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timeline:
         """The timeline of one inference, without how far to trust it."""
-        shared = shared or SharedWork()
         wanted = None if precision == AS_IS else tile.precision(precision)
-        if "float" in _kinds(graph, precision, shared) and not ChipTarget(self.soc.htp_arch, self.soc).float16:
+        if "float" in _kinds(graph, precision) and not ChipTarget(self.soc.htp_arch, self.soc).float16:
             raise UnsupportedError(f"{self.soc.name} has no float16; choose precision w8a8 or w8a16, or another chip")
         settings = fitted_settings(self.soc, self.config, self.power)
-        shared.once(
-            ("capacity", wanted, settings.vtcm_bytes, batch),
-            lambda: capacity.require_capacity(graph, wanted, settings.vtcm_bytes, batch),
-        )
-        tasks = shared.once(
-            ("tasks", wanted, runtime, settings.costs.vtcm_bytes, settings.config),
-            lambda: simulate.tasks_of(graph, settings, wanted, runtime),
-        )
-        elements = shared.once("elements", lambda: simulate.io_elements(graph))
-        return simulate.fastest_timeline(tasks, settings, elements, runtime, batch)
+        capacity.require_capacity(graph, wanted, settings.vtcm_bytes, batch)
+        return simulate.timeline_of(graph, settings, wanted, runtime, batch)
 
     def mixed_us(self, graph: Graph, precision: str, runtime: str, nodes: Collection[str]) -> float | None:
         """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
@@ -79,17 +63,13 @@ class Clock:
                 if source >= 0 and (source in changed) != (i in changed):
                     codes = size // task.precision.activation_bytes
                     task.add("cast", codes * 2 / 1e6)
-        elements = simulate.io_elements(graph)
-        return simulate.fastest_timeline(TaskSequence(mixed), settings, elements, runtime).latency_us
+        elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
+        return simulate.fastest_timeline(mixed, settings, elements, runtime).latency_us
 
 
-def _kinds(graph: Graph, precision: str, shared: SharedWork) -> set[str]:
+def _kinds(graph: Graph, precision: str) -> set[str]:
     """The precisions of a graph's math."""
     if precision != AS_IS:
         return {tile.precision(precision).name}
-
     # a conversion at the border, which the host or a chip without float math does too, is no float math
-    def own() -> set[str]:
-        return {schedule.precision_of(node).name for node in graph if node.op.kind is not Work.CONVERT}
-
-    return shared.once("kinds", own)
+    return {schedule.precision_of(node).name for node in graph if node.op.kind is not Work.CONVERT}

@@ -105,11 +105,21 @@ def print_check(screen: Console, facts: Mapping[str, Any], *, every: bool = Fals
     if facts["folded"]:
         counts = Counter(node["op"] for node in facts["folded"])
         screen.print(Text("folded: " + ", ".join(counted(list(counts.elements())))))
-    unsafe = {row["unit"]: (row["node"], reason) for row in facts["nodes"] for reason in row["unsafe"][:1]}
-    for node, reason in list(unsafe.values())[:MOST_UNSAFE]:
-        screen.print(Text(f"unsafe numbers: {node}: {reason}", "yellow"))
-    if len(unsafe) > MOST_UNSAFE:
-        screen.print(Text(f"unsafe numbers: {len(unsafe) - MOST_UNSAFE} more; --json has them all", "yellow"))
+    _print_warnings(screen, facts["nodes"], "unsafe", "unsafe numbers")
+    _print_warnings(screen, facts["nodes"], "remarks", "remark")
+
+
+def _print_warnings(screen: Console, nodes: Sequence[Mapping[str, Any]], key: str, label: str) -> None:
+    """What is said of some nodes, once for each unit."""
+    units: dict[int, list[Mapping[str, Any]]] = {}
+    for row in nodes:
+        if row[key]:
+            units.setdefault(row["unit"], []).append(row)
+    named = [_naming(group)[0] for group in units.values()]
+    for row in named[:MOST_UNSAFE]:
+        screen.print(Text(f"{label}: {row['node']}: {row[key][0]}", "yellow"))
+    if len(named) > MOST_UNSAFE:
+        screen.print(Text(f"{label}: {len(named) - MOST_UNSAFE} more; --json has them all", "yellow"))
 
 
 def _print_verdict(screen: Console, facts: Mapping[str, Any]) -> None:
@@ -170,6 +180,6 @@ def _print_refused(
         screen.print(rows_left_out(TOP, len(ranked), "reasons", "--refused"))
 
 
-def _naming(group: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+def _naming(group: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The nodes of a unit that are not conversions, or all where there are none."""
     return [row for row in group if not row["op"].endswith(("QuantizeLinear", "DequantizeLinear"))] or group

@@ -59,6 +59,40 @@ for _name, _function, _doc in (
     )
 
 
+def _infer_masked_softmax(call: Call) -> tuple[TensorType, ...]:
+    x, mask = call.input(0), call.input(1)
+    call.axis(call["axis"])
+    behind = x.shape[len(x.shape) - len(mask.shape) :]
+    if len(mask.shape) > len(x.shape) or any(m not in (1, n) for m, n in zip(mask.shape, behind, strict=True)):
+        raise call.fail(f"a mask {list(mask.shape)} does not broadcast to {list(x.shape)}")
+    return (TensorType(x.dtype, x.shape),)
+
+
+def _masked_softmax(call: Call, x: Array, mask: Array) -> Array:
+    kept = np.broadcast_to((mask != 0) == bool(call["keep"]), x.shape)
+    scaled = call["beta"] * x
+    most = scaled.max(axis=call["axis"], keepdims=True, where=kept, initial=-np.inf)
+    e = np.where(kept, np.exp(np.where(kept, scaled - most, 0)), 0)
+    total = e.sum(axis=call["axis"], keepdims=True)
+    return np.asarray(e / np.where(total == 0, 1, total))
+
+
+define(
+    "MaskedSoftmax",
+    "in mask",
+    params=(
+        Param("axis", "uint32"),
+        Param("beta", "float32", default=1.0),
+        Param("keep", "uint32", default=1, choices={"ZERO": 0, "NONZERO": 1}),
+    ),
+    infer=_infer_masked_softmax,
+    reference=_masked_softmax,
+    kind=Work.SOFTMAX,
+    work=_passes(4, 1),
+    doc="Softmax over the elements that a mask keeps, which is where it is zero or elsewhere; 0 at all others.",
+)
+
+
 def _check_vector(call: Call, index: int, size: int) -> None:
     if call.has(index) and call.input(index).shape != (size,):
         name = call.op.inputs[index].rstrip("?")

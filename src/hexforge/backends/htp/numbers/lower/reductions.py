@@ -127,6 +127,30 @@ def softmax(lowering: Lowering, node: Node) -> bool:
     return True
 
 
+@lowers("MaskedSoftmax")
+def masked_softmax(lowering: Lowering, node: Node) -> bool:
+    """Softmax of what a mask keeps, along the last axis."""
+    x, mask, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    assert x is not None
+    assert mask is not None
+    own, out, of_mask = (lowering.storage(v) for v in (x, y, mask))
+    beta, n = float(node.params["beta"]), x.shape[-1]
+    along_last = int(node.params["axis"]) % len(x.shape) == len(x.shape) - 1
+    if not own.fixed or own.kind != out.kind or beta <= 0 or not along_last:
+        return False
+    integers = of_mask.fixed or (of_mask.dtype.kind in "uib" and of_mask.dtype.itemsize <= 2)
+    if not integers or not mask.shape or mask.shape[-1] != n:
+        return False
+    lines = np.arange(of_mask.size // n).reshape(mask.shape[:-1]) * n
+    lowering.emit(
+        f"masked_softmax_{own.kind}", [x, mask], [y], rows=own.size // n, n=n, scale=1.0 / out.scale, **out.output(),
+        table=exponentials(own.scale * beta, 256 if own.kind == "u8" else 65536),
+        mask_bytes=of_mask.dtype.itemsize, mask_zero=of_mask.zero_point, keep_zero=int(node.params["keep"] == 0),
+        mask_at=np.ascontiguousarray(np.broadcast_to(lines, x.shape[:-1])).ravel(),
+    )  # fmt: skip
+    return True
+
+
 def _vector(value: Value | None, count: int, fill: float) -> Array | None:
     """A constant per-channel operand as real numbers; None where it is computed at run time."""
     if value is None:
