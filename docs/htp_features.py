@@ -84,7 +84,7 @@ def features_page() -> str:
         parts += [f"## {part}\n", "| feature | seed line | test | state |", "|---|---|---|---|"]
         for row in rows:
             if row.part == part:
-                cells = ", ".join(f"`{test.removeprefix('tests/')}`" for test in tests[row.name])
+                cells = ", ".join(f"`{test}`" for test in tests[row.name])
                 state = " ".join(filter(None, ("works" if cells else "", row.unknown))) or "**no test yet**"
                 parts.append(f"| {row.name} | {row.lines} | {cells} | {state} |")
         parts.append("")
