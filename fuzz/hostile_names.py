@@ -94,6 +94,8 @@ def write_models(folder: Path, seed: int) -> None:
     rng.standard_normal(INPUT).astype(np.float32).tofile(folder / "x.raw")
     (folder / "list.txt").write_text("x.raw\n")
     (folder / "labels.csv").write_text("0,1\n1,2\n")
+    lines = [f'"{next(names)}" generated: could not create op', f"Failed to validate op {next(names)} with error 0xc26"]
+    (folder / "device.log").write_text("\n".join([*lines, f"failed with error 5005 {next(names)}", next(names)]))
     (folder / "budget.yaml").write_text(
         json.dumps({"models": [{"name": next(names), "model": "m.onnx", "latency_ms": 100.0}]})
     )
@@ -126,6 +128,7 @@ LINES = (
     " --log_level info",
     "tool qnn-context-binary-utility --context_binary two.bin --json_file two.json",
     "tool qnn-profile-viewer --input_log profile/qnn-profiling-data.log --output viewed.json",
+    "explain device.log --model m.onnx --all", "explain device.log --json",
     "replay saver_output", "gate budget.yaml", "eval m.onnx --data samples --labels labels.csv --metric top1",
     "search m.onnx --data samples --soc SM8650 --jobs 1",
     "optimize m.onnx --data samples --soc SM8650 -o fast --jobs 1",

@@ -32,7 +32,7 @@ FLOORS = (
     ("ir", "chrome_trace"),
     ("options",),
     ("errors", "deprecated", "_native"),
-    ("terminal_text",),
+    ("terminal_text", "amounts"),
 )
 
 # Inner floors of big rooms, top floor first. A name stands for a module or for all modules of a folder.
@@ -97,7 +97,7 @@ INNER = {
     "analysis": (
         ("optimize", "gate", "minimise"),
         ("recommend",),
-        ("quality", "advise", "profile"),
+        ("quality", "advise", "profile", "explain"),
         ("rewrite_trial", "placement_advice"),
         ("mixed_precision", "advice", "whole_cost"),
         ("estimate",),

@@ -6,6 +6,9 @@ from hexforge import ort as ort
 from hexforge.analysis.advice import Advice as Advice
 from hexforge.analysis.advise import advise as advise
 from hexforge.analysis.estimate import Estimate as Estimate
+from hexforge.analysis.explain import explain as explain
+from hexforge.analysis.explain.reading import ExplainedLine as ExplainedLine
+from hexforge.analysis.explain.reading import Explanation as Explanation
 from hexforge.analysis.gate import GateCheck as GateCheck
 from hexforge.analysis.gate import GateResult as GateResult
 from hexforge.analysis.optimize import OptimizeRequest as OptimizeRequest

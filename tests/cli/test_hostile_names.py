@@ -14,6 +14,7 @@ SHORT = (
     "run m.onnx -o outputs",
     "estimate m.onnx --report estimate.html",
     "info two.bin",
+    "explain device.log --model m.onnx --all",
     "tool qnn-net-run",
 )
 

@@ -187,6 +187,18 @@ COMMANDS = (
         ),
     ),
     Command(
+        "explain",
+        "inspect.explain",
+        "explain",
+        "Say what a code or a log of QNN means, why, what would work, and what the model or context shows of it.",
+        (
+            "hexforge explain 5005",
+            "hexforge explain 0x3ea 'graph requires estimated allocation of 2347229 KB, limit is 2097152 KB'",
+            "hexforge explain device.log --model model.onnx --soc SM8650",
+            "hexforge explain - --json",
+        ),
+    ),
+    Command(
         "executor-runner",
         "inspect.executor_runner",
         "executor_runner",

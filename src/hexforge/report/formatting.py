@@ -5,22 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hexforge.amounts import size, time
 from hexforge.analysis.estimate import Estimate
 from hexforge.timeline import Event, Row, Timeline
-
-
-def time(us: float) -> str:
-    """A time in the unit that suits it."""
-    return f"{us / 1e3:,.2f} ms" if us >= 1e3 else f"{us:.1f} µs" if us >= 1 else f"{us:.2g} µs"
-
-
-def size(count: float) -> str:
-    """Bytes in the unit that suits them."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.2f} GiB"
 
 
 def npu_part_only(estimate: Estimate) -> str:

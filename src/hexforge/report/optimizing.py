@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from hexforge.amounts import size
 from hexforge.analysis.advice import Advice
 from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.optimize import OptimizeResult
@@ -16,7 +17,7 @@ from hexforge.analysis.quality.decisions.verdict import figure_text
 from hexforge.analysis.quality.metrics import quality_text
 from hexforge.quant.search import EXACT_ENOUGH_DB
 from hexforge.report.decisions import decisions_section
-from hexforge.report.formatting import npu_part_only, size
+from hexforge.report.formatting import npu_part_only
 from hexforge.report.front import decided_text, front_note, front_series, mix_name, quality_axis
 from hexforge.report.graph import graph_section_of
 from hexforge.report.page import page

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from hexforge import amounts
 from hexforge.analysis.profile.profile_text import average
 from hexforge.formats.profile.record import FIRST_NODE, GraphProfile, Profile
-from hexforge.report import formatting
 from hexforge.report.section import Bars, Column, Figure, Figures, Section, Table
 
 _BEFORE_AFTER = (
@@ -29,8 +29,8 @@ def comparison_section(before: Profile, after: Profile) -> Section:
     times = 1 / ratio if 0 < ratio < 1 else ratio
     figures = Figures(
         [
-            Figure("before", formatting.time(runs[0].netrun_us), f"{before.model} on {graphs[0].chip}"),
-            Figure("after", formatting.time(runs[1].netrun_us), f"{after.model} on {graphs[1].chip}"),
+            Figure("before", amounts.time(runs[0].netrun_us), f"{before.model} on {graphs[0].chip}"),
+            Figure("after", amounts.time(runs[1].netrun_us), f"{after.model} on {graphs[1].chip}"),
             Figure(
                 "critical path", f"{cycles:.3f}", f"{runs[0].critical_cycles:,} to {runs[1].critical_cycles:,} cycles"
             ),

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hexforge import amounts
 from hexforge.analysis.advice import Advice
 from hexforge.analysis.profile.dominant import PRIORITIES, dominant_path, priority
 from hexforge.analysis.profile.profile_text import average
 from hexforge.analysis.profile.summary import summary
 from hexforge.analysis.profile.verdict import findings
 from hexforge.formats.profile.record import DMA, HMX, HVX, MEASURED, SERVICE, GraphProfile, Profile, ProfiledRun
-from hexforge.report import formatting
 from hexforge.report.graph import MOST_NODES, GraphNode, GraphPicture, box_positions
 from hexforge.report.page import SIMULATED, assemble_page
 from hexforge.report.profile_comparison import comparison_section
@@ -143,8 +143,8 @@ def _reasons(
     listed = findings(profile, graph, run)
     share = f"{100 * run.accelerator_us / run.netrun_us:.0f} % of it" if run.netrun_us else ""
     figures = [
-        Figure("one inference", formatting.time(run.netrun_us), "as the application sees it"),
-        Figure("accelerator", formatting.time(run.accelerator_us), share),
+        Figure("one inference", amounts.time(run.netrun_us), "as the application sees it"),
+        Figure("accelerator", amounts.time(run.accelerator_us), share),
         Figure("critical path", f"{run.critical_cycles:,}", "cycles of the main thread"),
     ]  # fmt: skip
     reasons = [
@@ -176,9 +176,9 @@ def _where(graph: GraphProfile, ops: Sequence[int]) -> str:
 def _overall(content: dict[str, Any]) -> list[Any]:
     overall = content["htp_overall_summary"]
     shown = {
-        "NetRun": formatting.time(overall["netrun_us"]),
-        "RPC (execute) time": formatting.time(overall["rpc_us"]),
-        "QNN accelerator (execute) time": formatting.time(overall["accelerator_us"]),
+        "NetRun": amounts.time(overall["netrun_us"]),
+        "RPC (execute) time": amounts.time(overall["rpc_us"]),
+        "QNN accelerator (execute) time": amounts.time(overall["accelerator_us"]),
         "Critical path": f"{overall['critical_path_cycles']:,} cycles",
         "Executing": f"{overall['execute_cycles']:,} cycles",
         "Waiting": f"{overall['wait_cycles']:,} cycles",
@@ -188,12 +188,12 @@ def _overall(content: dict[str, Any]) -> list[Any]:
         "QNN ops": f"{overall['qnn_ops']:,}",
         "HTP ops": f"{overall['htp_ops']:,}",
         "MACs": f"{overall['macs']:,}",
-        "DRAM read": formatting.size(overall["dram_read_bytes"]),
-        "DRAM written": formatting.size(overall["dram_write_bytes"]),
-        "VTCM peak": f"{formatting.size(overall['vtcm_peak_bytes'])} of {formatting.size(overall['vtcm_bytes'])}",
+        "DRAM read": amounts.size(overall["dram_read_bytes"]),
+        "DRAM written": amounts.size(overall["dram_write_bytes"]),
+        "VTCM peak": f"{amounts.size(overall['vtcm_peak_bytes'])} of {amounts.size(overall['vtcm_bytes'])}",
         "Yields": str(overall["yields"]),
-        "Initial VTCM acquire": formatting.time(overall["vtcm_acquire_us"]),
-        "HVX + HMX power on": formatting.time(overall["power_us"]),
+        "Initial VTCM acquire": amounts.time(overall["vtcm_acquire_us"]),
+        "HVX + HMX power on": amounts.time(overall["power_us"]),
     }
     half = (len(shown) + 1) // 2
     rows = list(shown.items())

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from hexforge.amounts import size
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import All, CoRunningModels, InputArguments, Json, Model, model_and_priority
@@ -257,7 +258,7 @@ def _total(timed: Estimate) -> str:
 
 def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
     """The verdict, what is not in it, then the tasks that take longest."""
-    from hexforge.report.formatting import npu_part_only, size, whole_time
+    from hexforge.report.formatting import npu_part_only, whole_time
 
     line = timed.timeline
     mode = timed.deployment.power.performance_mode
