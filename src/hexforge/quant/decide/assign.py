@@ -27,6 +27,7 @@ from hexforge.quant.decide.quant_units import QuantUnit, is_float, is_three_dime
 from hexforge.quant.decide.ranges import encoding as encoding_of_range
 from hexforge.quant.decide.ranges import range_of, weight_encoding
 from hexforge.quant.decide.recipe import Recipe
+from hexforge.quant.decide.relative_exactness import relative_units
 from hexforge.quant.decide.slot_classes import Slot, SlotClass, SlotClasses
 
 _INT32_MOST = 2**31 - 1
@@ -123,7 +124,7 @@ class _Assignment:
             explicit.update(
                 (u, DType.UINT16) for u in self.units if u.target.op_type == "GridSample" and u not in explicit
             )
-        reasons = self._part_mixed_heads(explicit)
+        reasons = self._part_mixed_heads(explicit) | self._keep_small_numbers(explicit)
         readers = self._readers
         behind: dict[QuantUnit, set[DType | None]] = {}  # what is computed in behind a unit that only moves data
         for unit in reversed(self.units):
@@ -163,6 +164,15 @@ class _Assignment:
             reasons.update((unit, how) for unit in head.behind)
         for unit, dtype in chosen.items():
             explicit.setdefault(unit, dtype)
+        return reasons
+
+    def _keep_small_numbers(self, explicit: dict[QuantUnit, DType | None]) -> dict[QuantUnit, str]:
+        """Give logarithms and roots what they need where nothing else is said, and say why nodes are float there."""
+        reasons: dict[QuantUnit, str] = {}
+        if self.recipe.activation is not None:
+            for unit, (dtype, why) in relative_units(self.units, floats=self.arithmetic.floats).items():
+                if explicit.setdefault(unit, dtype) is None and dtype is None:
+                    reasons[unit] = why
         return reasons
 
     def _span(self, name: str) -> float | None:
