@@ -23,12 +23,13 @@ SEED = "004"
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """A row of the table: its lines of the page, and why it cannot be known, where it cannot."""
+    """A row of the table: its lines of the page, why it cannot be known where it cannot, and what of it is open."""
 
     part: str
     name: str
     lines: str
     unknown: str
+    open: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,11 @@ def missing() -> list[str]:
     return [row.name for row in features() if row.name not in shown and not row.unknown]
 
 
+def left_open() -> list[str]:
+    """Features of which a part does not work yet."""
+    return [row.name for row in features() if row.open]
+
+
 def line_numbers(lines: str) -> set[int]:
     """The lines that `9-13, 20` names."""
     numbers: set[int] = set()
@@ -70,22 +76,23 @@ def features_page() -> str:
     """The table of features: lines of the page, tests, and whether it works or why that cannot be known."""
     rows, marked = features(), marked_tests()
     tests = {row.name: [one.test for one in marked if one.feature == row.name] for row in rows}
-    works = sum(bool(found) for found in tests.values())
+    works = sum(bool(tests[row.name]) and not row.open for row in rows)
+    partly = sum(bool(tests[row.name] and row.open) for row in rows)
     unknown = sum(bool(row.unknown) and not tests[row.name] for row in rows)
     parts = [
         "# Features of the HTP backend\n",
         "What Qualcomm's page on the HTP backend of AI Engine Direct documents (kept as seed 004; numbers are its\n"
         "lines), and the tests here that show each. Written by `make docs` out of `docs/htp_features.csv` and the\n"
         "tests' markers `feature`; edit those, not this page.\n",
-        f"{len(rows)} features: {works} work, {unknown} cannot be known, "
-        f"{len(rows) - works - unknown} have no marked test yet.\n",
+        f"{len(rows)} features: {works} work, {partly} partly, {unknown} cannot be known, "
+        f"{len(rows) - works - partly - unknown} have no marked test yet.\n",
     ]
     for part in dict.fromkeys(row.part for row in rows):
         parts += [f"## {part}\n", "| feature | seed line | test | state |", "|---|---|---|---|"]
         for row in rows:
             if row.part == part:
                 cells = ", ".join(f"`{test}`" for test in tests[row.name])
-                state = " ".join(filter(None, ("works" if cells else "", row.unknown))) or "**no test yet**"
+                state = f"partly: {row.open}" if row.open else "works" if cells else row.unknown or "**no test yet**"
                 parts.append(f"| {row.name} | {row.lines} | {cells} | {state} |")
         parts.append("")
     return "\n".join(parts)

@@ -37,6 +37,8 @@ def test_a_code_a_line_and_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_a_negative_number_is_a_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert "AEE_EUNABLETOLOAD" in explained(capsys, "--", "-2147482618")
+    assert json.loads(explained(capsys, "-2147482618", "--json"))["given"] == "-2147482618"
+    assert "QNN_COMMON_ERROR_MEM_ALLOC" in explained(capsys, "-0x3ea")
 
 
 def test_standard_input_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

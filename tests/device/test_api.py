@@ -102,3 +102,11 @@ def test_profiles_go_by_their_names() -> None:
     assert q.client.votes.profile.name == "burst"
     with pytest.raises(hexforge.CallError, match="did you mean 'burst'"):
         q.use_profile("brst")
+
+
+@pytest.mark.feature("Device info extension", seed="004:531-557")
+def test_the_device_says_what_it_is() -> None:
+    info = Qnn(Device("SM8650").process("app")).QnnDevice_getPlatformInfo()
+    assert (info["deviceType"], info["socModel"], info["arch"], info["vtcmSize"]) == ("ON_CHIP", 57, 75, 8)
+    assert (info["numNsp"], info["signedPdSupport"], info["dlbcSupport"]) == (1, True, True)
+    assert Qnn(Device("SM8450").process("app")).QnnDevice_create()["socModel"] == 36

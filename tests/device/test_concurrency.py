@@ -38,6 +38,7 @@ def graph(
     return context.graphs["g"]
 
 
+@pytest.mark.feature("Graph priority", seed="004:3178-3240")
 def test_priorities_have_the_threads_of_the_guide() -> None:
     wanted = {Priority.LOW: (0xC5, 0xC6), Priority.NORMAL: (0xC0, 0xC1), Priority.NORMAL_HIGH: (0xBD, 0xBE)}
     assert {p: thread_priorities(p) for p in wanted} == wanted
@@ -52,6 +53,7 @@ def test_priorities_have_the_threads_of_the_guide() -> None:
     assert (one.hmx_thread, one.hvx_thread) == (0xC5, 0xC6)
 
 
+@pytest.mark.feature("Graph priority", seed="004:3178-3240")
 @pytest.mark.parametrize("priority", [Priority.NORMAL_HIGH, Priority.HIGH])
 def test_high_priorities_are_restricted(priority: Priority) -> None:
     q = Qnn(Device("SM8650").process("app"))
@@ -64,6 +66,7 @@ def test_high_priorities_are_restricted(priority: Priority) -> None:
         q.QnnGraph_setConfig(context.graphs["g"], priority=priority)
 
 
+@pytest.mark.feature("Yielding and pre-emption", seed="004:2696-2698")
 def test_a_high_priority_waits_for_one_task_and_the_vtcm() -> None:
     q = qnn()
     low = graph(q, "low", 10_000, 20, Priority.LOW)
@@ -116,6 +119,7 @@ def test_vtcm_is_not_saved_where_both_fit() -> None:
     assert (done.yields, done.moved_us) == (1, 0.0)
 
 
+@pytest.mark.feature("VTCM sharing", seed="004:2725-2727")
 def test_vtcm_that_others_hold_is_waited_for() -> None:
     q = qnn()
     device = q.client.device
@@ -129,6 +133,7 @@ def test_vtcm_that_others_hold_is_waited_for() -> None:
     assert q.wait(q.QnnGraph_executeAsync(small)).latency_us < 1000
 
 
+@pytest.mark.feature("VTCM sharing", seed="004:2725-2727")
 @pytest.mark.parametrize(
     ("soc", "size", "code"),
     [("SM8450", MB, 1000), ("SM8650", 65536, 1000), ("SM8850", 65537, 1000), ("SM8650", 9 * MB, 1010)],
@@ -145,6 +150,7 @@ def test_bytes_of_vtcm_can_be_shared_from_v81_on() -> None:
     assert device.cores.reserved_bytes == 65536
 
 
+@pytest.mark.feature("num_cores", seed="004:1248-1250")
 def test_cores_run_side_by_side_and_together() -> None:
     one, two = qnn(), qnn(cores=2)
     times = []
@@ -177,6 +183,7 @@ def test_an_execution_can_be_aborted_and_the_core_goes_on() -> None:
     assert q.QnnGraph_execute(one).accelerator_us == pytest.approx(10_000)
 
 
+@pytest.mark.feature("Variable batch at execute", seed="004:43-45")
 def test_a_batch_multiple_is_bit_equal_to_single_runs(tmp_path: Path) -> None:
     q = qnn(tiny.SOC)
     found = tiny.binaries(tmp_path)
@@ -197,6 +204,7 @@ def test_a_batch_multiple_is_bit_equal_to_single_runs(tmp_path: Path) -> None:
         q.QnnGraph_execute(made, {"z": x})
 
 
+@pytest.mark.feature("Variable batch at execute", seed="004:43-45")
 def test_mixed_batch_multiples_are_refused(tmp_path: Path) -> None:
     import hexforge
     from tests.ort.models import FLOAT, model, node
@@ -234,6 +242,7 @@ def test_vtcm_in_bytes_is_compiled_and_shared(tmp_path: Path) -> None:
         hexforge.compile(tiny.conv(), None, hexforge.Deployment("SM8650", config=config))
 
 
+@pytest.mark.feature("HVX threads", seed="004:499-505, 1090-1129")
 def test_hvx_threads_change_until_the_first_run(tmp_path: Path) -> None:
     q = qnn(tiny.SOC)
     context = q.QnnContext_createFromBinary(tiny.binaries(tmp_path)["conv"])
@@ -252,6 +261,7 @@ def test_hvx_threads_change_until_the_first_run(tmp_path: Path) -> None:
         q.QnnGraph_setConfig(made, slc=False)
 
 
+@pytest.mark.feature("SLC allocator", seed="004:1131-1188")
 def test_the_system_level_cache_is_forced_off_and_on_again_at_execution(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(spilling_model())
     config = hexforge.GraphConfig(slc_alloc_enable=True, vtcm_mb=1)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -73,6 +74,10 @@ ABOUT_CHIPS = frozenset({"estimate", "profile", "advise", "optimize", "quantize"
 """Commands that simulate the NPU of a chip, whatever else could run a model."""
 
 
+TAKE_NUMBERS = frozenset({"explain"})
+"""Commands whose arguments may be negative numbers, which are no options."""
+
+
 class _KnownCommand(TyperCommand):
     """A command; one that is about chips says so where a backend is asked for."""
 
@@ -84,6 +89,8 @@ class _KnownCommand(TyperCommand):
                 f"{self.name} is about the NPU of a chip and takes no --backend; check, run, bench, compile, compare "
                 "do, and `hexforge profile MODEL --measure gpu` times each kernel of the gpu backend"
             )
+        if self.name in TAKE_NUMBERS:
+            args = [f" {a}" if re.fullmatch(r"-(?:0[xX][0-9a-fA-F]+|[0-9]+)", a) else a for a in args]
         return super().parse_args(ctx, args)
 
 

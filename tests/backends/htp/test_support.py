@@ -193,6 +193,7 @@ def test_floats_are_converted_on_every_chip(soc: str) -> None:
     assert unsupported(back, here) is None
 
 
+@pytest.mark.feature("Float32 graphs by float16 math", seed="004:39, 974-986")
 def test_floats_by_chip() -> None:
     node = unary("Relu")
     taken = {soc.name: unsupported(node, ChipTarget(soc.htp_arch, soc)) is None for soc in SOCS}
@@ -246,6 +247,7 @@ def test_matmul_by_constant_weights(data: Any, weight: DType) -> None:
     assert reason(matmul(data, (weight, ScaleOffset(0.1, offset)), constant=True)) == ""
 
 
+@pytest.mark.feature("A16W16", seed="004:2668-2694")
 def test_int16_weights() -> None:
     data, weight = (DType.UINT16, U16), (DType.INT16, SYMMETRIC)
     assert reason(matmul(data, weight, constant=True, fill=0x7F7F), 73) == ""
@@ -256,6 +258,7 @@ def test_int16_weights() -> None:
     assert reason(matmul(data, (DType.INT16, channels), constant=True)) == ""
 
 
+@pytest.mark.feature("A16W16", seed="004:2668-2694")
 def test_int16_weights_only_in_the_listed_ops() -> None:
     net = Net()
     x = net.value(DType.UINT16, (1, 4, 4, 4, 2), U16)
@@ -320,6 +323,9 @@ def test_chips_are_found() -> None:
         find_chip("SM8651")
 
 
+@pytest.mark.feature("SOC wins over ARCH", seed="004:529")
+@pytest.mark.feature("Device config ARCH", seed="004:71-77, 99-108")
+@pytest.mark.feature("Device config SOC", seed="004:63-69, 83-97")
 @pytest.mark.parametrize(
     ("options", "arch"),
     [

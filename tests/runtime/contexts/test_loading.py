@@ -162,6 +162,7 @@ def test_aborted_within_a_graph_leaves_nothing(files: list[Path], accelerated: b
     assert load_context(files[2]).programs.keys() == {"c", "d"}  # another signal, another loading
 
 
+@pytest.mark.feature("Init cancellation", seed="004:3167-3176")
 @needs_proc
 def test_a_timeout_ends_it(files: list[Path]) -> None:
     class Slow(HtpBackend):
@@ -300,6 +301,7 @@ def test_a_budget_bounds_the_memory_of_loading(tmp_path: Path) -> None:
     assert peak_kb(4) < 16 << 10
 
 
+@pytest.mark.feature("File read memory budget", seed="004:147-153, 347-355")
 def test_the_budget_is_what_the_guide_says(files: list[Path]) -> None:
     for budget in (1, 10_000):  # more than the file has is all of it
         found = load_context(files[0], ContextConfig(file_read_memory_budget_mb=budget))
@@ -322,6 +324,7 @@ def test_the_budget_is_what_the_guide_says(files: list[Path]) -> None:
         files[1].write_bytes(whole)
 
 
+@pytest.mark.feature("Init acceleration", seed="004:187-193, 412-418")
 def test_accelerated_loading_gives_the_same(files: list[Path]) -> None:
     told: list[str] = []
     found = load_context(

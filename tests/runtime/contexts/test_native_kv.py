@@ -75,6 +75,7 @@ def compiled(model: bytes, *native: str, soc: str = "SM8650") -> hexforge.Contex
     return hexforge.compile(model, None, soc, request).context
 
 
+@pytest.mark.feature("Native KV cache", seed="004:3242-3341")
 def test_the_layout_is_the_published_one() -> None:
     flat = np.arange(64 * 512).reshape(64, 512)
     native = to_hmx(flat, KEY_TILE).reshape(2, 16, 1024)
@@ -93,6 +94,7 @@ def test_the_layout_goes_there_and_back(tile: int) -> None:
         to_hmx(flat[..., :48, :], tile)
 
 
+@pytest.mark.feature("Native KV cache", seed="004:3242-3341")
 @pytest.mark.parametrize("tokens", [1, 32])
 def test_a_generation_with_native_caches_gives_the_same_bits(tokens: int) -> None:
     """With 32 tokens a run the outputs are native, too; with one the caller converts what comes out."""
@@ -125,6 +127,7 @@ def test_a_generation_with_native_caches_gives_the_same_bits(tokens: int) -> Non
     assert len(np.unique(expected["out"])) > 2
 
 
+@pytest.mark.feature("Native KV cache", seed="004:3242-3341")
 @pytest.mark.parametrize(
     ("model", "native", "soc", "why"),
     [

@@ -51,6 +51,7 @@ def explain(
     from hexforge.analysis.explain import explain as explained
     from hexforge.runtime.model_request import ModelRequest
 
+    log = [given.strip() for given in log]
     texts = [_text(given) for given in log]
     with spinner("looking it up"):
         sizes = inputs.request(model) if model is not None else ModelRequest()
