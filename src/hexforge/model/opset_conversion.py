@@ -10,6 +10,7 @@ from onnx_ir.passes import common
 
 from hexforge.errors import CallError, ModelError
 from hexforge.model.simplifying.simplify import name_nodes, simplify
+from hexforge.model.simplifying.tidying import is_flat
 
 OLDEST, NEWEST = 7, 25
 """From the first opset whose operators broadcast as today's do, to the last that onnx's converter was tried with."""
@@ -37,7 +38,7 @@ def to_opset(model: onnx_ir.Model, opset: int, name: str = "model") -> onnx_ir.M
     _put_weights(result, apart)
     # the converter writes axes as Constant nodes
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(result)
-    name_nodes(result)
+    name_nodes(result, is_flat(result))
     if any(value.type is None or value.shape is None for node in result.graph for value in node.outputs):
         simplify(result, name)  # an adapter wrote nodes, and said nothing of what they give
     for node in result.graph.all_nodes():

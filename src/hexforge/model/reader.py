@@ -19,6 +19,7 @@ from hexforge.model.declarations import Declared, Metadata, check_sizes, declare
 from hexforge.model.open_dimensions import suggested_size
 from hexforge.model.simplifying.inlining import inline_functions
 from hexforge.model.simplifying.simplify import name_nodes, simplify
+from hexforge.model.simplifying.tidying import is_flat
 from hexforge.model.source import ModelSource, Source, open_source
 from hexforge.model.standalone import RUNTIME_IR
 from hexforge.model.tensors import check_external, make_dense, own_tensors
@@ -159,7 +160,7 @@ def read(
     model.ir_version = min(max(model.ir_version, INITIALIZERS_APART), RUNTIME_IR)
     _fix_inputs(model, shapes or {}, dims or {}, where)
     pin_inputs(model, constants or {}, where)
-    name_nodes(model)
+    name_nodes(model, is_flat(model))
     before = [(node.name or "", node.op_type) for node in model.graph]
     simplify(model, where, fold)
     after = {node.name for node in model.graph}

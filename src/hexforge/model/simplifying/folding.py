@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import onnx_ir
-from onnx_ir.passes.common import NameFixPass
 
 from hexforge.ir import Array
 from hexforge.model.simplifying.known_values import KnownValues, Replacement, constant_array, read_constant
 from hexforge.model.simplifying.shapes import infer_node
+from hexforge.model.simplifying.tidying import fix_names, has_body
 from hexforge.model.simplifying.value_rules import apply_rule
 from hexforge.model.tensors import repeat_constant, stored_bytes
 
@@ -31,8 +31,6 @@ OWN = frozenset({"ConstantOfShape", "ScatterND"})
 """Folded by a rule of their own: onnx's definition writes them out, or element by element."""
 DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression"})
 
-BODIES = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
-
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())  # what it warns of is found out and said here
 
 
@@ -42,8 +40,9 @@ class Fold:
     Bodies of control flow stay as they are: one that is never run need not fit these shapes.
     """
 
-    def __init__(self, model: onnx_ir.Model) -> None:
+    def __init__(self, model: onnx_ir.Model, flat: bool) -> None:
         self._model = model
+        self._flat = flat
         self._values = KnownValues()
         self._changed = False
 
@@ -61,7 +60,7 @@ class Fold:
                 graph.outputs[index] = same
                 self._changed = True
         if self._changed:
-            NameFixPass()(self._model)  # new values may have names that others have
+            fix_names(self._model, self._flat)  # new values may have names that others have
         return self._changed
 
     def _replacement(self, node: onnx_ir.Node) -> Replacement | None:
@@ -79,7 +78,7 @@ class Fold:
                 self._changed = True
         if _is_constant(node):
             read_constant(node)
-        elif not _has_body(node):
+        elif self._flat or not has_body(node):
             infer_node(node, self._model.opset_imports, self._model.ir_version)
         if node.domain in self._model.opset_imports:
             try:
@@ -108,9 +107,9 @@ class Fold:
 
     def _computed(self, node: onnx_ir.Node, opset: int) -> Replacement | None:
         """A node of constants with one output, computed by onnx's own definition of the op."""
-        if _is_constant(node) or _has_body(node) or not self._wanted(node):
-            return None
         if any(v is not None and (v.const_value is None or v.is_graph_input()) for v in node.inputs):
+            return None
+        if _is_constant(node) or has_body(node) or not self._wanted(node):
             return None
         result = _evaluated(node, opset, [constant_array(v) for v in node.inputs])
         if result is None or isinstance(result, (tuple, list)):
@@ -208,7 +207,7 @@ class Fold:
             return None
         if not all(v.name for v in node.outputs):
             return None
-        if _has_body(node) or not self._is_cheap(node):
+        if has_body(node) or not self._is_cheap(node):
             return None
         if node.op_type == "Split":
             return self._split(node)
@@ -252,10 +251,6 @@ def _evaluated(node: onnx_ir.Node, opset: int, arrays: Sequence[Array | None]) -
 
 def _is_constant(node: onnx_ir.Node) -> bool:
     return node.op_type == "Constant" and not node.domain
-
-
-def _has_body(node: onnx_ir.Node) -> bool:
-    return any(a.type in BODIES for a in node.attributes.values())
 
 
 def _may_be_output(value: onnx_ir.Value, graph: onnx_ir.Graph) -> bool:

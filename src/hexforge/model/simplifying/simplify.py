@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx_ir
 from onnx_ir import passes
@@ -14,6 +12,14 @@ from hexforge.errors import ModelError
 from hexforge.model.simplifying.folding import Fold
 from hexforge.model.simplifying.known_values import read_constant
 from hexforge.model.simplifying.shapes import CORRECTED, better_shape, infer_node
+from hexforge.model.simplifying.tidying import (
+    all_nodes,
+    fix_names,
+    is_flat,
+    lift_constants,
+    remove_unused,
+    sort_nodes,
+)
 from hexforge.model.source import schema_of
 
 MOST_ROUNDS = 8
@@ -23,20 +29,23 @@ Declared = dict[onnx_ir.Value, onnx_ir.Shape]
 def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
     """Bring a model to its simplest form in place; its inputs and outputs keep names and order."""
     names = [value.name or "" for value in model.graph.outputs]
-    for node in _all_nodes(model):
+    flat = is_flat(model)
+    for node in all_nodes(model, flat):
         if node.op_type == "STFT":  # onnx's shape inference takes the default for 0; it is 1
             node.attributes.setdefault("onesided", onnx_ir.AttrInt64("onesided", 1))
-    missing = {v for node in _all_nodes(model) for v in node.outputs if not v.name}
+    missing = {v for node in all_nodes(model, flat) for v in node.outputs if not v.name}
     try:
-        _tidy(model)
-        common.LiftSubgraphInitializersToMainGraphPass()(model)
-        common.TopologicalSortPass()(model)
-        declared, corrected = _take_shapes(model), True
+        _tidy(model, flat)
+        if not flat:
+            common.LiftSubgraphInitializersToMainGraphPass()(model)
+        sort_nodes(model, flat)
+        declared, corrected = _take_shapes(model, flat), True
         for _ in range(MOST_ROUNDS):
             with np.errstate(all="ignore"):  # what constants a model computes with is its own affair
-                changed = Fold(model).run() if fold else _infer_only(model)
-            changed |= _tidy(model)
-            _infer_branches(model)
+                changed = Fold(model, flat).run() if fold else _infer_only(model)
+            changed |= _tidy(model, flat)
+            if not flat:
+                _infer_branches(model)
             if all(v.shape is not None and v.shape.is_static() for n in model.graph for v in n.outputs):
                 break
             shapes = common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)
@@ -48,16 +57,16 @@ def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
                 _give_shapes(declared)
                 declared = {}
         _give_shapes(declared)
-        if not corrected and any(node.op_type in CORRECTED for node in _all_nodes(model)):
+        if not corrected and any(node.op_type in CORRECTED for node in all_nodes(model, flat)):
             _infer_only(model)  # onnx's own inference over the whole model does not correct them
-        _remove_identities(model)
-        _remove_unused(model)
+        _remove_identities(model, flat)
+        _remove_unused(model, flat)
         _write_outputs(model, names)
-        common.TopologicalSortPass()(model)
+        sort_nodes(model, flat)
     except (passes.PassError, passes.PreconditionError, ValueError, RuntimeError, KeyError, AssertionError) as error:
         raise ModelError(f"{where}: cannot be simplified: {_root(error)}") from error
-    _name(model, missing)
-    for node in _all_nodes(model):
+    _name(model, missing, flat)
+    for node in all_nodes(model, flat):
         node.version = model.opset_imports.get(node.domain)
 
 
@@ -67,23 +76,21 @@ def _root(error: BaseException) -> BaseException:
     return error
 
 
-def _all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
-    return iter(onnx_ir.traversal.RecursiveGraphIterator(model.graph))
-
-
-def _tidy(model: onnx_ir.Model) -> bool:
-    changed = common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model).modified
-    changed |= _remove_identities(model)
+def _tidy(model: onnx_ir.Model, flat: bool) -> bool:
+    changed = lift_constants(model, flat)
+    changed |= _remove_identities(model, flat)
     if model.opset_imports.get("", 0) < 18:
-        for node in _all_nodes(model):
+        for node in all_nodes(model, flat):
             if node.op_type == "Split" and node.domain == "":
                 node.attributes.pop("num_outputs", None)  # folding writes it whatever the opset
-    return _remove_unused(model) or changed
+    return _remove_unused(model, flat) or changed
 
 
-def _remove_unused(model: onnx_ir.Model) -> bool:
-    changed = bool(common.RemoveUnusedNodesPass()(model).modified)
-    for node in _all_nodes(model):
+def _remove_unused(model: onnx_ir.Model, flat: bool) -> bool:
+    changed = remove_unused(model, flat)
+    if flat:
+        return changed
+    for node in all_nodes(model, flat):
         if node.op_type == "Loop" and len(node.inputs) < 2:
             node.resize_inputs(2)  # the pass cuts off absent inputs, which Loop must name
     return changed
@@ -92,10 +99,10 @@ def _remove_unused(model: onnx_ir.Model) -> bool:
 # -- shapes -----------------------------------------------------------------------------------------------------
 
 
-def _take_shapes(model: onnx_ir.Model) -> Declared:
+def _take_shapes(model: onnx_ir.Model, flat: bool) -> Declared:
     """Take away the declared shapes of what known ops write: they may be stale, and inference comes first."""
     declared: Declared = {}
-    for node in _all_nodes(model):
+    for node in all_nodes(model, flat):
         if schema_of(node.domain, node.op_type, model.opset_imports.get(node.domain, 1)) is None:
             continue
         for value in node.outputs:
@@ -119,7 +126,7 @@ def _infer_only(model: onnx_ir.Model) -> bool:
 
 def _infer_branches(model: onnx_ir.Model) -> None:
     """An If writes what its branches write, where both agree."""
-    for node in _all_nodes(model):
+    for node in all_nodes(model, flat=False):
         if node.op_type == "If" and not node.domain and {"then_branch", "else_branch"} <= node.attributes.keys():
             branches = [node.attributes[name].as_graph().outputs for name in ("then_branch", "else_branch")]
             for value, then, otherwise in zip(node.outputs, *branches, strict=False):
@@ -138,9 +145,9 @@ def _is_identity(node: onnx_ir.Node, opset: int) -> bool:
     return node.op_type == "Identity"
 
 
-def _remove_identities(model: onnx_ir.Model) -> bool:
+def _remove_identities(model: onnx_ir.Model, flat: bool) -> bool:
     opset, changed = model.opset_imports.get("", 1), False
-    for node in list(_all_nodes(model)):
+    for node in list(all_nodes(model, flat)):
         if not _is_identity(node, opset):
             continue
         source, result, graph = node.inputs[0], node.outputs[0], node.graph
@@ -197,18 +204,18 @@ def _write_outputs(model: onnx_ir.Model, names: list[str]) -> None:
         seen.add(graph.outputs[index])
 
 
-def _name(model: onnx_ir.Model, missing: set[onnx_ir.Value]) -> None:
+def _name(model: onnx_ir.Model, missing: set[onnx_ir.Value], flat: bool) -> None:
     """Unique names for nodes and values; outputs a node leaves out keep the empty one."""
-    name_nodes(model)
-    unused = {v for n in _all_nodes(model) for v in n.outputs if not v.name or (v in missing and not v.uses())}
-    common.NameFixPass()(model)
+    name_nodes(model, flat)
+    unused = {v for n in all_nodes(model, flat) for v in n.outputs if not v.name or (v in missing and not v.uses())}
+    fix_names(model, flat)
     for value in unused:
         value.name = ""
 
 
-def name_nodes(model: onnx_ir.Model) -> None:
+def name_nodes(model: onnx_ir.Model, flat: bool) -> None:
     """Name unnamed nodes `<OpType>_<n>` and make every name the only one, over all graphs."""
-    nodes = list(_all_nodes(model))
+    nodes = list(all_nodes(model, flat))
     used = {n.name for n in nodes if n.name}
     seen: set[str] = set()
     for index, node in enumerate(nodes):
