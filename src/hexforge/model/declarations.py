@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from hexforge.errors import CallError, ModelError
 from hexforge.formats.files import require_another_file, write_atomically
 from hexforge.model.load_check import load_problem
-from hexforge.model.source import ModelSource, Source, open_source
+from hexforge.model.source import Source, open_source
 from hexforge.model.standalone import RUNTIME_IR
 
 
@@ -98,16 +97,9 @@ def _element_text(code: int) -> str:
     return onnx.TensorProto.DataType.Name(code).lower() if code in onnx.TensorProto.DataType.values() else str(code)
 
 
-def open_inputs(source: ModelSource) -> dict[str, InputShape]:
+def open_inputs(proto: onnx.ModelProto) -> dict[str, InputShape]:
     """The inputs whose shapes a model leaves open, as it declares them."""
-    try:
-        if isinstance(source, onnx.ModelProto):
-            graph = source.graph
-        else:
-            data = bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).read_bytes()
-            graph = onnx.ModelProto.FromString(data).graph
-    except (OSError, DecodeError):
-        return {}  # which is for the reader to say
+    graph = proto.graph
     initializers = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     declared = {v.name: declare(v) for v in graph.input if v.name not in initializers}
     return {
@@ -177,6 +169,7 @@ def resize_inputs(opened: Source, shapes: Mapping[str, Sequence[int]]) -> None:
     if not changed:
         return
     opened.proto.ir_version = min(opened.proto.ir_version, RUNTIME_IR)
+    opened.attach()
     del graph.value_info[:]
     for info in graph.output:
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from onnx_ir.passes import common
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.model.constant_inputs import pin_inputs
 from hexforge.model.declarations import Declared, Metadata, check_sizes, declare, is_named, metadata, resize_inputs
+from hexforge.model.flat_graph import LateShapes, flat_model, is_flat_proto
 from hexforge.model.open_dimensions import suggested_size
 from hexforge.model.simplifying.inlining import inline_functions
 from hexforge.model.simplifying.simplify import name_nodes, simplify
@@ -125,7 +127,7 @@ def _example(name: str, shape: onnx_ir.Shape | None) -> str:
 
 
 def read(
-    source: ModelSource,
+    source: ModelSource | Source,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     dims: Mapping[str, int] | None = None,
@@ -135,9 +137,12 @@ def read(
 ) -> Model:
     """Read a model; `shapes` fixes inputs by name, `dims` fixes symbolic dimensions, `folder` holds external data.
 
-    `constants` makes constants of inputs: what they are called, and their value.
+    `constants` makes constants of inputs: what they are called, and their value. A source that is open already is given
+    away.
     """
-    opened = open_source(source, None if folder is None else Path(folder))
+    opened = source
+    if not isinstance(opened, Source):
+        opened = open_source(opened, None if folder is None else Path(folder), detach=True)
     resize_inputs(opened, shapes or {})
     proto = opened.proto
     graph, initializers = proto.graph, {t.name for t in proto.graph.initializer}
@@ -150,29 +155,36 @@ def read(
         del graph.output[:]
         graph.output.extend(kept)
     facts, node_count = metadata(proto), len(graph.node)
-    model = _deserialize(opened)
+    model, late_shapes = _deserialize(opened)
     path, declared_opset = opened.path, opened.opset
     where = opened.where
-    del proto, graph, opened  # the protobuf goes before anything else is made: it holds a copy of the weights
+    del proto, graph, opened, source  # the protobuf goes before anything else is made: it holds a copy of the weights
     inline_functions(model, where)
     common.RemoveInitializersFromInputsPass()(model)
     # IR 3 has no initializer that is no input; one newer than onnxruntime's would be written into every file made of it
     model.ir_version = min(max(model.ir_version, INITIALIZERS_APART), RUNTIME_IR)
-    _fix_inputs(model, shapes or {}, dims or {}, where)
+    bound = _fix_inputs(model, shapes or {}, dims or {}, where)
     pin_inputs(model, constants or {}, where)
     name_nodes(model, is_flat(model))
     before = [(node.name or "", node.op_type) for node in model.graph]
-    simplify(model, where, fold)
+    declared = {value: functools.partial(_late_shape, shape, bound) for value, shape in late_shapes.items()}
+    simplify(model, where, fold, declared)
     after = {node.name for node in model.graph}
     folded = tuple(FoldedNode(name, op_type) for name, op_type in before if name not in after)
     opset = model.opset_imports.get("", 0)
     return Model(model, path, declared_inputs, declared_outputs, facts, opset, declared_opset, folded, node_count)
 
 
-def _deserialize(source: Source) -> onnx_ir.Model:
-    make_dense(source)
+def _deserialize(source: Source) -> tuple[onnx_ir.Model, LateShapes]:
+    """The model, and the shapes that it declares for values and that are not read yet."""
+    flat = is_flat_proto(source.proto)
+    if not flat:
+        source.attach()
+        make_dense(source)
     check_external(source)
     try:
+        if flat:
+            return flat_model(source)
         model = serde.deserialize_model(source.proto)
         own_tensors(model, source)
     except HexforgeError:
@@ -182,10 +194,13 @@ def _deserialize(source: Source) -> onnx_ir.Model:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise ModelError(f"{source.where}: cannot be read: {cause}") from None
-    return model
+    return model, {}
 
 
-def _fix_inputs(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str) -> None:
+def _fix_inputs(
+    model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str
+) -> Mapping[str, int]:
+    """Give inputs their sizes; what every named dimension is then."""
     inputs = {v.name or "": v for v in model.graph.inputs}
     declared = {
         name: None if v.shape is None else tuple(d if isinstance(d, int) else d.value for d in v.shape)
@@ -200,6 +215,12 @@ def _fix_inputs(model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]], dims:
         for value in (*graph.inputs, *(v for n in graph for v in n.outputs)):
             if value.shape is not None and value.const_value is None:
                 value.shape = onnx_ir.Shape([_bound(d, bound) for d in value.shape])
+    return bound
+
+
+def _late_shape(declared: Callable[[], onnx_ir.Shape | None], bound: Mapping[str, int]) -> onnx_ir.Shape | None:
+    shape = declared()
+    return None if shape is None else onnx_ir.Shape([_bound(d, bound) for d in shape])
 
 
 def _bound(dim: int | onnx_ir.SymbolicDim, bound: Mapping[str, int]) -> int | onnx_ir.SymbolicDim:

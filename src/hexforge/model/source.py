@@ -7,7 +7,7 @@ import functools
 import graphlib
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from hexforge.errors import CallError, CapacityError, FormatError, ModelError
 from hexforge.formats.container import MAGIC
+from hexforge.model.wire import detach_tensors
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
@@ -34,6 +35,21 @@ class Source:
     folder: Path | None
     opset: int
     """The opset of ai.onnx that the file declares; models of very old ones are read as of `OLDEST_OPSET`."""
+    detached: dict[str, memoryview] = field(default_factory=dict)
+    """The bytes of large initializers by name that the proto is without."""
+
+    def attach(self) -> None:
+        """Give the proto all its bytes."""
+        for tensor in self.proto.graph.initializer if self.detached else ():
+            if (data := self.detached.pop(tensor.name, None)) is not None:
+                tensor.raw_data = bytes(data)
+
+
+DETACHED_TYPES = frozenset(
+    onnx.TensorProto.DataType.Value(name)
+    for name in ("FLOAT", "FLOAT16", "DOUBLE", "INT8", "UINT8", "INT16", "UINT16", "INT32", "UINT32", "INT64", "UINT64")
+)
+"""The usual types of constants, whose bytes in a file are those of an array."""
 
 
 def open_source(
@@ -41,22 +57,29 @@ def open_source(
     folder: Path | None = None,
     name: str = "",
     schemas: bool = True,
+    detach: bool = False,
 ) -> Source:
     """Parse and check a model given by path, as bytes or as a ModelProto (which is copied, as reading edits it).
 
-    Without `schemas` nodes are not held against those of their ops, which takes onnx a while to load.
+    Without `schemas` nodes are not held against those of their ops, which takes onnx a while to load. With `detach` the
+    bytes of large initializers are left where they are, beside the proto.
     """
     path: Path | None = None
+    detached: dict[str, memoryview] = {}
     if isinstance(source, onnx.ModelProto):
         proto, where = onnx.ModelProto(), "model"
         proto.CopyFrom(source)
     elif isinstance(source, (bytes, bytearray, memoryview)):
         where = name or "model bytes"
-        proto = _parse(bytes(source), where)
+        data = bytes(source)
+        data, detached = _detached(data) if detach else (data, {})
+        proto = _parse(data, where)
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
         where, folder = path.name, folder or path.parent
-        proto = _parse(_read(path), where)
+        data = _read(path)
+        data, detached = _detached(data) if detach else (data, {})
+        proto = _parse(data, where)
     else:
         raise CallError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
     if not proto.graph.node and not proto.graph.output:
@@ -69,7 +92,7 @@ def open_source(
     _check_graph(proto.graph, frozenset(), where)
     if schemas:
         _check_nodes(proto, where)
-    return Source(proto, where, path, folder, declared)
+    return Source(proto, where, path, folder, declared, detached)
 
 
 def nodes_of(graph: Any) -> Iterator[onnx.NodeProto]:
@@ -115,6 +138,13 @@ def _read(path: Path) -> bytes:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from None
     except MemoryError:
         raise CapacityError(f"{path}: does not fit in memory; save its weights as external data") from None
+
+
+def _detached(data: bytes) -> tuple[bytes, dict[str, memoryview]]:
+    try:
+        return detach_tensors(data, DETACHED_TYPES)
+    except FormatError:
+        return data, {}  # parsing says what is wrong with it
 
 
 def _parse(data: bytes, where: str) -> onnx.ModelProto:

@@ -76,7 +76,7 @@ def own_tensors(model: onnx_ir.Model, source: Source) -> None:
     for graph in model.graphs():
         for value in graph.initializers.values():
             if value.const_value is not None:
-                value.const_value = _owned(value.const_value, value.name or "", files, source.where)
+                value.const_value = owned(value.const_value, value.name or "", files, source.where)
                 value.shape = onnx_ir.Shape(value.const_value.shape.numpy())
                 value.dtype = value.const_value.dtype
         for node in graph:
@@ -91,14 +91,15 @@ def _own_attributes(node: onnx_ir.Node, files: Files, where: str) -> None:
         if attribute.is_ref():
             continue
         if attribute.type == onnx_ir.AttributeType.TENSOR:
-            tensor = _owned(attribute.value, f"{node.name}.{name}", files, where)  # as_tensor checks a protocol, slowly
+            tensor = owned(attribute.value, f"{node.name}.{name}", files, where)  # as_tensor checks a protocol, slowly
             node.attributes[name] = onnx_ir.AttrTensor(name, tensor)
         elif attribute.type == onnx_ir.AttributeType.TENSORS:
-            tensors = [_owned(t, f"{node.name}.{name}", files, where) for t in attribute.as_tensors()]
+            tensors = [owned(t, f"{node.name}.{name}", files, where) for t in attribute.as_tensors()]
             node.attributes[name] = onnx_ir.AttrTensors(name, tensors)
 
 
-def _owned(tensor: onnx_ir.TensorProtocol, name: str, files: Files, where: str) -> onnx_ir.TensorProtocol:
+def owned(tensor: onnx_ir.TensorProtocol, name: str, files: Files, where: str) -> onnx_ir.TensorProtocol:
+    """A tensor that holds a numpy array, in place of one that reads a protobuf or a file."""
     subject = f"{where}: tensor {name!r}"
     dims = tuple(int(d) for d in tensor.shape.numpy())
     size = math.prod(dims)

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from hexforge.errors import FormatError
 
 _GRAPH, _NODE, _ATTRIBUTE = 7, 1, 5  # ModelProto.graph, GraphProto.node, NodeProto.attribute
+_INITIALIZER, _DIMS, _TENSOR_TYPE, _TENSOR_NAME, _RAW_DATA = 5, 1, 2, 8, 9  # GraphProto's field, and TensorProto's
 _OP_TYPE, _NAME, _BYTES = 4, 1, 4  # NodeProto.op_type, AttributeProto.name, AttributeProto.s
 _FIXED = {1: 8, 5: 4}  # wire types of 64 and 32 bits
 _DELIMITED, _VARINT = 2, 0
 _CACHE = b"ep_cache_context"
-LEAST_DETACHED_BYTES = 4096  # a file name is shorter, a context is larger
+LEAST_DETACHED_BYTES = 4096  # a file name is shorter, a context is larger; a tensor that is worth it is, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,70 @@ def has_contexts(data: memoryview) -> bool:
         for number, wire, _, start, end in _fields(data, 0, len(data)):
             if number == _GRAPH and wire == _DELIMITED:
                 for inner, kind, _, at, stop in _fields(data, start, end):
-                    if inner == _NODE and kind == _DELIMITED and _op_type(data, at, stop) == b"EPContext":
+                    if inner == _NODE and kind == _DELIMITED and _is_context(data, at, stop):
                         return True
     except FormatError:
         return False
     return False
+
+
+def _is_context(data: memoryview, start: int, end: int) -> bool:
+    if end - start < LEAST_DETACHED_BYTES and bytes(data[start:end]).find(b"EPContext") < 0:
+        return False  # which most nodes are, and finding out is quicker than walking them
+    return _op_type(data, start, end) == b"EPContext"
+
+
+def detach_tensors(data: bytes, types: Collection[int]) -> tuple[bytes, dict[str, memoryview]]:
+    """A serialized model without the bytes of its large initializers of these data types, and these by name.
+
+    They stay views of `data`: parsing would copy them, and asking protobuf for them once more.
+    """
+    views: dict[str, memoryview] = {}
+    whole = memoryview(data)
+
+    def initializer(start: int, end: int) -> bytes | memoryview:
+        place = _raw_data(data, start, end, types) if end - start >= LEAST_DETACHED_BYTES else None
+        if place is None or place.name in views:
+            return whole[start:end]
+        views[place.name] = whole[place.start : place.end]
+        return b"".join((whole[start : place.key], whole[place.end : end]))
+
+    def graph(start: int, end: int) -> bytes:
+        return _rebuilt(whole, start, end, _INITIALIZER, initializer)
+
+    return _rebuilt(whole, 0, len(data), _GRAPH, graph), views
+
+
+@dataclass(frozen=True, slots=True)
+class _RawData:
+    """Where the bytes of a tensor are, and the key of their field; the tensor's name."""
+
+    key: int
+    start: int
+    end: int
+    name: str
+
+
+def _raw_data(data: bytes, start: int, end: int, types: Collection[int]) -> _RawData | None:
+    """The bytes of a tensor that says each thing once, and nothing of other data; None for any other."""
+    fields: dict[int, tuple[int, int, int]] = {}
+    before = start
+    for number, wire, _, at, stop in _fields(data, start, end):
+        if number in (_TENSOR_TYPE, _TENSOR_NAME, _RAW_DATA):
+            if number in fields or wire != (_VARINT if number == _TENSOR_TYPE else _DELIMITED):
+                return None
+            fields[number] = before, at, stop
+        elif number != _DIMS:
+            return None
+        before = stop
+    if len(fields) < 3 or _number(data, *fields[_TENSOR_TYPE][1:])[0] not in types:
+        return None
+    key, at, stop = fields[_RAW_DATA]
+    try:
+        name = data[slice(*fields[_TENSOR_NAME][1:])].decode()
+    except UnicodeDecodeError:
+        return None
+    return _RawData(key, at, stop, name) if stop - at >= LEAST_DETACHED_BYTES // 2 else None
 
 
 def strip_contexts(data: memoryview) -> StrippedModel:
@@ -62,7 +122,9 @@ def strip_contexts(data: memoryview) -> StrippedModel:
     return StrippedModel(_rebuilt(data, 0, len(data), _GRAPH, graph), embedded)
 
 
-def _rebuilt(data: memoryview, start: int, end: int, field: int, replace: Callable[[int, int], bytes]) -> bytes:
+def _rebuilt(
+    data: memoryview, start: int, end: int, field: int, replace: Callable[[int, int], bytes | memoryview]
+) -> bytes:
     """A message with the contents of one field replaced by what a function makes of their range."""
     parts: list[bytes | memoryview] = []
     done = start
@@ -82,13 +144,18 @@ def _op_type(data: memoryview, start: int, end: int) -> bytes:
     return b""
 
 
-def _fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+def _fields(data: memoryview | bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
     """Each field of a message: number, wire type, where its key ends, and the range of its contents."""
     while start < end:
-        key, head = _number(data, start, end)
+        key, head = data[start], start + 1
+        if key > 0x7F:  # most numbers are one byte
+            key, head = _number(data, start, end)
         number, wire, at = key >> 3, key & 7, head
         if wire == _DELIMITED:
-            size, at = _number(data, at, end)
+            if head < end and (size := data[head]) <= 0x7F:
+                at = head + 1
+            else:
+                size, at = _number(data, head, end)
             stop = at + size
         elif wire == _VARINT:
             _, stop = _number(data, at, end)
@@ -100,7 +167,7 @@ def _fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int, 
         start = stop
 
 
-def _number(data: memoryview, start: int, end: int) -> tuple[int, int]:
+def _number(data: memoryview | bytes, start: int, end: int) -> tuple[int, int]:
     """A varint and where it ends."""
     value = shift = 0
     for at in range(start, min(end, start + 10)):

@@ -238,14 +238,17 @@ def read_model(source: ModelSource, sess_options: Any, open_shapes: bool = False
     """The model, with free-dimension overrides applied; CallError where a shape is open and must not be."""
     from hexforge.model.declarations import open_inputs
     from hexforge.model.reader import read
+    from hexforge.model.source import open_source
 
-    opened = open_inputs(source)
-    if not opened:
-        return read(source)
-    symbols = {dim for shape in opened.values() for dim in shape or ()}
-    shapes = overridden_shapes(source, opened, sess_options)
+    opened = open_source(source, detach=True)
+    open_shapes_of = open_inputs(opened.proto)
+    if not open_shapes_of:
+        return read(opened)
+    symbols = {dim for shape in open_shapes_of.values() for dim in shape or ()}
+    inputs = [v for v in opened.proto.graph.input if v.name in open_shapes_of]
+    shapes = overridden_shapes(inputs, sess_options)
     dims = {name: size for name, size in named_dims(sess_options).items() if name in symbols}
-    model = read(source, shapes=shapes, dims=dims)
+    model = read(opened, shapes=shapes, dims=dims)
     if not open_shapes:
         model.require_static()
     return model

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
 import numpy as np
 import onnx_ir
 from onnx_ir import passes
@@ -23,11 +26,17 @@ from hexforge.model.simplifying.tidying import (
 from hexforge.model.source import schema_of
 
 MOST_ROUNDS = 8
-Declared = dict[onnx_ir.Value, onnx_ir.Shape]
+LateShapes = Mapping[onnx_ir.Value, Callable[[], onnx_ir.Shape | None]]
+Declared = Mapping[onnx_ir.Value, onnx_ir.Shape | Callable[[], onnx_ir.Shape | None]]
 
 
-def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
-    """Bring a model to its simplest form in place; its inputs and outputs keep names and order."""
+def simplify(
+    model: onnx_ir.Model, where: str, fold: bool = True, late_shapes: LateShapes = MappingProxyType({})
+) -> None:
+    """Bring a model to its simplest form in place; its inputs and outputs keep names and order.
+
+    `late_shapes` are declared, and read only where inference does not say them.
+    """
     names = [value.name or "" for value in model.graph.outputs]
     flat = is_flat(model)
     for node in all_nodes(model, flat):
@@ -39,7 +48,8 @@ def simplify(model: onnx_ir.Model, where: str, fold: bool = True) -> None:
         if not flat:
             common.LiftSubgraphInitializersToMainGraphPass()(model)
         sort_nodes(model, flat)
-        declared, corrected = _take_shapes(model, flat), True
+        declared: Declared = {**late_shapes, **_take_shapes(model, flat)}
+        corrected = True
         for _ in range(MOST_ROUNDS):
             with np.errstate(all="ignore"):  # what constants a model computes with is its own affair
                 changed = Fold(model, flat).run() if fold else _infer_only(model)
@@ -99,9 +109,9 @@ def _remove_unused(model: onnx_ir.Model, flat: bool) -> bool:
 # -- shapes -----------------------------------------------------------------------------------------------------
 
 
-def _take_shapes(model: onnx_ir.Model, flat: bool) -> Declared:
+def _take_shapes(model: onnx_ir.Model, flat: bool) -> dict[onnx_ir.Value, onnx_ir.Shape]:
     """Take away the declared shapes of what known ops write: they may be stale, and inference comes first."""
-    declared: Declared = {}
+    declared: dict[onnx_ir.Value, onnx_ir.Shape] = {}
     for node in all_nodes(model, flat):
         if schema_of(node.domain, node.op_type, model.opset_imports.get(node.domain, 1)) is None:
             continue
@@ -113,7 +123,10 @@ def _take_shapes(model: onnx_ir.Model, flat: bool) -> Declared:
 
 
 def _give_shapes(declared: Declared) -> None:
-    for value, shape in declared.items():
+    for value, given in declared.items():
+        if value.shape is not None and value.shape.is_static():
+            continue
+        shape = given if isinstance(given, onnx_ir.Shape) else given()
         value.shape = shape if value.shape is None else better_shape(value.shape, shape)
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -191,19 +190,12 @@ def is_session_options(options: Any) -> bool:
     return isinstance(options, onnxruntime.SessionOptions)
 
 
-def overridden_shapes(
-    source: str | bytes | os.PathLike[str], names: Iterable[str], options: Any
-) -> dict[str, tuple[int, ...]]:
-    """Shapes that free-dimension overrides make static, of the inputs named.
+def overridden_shapes(declared: Iterable[onnx.ValueInfoProto], options: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes of inputs that free-dimension overrides make static.
 
     onnxruntime has no getter for the overrides, so it is asked for the inputs of a model that has nothing else.
     """
-    if isinstance(source, bytes):
-        whole = onnx.load_model_from_string(source)
-    else:
-        whole = onnx.load_model(source, load_external_data=False)
-    wanted = set(names)
-    inputs = [v for v in whole.graph.input if v.name in wanted and v.type.HasField("tensor_type")]
+    inputs = [v for v in declared if v.type.HasField("tensor_type")]
     nodes = [onnx.helper.make_node("Identity", [v.name], [f"{v.name}_out"]) for v in inputs]
     outputs = [onnx.helper.make_empty_tensor_value_info(f"{v.name}_out") for v in inputs]
     graph = onnx.helper.make_graph(nodes, "inputs", inputs, outputs)
