@@ -8,7 +8,7 @@ import graphlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import onnx
@@ -84,7 +84,8 @@ def open_source(
         raise CallError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
     if not proto.graph.node and not proto.graph.output:
         raise FormatError(f"{where}: has no graph, so it is not an ONNX model; export it again")
-    _check_text(proto, where)
+    if not _texts_are_valid(proto):
+        _check_text(proto, where)
     _one_name_per_domain(proto)
     declared = next((entry.version for entry in proto.opset_import if entry.domain == ""), 0)
     _check_opsets(proto, where)
@@ -173,7 +174,59 @@ def _looks_like_text(data: bytes) -> bool:
     return all(b >= 0x20 or b in b"\t\r\n\f" for b in head)
 
 
+_KINDS = onnx.AttributeProto
+_PLAIN_ATTRIBUTES = frozenset((_KINDS.FLOAT, _KINDS.INT, _KINDS.STRING, _KINDS.FLOATS, _KINDS.INTS, _KINDS.STRINGS))
+
+
 # -- structure --------------------------------------------------------------------------------------------------
+
+
+def _texts_are_valid(proto: onnx.ModelProto) -> bool:
+    """True where what `_check_text` looks for is surely not there: nodes and declared values, which are most of a
+    model, are looked at by their known fields."""
+    graph = proto.graph
+    try:
+        for node in graph.node:
+            _joined(node.name, node.op_type, node.domain, node.doc_string, node.overload, *node.input, *node.output)
+            for attribute in node.attribute:
+                plain = attribute.type in _PLAIN_ATTRIBUTES and not attribute.HasField("g") and not attribute.graphs
+                if not plain:
+                    _check_text(attribute, "")
+                _joined(attribute.name, attribute.doc_string, attribute.ref_attr_name)
+            if node.metadata_props or node.device_configurations:
+                return False
+        for info in (*graph.input, *graph.output, *graph.value_info):
+            kind = info.type
+            _joined(info.name, info.doc_string, kind.denotation)
+            if not kind.HasField("tensor_type") or info.metadata_props:
+                _check_text(info, "")
+            for dim in kind.tensor_type.shape.dim:
+                _joined(dim.dim_param, dim.denotation)
+        _joined(*(tensor.name for tensor in graph.initializer))
+    except (FormatError, TypeError):
+        return False
+    rest = ("node", "input", "output", "value_info", "initializer")
+    others = [item for item in proto.ListFields() if item[0].name != "graph"]
+    others += [item for item in graph.ListFields() if item[0].name not in rest]
+    return all(_is_text(descriptor, value) for descriptor, value in others)
+
+
+def _joined(*texts: str) -> None:
+    """TypeError where one is bytes."""
+    "".join(texts)
+
+
+def _is_text(descriptor: Any, value: Any) -> bool:
+    if descriptor.type == descriptor.TYPE_STRING:
+        return isinstance(value, str)
+    if descriptor.type != descriptor.TYPE_MESSAGE:
+        return True
+    try:
+        for message in [value] if hasattr(value, "ListFields") else value:
+            _check_text(message, "")
+    except FormatError:
+        return False
+    return True
 
 
 def _check_text(proto: Any, where: str) -> None:
@@ -369,3 +422,30 @@ def _check_node(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) ->
         wanted_type: Any = declared.type  # an enum, though onnx's stubs do not say so
         if attribute.type != wanted_type.value:
             raise ModelError(f"{where}: node {label(node)}: attribute {attribute.name!r} is not {wanted_type.name}")
+
+
+# -- files that a model names -------------------------------------------------------------------------------------
+
+
+def locate(location: str, folder: Path | None, model: Path | None, subject: str) -> Path:
+    """The file a model names, which lies in its folder; `subject` begins the error where it does not."""
+    if folder is None:
+        raise CallError(f"{subject} lies in {location!r}; give the model by path, or the folder that holds it")
+    posix, windows = PurePosixPath(location), PureWindowsPath(location)
+    if not location or posix.is_absolute() or windows.drive or windows.root or ".." in windows.parts:
+        raise FormatError(f"{subject}: {location!r} leaves the model's folder, which is not allowed")
+    try:
+        real = (folder / posix).resolve(strict=True)
+        # A model file that is itself a link (as in download caches) may have its data beside what it links to.
+        allowed = {folder.resolve()}
+        if model is not None:
+            allowed.add(model.resolve().parent)
+    except FileNotFoundError:
+        raise FormatError(f"{subject}: {location!r} is missing; put it beside the model") from None
+    except (OSError, ValueError, RuntimeError) as error:
+        raise FormatError(f"{subject}: {location!r} cannot be read: {error}") from None
+    if not any(real.is_relative_to(a) for a in allowed):
+        raise FormatError(f"{subject}: {location!r} links to a file outside the model's folder")
+    if not real.is_file():
+        raise FormatError(f"{subject}: {location!r} is not a file")
+    return real

@@ -12,8 +12,7 @@ from onnx_ir import serde
 
 from hexforge.errors import CapacityError, FormatError, ModelError
 from hexforge.ir import Array
-from hexforge.model.external_files import locate
-from hexforge.model.source import Source, graphs_of, label, nodes_of
+from hexforge.model.source import Source, graphs_of, label, locate, nodes_of
 
 MOST_SPARSE_BYTES = 1 << 30  # a sparse initializer is made dense; a few bytes could ask for any size
 MOST_ELEMENTS = 1 << 48

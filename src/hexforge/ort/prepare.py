@@ -202,7 +202,10 @@ def _compile_model(model: Model, backend: Backend, sess_options: Any, config: Se
         no_backend=no_backend,
         affinity=options.affinity(),
     )
-    parts = prepare_model(model, backend, request)
+    graph = model.ir.graph
+    inputs, outputs = arguments(model.inputs, graph.inputs), arguments(model.outputs, graph.outputs)
+    fixed = frozenset(str(v.name) for v in graph.initializers.values()) - {a.name for a in inputs}
+    parts = prepare_model(model, backend, request, give_away=output is None and not options.dumps.any)
     if strict:
         parts.require_whole(f"{STRICT}=1, and", backend.name, f"set {STRICT}=0 to run them on the CPU, or change the "
                             "model as said", NoFallbackError)  # fmt: skip
@@ -219,9 +222,6 @@ def _compile_model(model: Model, backend: Backend, sess_options: Any, config: Se
     if options.dumps.any:
         name = model.path.stem if model.path is not None else model.name
         write_dumps(options.dumps, plan, backend, model, name)
-    graph = model.ir.graph
-    inputs, outputs = arguments(model.inputs, graph.inputs), arguments(model.outputs, graph.outputs)
-    fixed = frozenset(str(v.name) for v in graph.initializers.values()) - {a.name for a in inputs}
     return Prepared(plan, backend, inputs, outputs, fixed, model.metadata, report, notes)
 
 

@@ -65,7 +65,9 @@ class _Layouts:
         for node in self.flexible:
             self.nodes.setdefault(self._region(node), []).append(node)
         self.layout: dict[Value, Permutation] = {r: identity(len(r.shape)) for r in self.members}
-        self._sources = {v: _source(v) for v in graph.values.values()}
+        self._regions = {node: self._region(node) for node in self.flexible}
+        self._transposes = {node for node in graph.nodes if _is_transpose(node)}
+        self._sources = {v: self._source(v) for v in graph.values.values()}
         self._around = {r: self._sources_around(r) for r in self.members}
         self._written: dict[tuple[Value, Permutation], Value] = {}
         self._at: dict[Value, Permutation] = {}  # the layout each source is made in, while writing
@@ -84,13 +86,23 @@ class _Layouts:
         assert value is not None
         return self._find(value)
 
+    def _source(self, value: Value) -> tuple[Value, Permutation]:
+        """The value no Transpose writes that `value` is a transposition of, and by what."""
+        perm = identity(len(value.shape))
+        while value.producer is not None and value.producer in self._transposes:
+            perm = compose(value.producer.params["perm"], perm)
+            before = value.producer.inputs[0]
+            assert before is not None
+            value = before
+        return value, perm
+
     # -- what is made and needed, in which layout -----------------------------------------------------------------
 
     def _made_in(self, value: Value) -> Permutation:
         node = value.producer
         if node is None or node not in self.flexible:
             return identity(len(value.shape))
-        layout = self.layout[self._region(node)]
+        layout = self.layout[self._regions[node]]
         return layout if self.flexible[node].groups is None else self.flexible[node].out_layout(layout)
 
     def _needed(self, value: Value) -> Iterator[Permutation]:
@@ -98,11 +110,11 @@ class _Layouts:
         if value.role is Role.APP_READ:
             yield identity(len(value.shape))
         for node in value.users:
-            if _is_transpose(node):
+            if node in self._transposes:
                 for layout in self._needed(node.outputs[0]):
                     yield compose(node.params["perm"], layout)
             elif node in self.flexible and any(node.inputs[i] is value for i in self.flexible[node].linked):
-                yield self.layout[self._region(node)]
+                yield self.layout[self._regions[node]]
             else:
                 yield identity(len(value.shape))
 
@@ -115,7 +127,7 @@ class _Layouts:
                 if not value.is_static and not moves_nothing(compose(undo, layout), _stored(value, undo)):
                     count, moved_bytes = count + 1, moved_bytes + value.type.nbytes
         for node in nodes:
-            layout = self.layout[self._region(node)]
+            layout = self.layout[self._regions[node]]
             for i in self.flexible[node].loose:
                 loose = node.inputs[i]
                 assert loose is not None
@@ -155,7 +167,7 @@ class _Layouts:
             if source not in inside:
                 votes[compose(inverse(perm), self._made_in(source))] += 1
             for node in value.users:
-                if _is_transpose(node):
+                if node in self._transposes:
                     for layout in set(self._needed(node.outputs[0])):
                         votes[compose(node.params["perm"], layout)] += 1
         tried: list[dict[Value, Permutation]] = []
@@ -179,7 +191,7 @@ class _Layouts:
             for value in self.members[here]:
                 node = value.producer
                 if node in self.flexible and self.flexible[node].groups is not None:
-                    around.setdefault(self._region(node), self.flexible[node].in_layout(layouts[here]))
+                    around.setdefault(self._regions[node], self.flexible[node].in_layout(layouts[here]))
             fresh = {r: p for r, p in around.items() if r not in layouts}
             layouts |= fresh
             queue += fresh
@@ -188,7 +200,7 @@ class _Layouts:
     def _try(self, change: dict[Value, Permutation]) -> bool:
         """Take the layouts of some regions if they cost less than the present ones."""
         nodes = [n for r in change for n in self.nodes.get(r, ())]
-        if not all(self.flexible[n].allows(change[self._region(n)]) for n in nodes):
+        if not all(self.flexible[n].allows(change[self._regions[n]]) for n in nodes):
             return False
         sources = list({v: None for r in change for v in self._around[r]})
         before = self._cost(sources, nodes)
@@ -206,15 +218,14 @@ class _Layouts:
     def write(self) -> None:
         """Rewrite the graph to the chosen layouts."""
         made_in = self._at = {v: self._made_in(v) for v in self.graph.values.values()}
-        regions = {n: self._region(n) for n in self.flexible}
-        nodes = [n for n in self.graph.nodes if not _is_transpose(n)]
+        nodes = [n for n in self.graph.nodes if n not in self._transposes]
         for value in self.graph.outputs:  # whoever needs what is an output anyway reads that
             source, perm = self._sources[value]
             if compose(inverse(made_in[source]), perm) != identity(len(perm)):
                 self._written[source, perm] = value
         for node in nodes:
             freedom = self.flexible.get(node)
-            layout = None if freedom is None else self.layout[regions[node]]
+            layout = None if freedom is None else self.layout[self._regions[node]]
             ins = [None if v is None else self._input(v, i, freedom, layout) for i, v in enumerate(node.inputs)]
             self.graph.set_inputs(node, ins)
             if freedom is not None and layout is not None and layout != identity(freedom.rank):
@@ -304,17 +315,6 @@ class _Layouts:
             self.graph.rewrite(writer, "Transpose", [stored], {"perm": step})
         else:
             self.graph.node("Transpose", [stored], [value], perm=step)
-
-
-def _source(value: Value) -> tuple[Value, Permutation]:
-    """The value no Transpose writes that `value` is a transposition of, and by what."""
-    perm = identity(len(value.shape))
-    while value.producer is not None and _is_transpose(value.producer):
-        perm = compose(value.producer.params["perm"], perm)
-        before = value.producer.inputs[0]
-        assert before is not None
-        value = before
-    return value, perm
 
 
 def _is_transpose(node: Node) -> bool:

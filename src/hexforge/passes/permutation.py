@@ -3,21 +3,26 @@
 
 from __future__ import annotations
 
+import functools
+
 from hexforge.ir import AxisScaleOffset, Block, BlockwiseExpansion, TensorType
 
 Permutation = tuple[int, ...]
 
 
+@functools.cache
 def identity(rank: int) -> Permutation:
     """The permutation that moves nothing."""
     return tuple(range(rank))
 
 
+@functools.lru_cache(4096)
 def compose(first: Permutation, second: Permutation) -> Permutation:
     """transpose(transpose(x, first), second) as one."""
     return tuple(first[i] for i in second)
 
 
+@functools.lru_cache(4096)
 def inverse(perm: Permutation) -> Permutation:
     """What undoes `perm`."""
     return tuple(sorted(range(len(perm)), key=perm.__getitem__))

@@ -92,9 +92,13 @@ class PartitionedModel:
 
 
 def prepare_model(
-    source: ModelSource | Model, backend: Backend, request: ModelRequest = DEFAULT_REQUEST
+    source: ModelSource | Model,
+    backend: Backend,
+    request: ModelRequest = DEFAULT_REQUEST,
+    *,
+    give_away: bool = False,
 ) -> PartitionedModel:
-    """A model placed on a backend, in the parts that run one after another; it is left as it is.
+    """A model placed on a backend, in the parts that run one after another; it is left as it is unless given away.
 
     The request's sizes and constants are for a model that is read here.
     """
@@ -105,6 +109,7 @@ def prepare_model(
         obey_ep=request.obey_ep,
         no_backend=request.no_backend,
         affinity=request.affinity,
+        give_away=give_away or not isinstance(source, Model),
     )
     return _partitioned(placed)
 

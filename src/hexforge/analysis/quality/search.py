@@ -398,7 +398,7 @@ class Measurer:
 
     def __call__(self, choice: Sequence[int]) -> MeasuredMix:
         backend = backend_for(self._deployment, threads=1)
-        parts = prepare_model(read(self.model(choice)), backend)
+        parts = prepare_model(read(self.model(choice)), backend, give_away=True)
         run = runner_of_parts(parts, backend)
         self._metric.reset()
         collector = DecisionCollector(self._references.judge)

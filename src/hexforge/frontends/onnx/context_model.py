@@ -18,8 +18,7 @@ from hexforge.errors import FormatError, ModelError
 from hexforge.frontends.onnx.context_node import EpContext, is_ep_context, read_node
 from hexforge.ir import Array
 from hexforge.model.declarations import Declared, Metadata, declare, metadata
-from hexforge.model.external_files import locate
-from hexforge.model.source import bodies, captures, nodes_of, open_source, schema_of
+from hexforge.model.source import bodies, captures, locate, nodes_of, open_source, schema_of
 from hexforge.model.standalone import MOST_BYTES, RUNTIME_OPSET, Extract
 from hexforge.model.wire import has_contexts, strip_contexts
 

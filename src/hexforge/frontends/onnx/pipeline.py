@@ -7,7 +7,8 @@
     join        the taken units of a part become one graph
     passes      neutral rewrites: transposes cancel, casts and reshapes go
 
-`place_model` leaves the model alone. Whatever looks at a model calls it by way of `runtime.prepare.prepare_model`.
+`place_model` leaves a model alone unless it is given away.
+Whatever looks at a model calls it by way of `runtime.prepare.prepare_model`.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class PlacedModel:
     """A model whose units were shown to a backend."""
 
     model: Model
-    """A copy of the model, whose nodes the units are made of."""
+    """The model, or a copy of it, whose nodes the units are made of."""
     placements: tuple[Placement, ...]
     """Every unit, in topological order."""
     ep_limited: bool = False
@@ -99,14 +100,16 @@ def place_model(
     obey_ep: bool = False,
     no_backend: str = "",
     affinity: Mapping[str, str] = MappingProxyType({}),
+    give_away: bool = False,
 ) -> PlacedModel:
     """A model's units, each taken by the backend or refused with a reason.
 
     With `offload_io_quantization` the quantization of the graph's inputs and outputs is left to the CPU, with
     `obey_ep` also what onnxruntime's QNN EP refuses though the backend could take it. `affinity` pins op types to
-    backends by name: those of another one are refused. `no_backend` says why every unit is, where that is so.
+    backends by name: those of another one are refused. `no_backend` says why every unit is, where that is so. A model
+    that is given away is edited, any other is copied.
     """
-    copy = model.copied()
+    copy = model if give_away else model.copied()
     write_zeros(copy.ir)
     _check_model(copy)
     pinned = {op: name for op, name in affinity.items() if name != backend.name}

@@ -27,12 +27,17 @@ def vector_half(array: Array) -> Array:
 
 def matrix_half(array: Array) -> Array:
     """Numbers rounded as the matrix unit does, and as constants are, as float32."""
-    return widened(_patterns(array, narrow_matrix_halves))
+    return widened(matrix_patterns(array))
 
 
 def vector_patterns(array: Array) -> Array:
     """The bits, as float16, of numbers rounded as the vector unit does; numpy takes what is beyond 65504 for NaN."""
     return _patterns(array, narrow_halves)
+
+
+def matrix_patterns(array: Array) -> Array:
+    """The bits, as float16, of numbers rounded as the matrix unit does: IEEE 754's, but for NaN."""
+    return _patterns(array, narrow_matrix_halves)
 
 
 def widened(patterns: Array) -> Array:

@@ -7,6 +7,7 @@ every value the source can have; intermediate tensors are rounded exactly as the
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,6 +123,25 @@ def every_value(type: TensorType) -> Array:
     if own.kind == "s16":
         return to_model_type(np.arange(-32768, 32768).astype(np.int16), type)
     return every_half()
+
+
+def chain_key(chain: Chain) -> Hashable:
+    """What decides a chain's table: chains of one key have one table."""
+    numbers = {chain.source: 0}
+    steps: list[Hashable] = []
+    for number, node in enumerate(chain.nodes, 1):
+        (out,) = node.outputs
+        reads = tuple(
+            None if v is None else numbers[v] if v.data is None else (_kind(v), v.data.shape, v.data.tobytes())
+            for v in node.inputs
+        )
+        steps.append((node.op, tuple(node.params.items()), reads, _kind(out)))
+        numbers[out] = number
+    return _kind(chain.source), tuple(steps)
+
+
+def _kind(value: Value) -> Hashable:
+    return value.dtype, value.encoding
 
 
 def _native(node: Node, arrays: list[Array | None]) -> Array | None:

@@ -14,7 +14,7 @@ from hexforge.backends.htp.numbers.float_results import passes_float16
 from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16, MATRIX_LIMIT
 from hexforge.backends.htp.numbers.lower import pointwise
 from hexforge.backends.htp.numbers.lower.native_steps import LOWERINGS, Lowering, NativeStep, ReferenceStep
-from hexforge.backends.htp.numbers.tables import Chain, chains, table
+from hexforge.backends.htp.numbers.tables import Chain, chain_key, chains, table
 from hexforge.chips.soc import DEFAULT_ARCH
 from hexforge.ir import Array, DType, Graph, Node, Role
 
@@ -148,7 +148,10 @@ def _table(lowering: Lowering, chain: Chain, fold: bool) -> None:
     if conv is not None and _unbounded(conv) and (bounds := _bounds(chain)) is not None:
         _absorb(lowering, conv, chain, low=bounds[0], high=bounds[1])
         return
-    entries = lowering.shared(table(chain, lowering.arch))
+    function = chain_key(chain)
+    entries = lowering.tables.get(function)
+    if entries is None:
+        entries = lowering.tables[function] = lowering.shared(table(chain, lowering.arch))
     free = conv is not None and conv.kind in _TAKE_TABLES and "table" not in conv.attributes
     same = lowering.storage(chain.output).kind == lowering.storage(chain.source).kind
     if conv is not None and free and same and not _makes_overflow(entries):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,6 +47,8 @@ class Lowering:
     node: Node | None = None
     arch: int = DEFAULT_ARCH
     """Of the chip, which decides the unit that adds."""
+    tables: dict[Hashable, Array] = field(default_factory=dict)
+    """The tables written so far, by what they are tables of."""
     _shared: dict[tuple[str, int], list[Array]] = field(default_factory=dict)
     _storages: dict[Value, Storage] = field(default_factory=dict)
 

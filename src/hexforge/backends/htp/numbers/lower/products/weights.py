@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from hexforge import _native
-from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16
+from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16, matrix_patterns
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import centered, scale_array
 
 BLOCK, LANE = 64, 16
 SLACK = 4096
 """Bytes behind packed weights that a kernel may read, and never uses."""
+_INFINITE = 0x7C00
+"""The bits of float16's infinity."""
 _ELEMENT = {8: np.int8, 16: np.int16, 32: np.float32}
 
 
@@ -58,6 +60,10 @@ def packed(weights: Array, bits: int, groups: int, row_taps: bool) -> Array:
 
 def in_float16(weights: Array) -> Array:
     """Floats rounded to float16; those beyond it are its largest number, as kernels read weights by IEEE 754."""
+    if weights.dtype == np.float32:
+        halves = matrix_patterns(weights)
+        if (halves.view(np.uint16) & 0x7FFF).max(initial=0) < _INFINITE:
+            return halves
     with np.errstate(over="ignore"):
         rounded = np.ascontiguousarray(weights, np.float16)
     return rounded if np.isfinite(rounded).all() else np.nan_to_num(rounded, nan=LARGEST_FLOAT16)
