@@ -47,6 +47,14 @@ def test_json_as_gen_qnn_ctx_onnx_model_reads_it(context: Path) -> None:
     assert tensor["quantizeParams"]["scaleOffset"]["offset"] == -128
 
 
+@pytest.mark.feature("hwInfoBlob in the binary's JSON", seed="004:253-259")
+def test_the_hardware_info_says_which_graph_needs_how_large_a_spill_fill_buffer(context: Path) -> None:
+    info = said(str(context))["info"]
+    sizes = [graph["info"]["graphBlobInfo"]["spillFillBufferSize"] for graph in info["graphs"]]
+    assert info["hwInfoBlob"] == [{"graphIndex": i, "spillFillBufferSize": size} for i, size in enumerate(sizes)]
+    assert info["hwInfoBlobVersion"] == {"major": 0, "minor": 0, "patch": 1}
+
+
 def test_json_of_our_own(context: Path) -> None:
     ours = said(str(context), "--soc", "SM8750")["hexforge"]
     assert ours["checksums"] == "verified"

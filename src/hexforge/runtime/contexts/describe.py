@@ -22,6 +22,8 @@ from hexforge.runtime.contexts.native_kv import recorded_tiles
 
 _BACKEND_IDS = {"cpu": 3, "gpu": 4, "htp": 6, "saver": 2}
 """QNN_BACKEND_ID_…"""
+HW_INFO_VERSION = {"major": 0, "minor": 0, "patch": 1}
+"""The first version of what QnnHtpSystemContext.h calls the hardware info of a binary."""
 
 
 def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
@@ -118,6 +120,8 @@ def describe_context(context: Context, soc: str = "") -> dict[str, Any]:
             "buildId": info.producer,
             "contextBlobVersion": {"major": VERSION, "minor": 0, "patch": 0},
             "contextBlobSize": len(container),
+            "hwInfoBlobVersion": HW_INFO_VERSION,
+            "hwInfoBlob": _hw_info(info.graphs),
             "socModel": first.facts.get("soc_model", 0) if first else 0,
             "socVersion": first.name if first else "",
             "numContextTensors": 0,
@@ -207,6 +211,11 @@ def _graph_info(row: GraphInfo, backend: Backend, native: Collection[str]) -> di
         "graphOutputs": _tensors(row.outputs, "QNN_TENSOR_TYPE_APP_READ", 1 + len(row.inputs), native),
         "graphBlobInfo": blob,
     }
+
+
+def _hw_info(graphs: Sequence[GraphInfo]) -> list[dict[str, int]]:
+    """The spill-fill buffer of each graph, by the graph's index in the binary."""
+    return [{"graphIndex": i, "spillFillBufferSize": graph.spill_fill_bytes} for i, graph in enumerate(graphs)]
 
 
 def _tensors(

@@ -19,6 +19,8 @@ from hexforge.timeline import Event, MainStep, Row, Timeline, overlaps
 
 SYNC_US = 0.1
 """From the end of a transfer to the first use of what it brought."""
+EQUAL = 1e-12
+"""Times that differ by less than this part are the same: sums of the same terms, rounded in another order."""
 OP_BYTES = 40
 """Of a context, for each piece an op is cut into (the QNN SDK's own example)."""
 
@@ -93,7 +95,11 @@ def _fastest(tasks: Sequence[Task], settings: Settings) -> _Placed:
     least = settings.budgets[0]
     if _fits(tasks, least):  # more of it would change nothing
         return _Placed(work, least)
-    return min((_Placed(work, size) for size in settings.budgets), key=lambda order: order.end_us)
+    placed = [_Placed(work, size) for size in settings.budgets]
+    fastest = min(order.end_us for order in placed)
+    # transfers may hide behind work whatever VTCM there is: of equal times the one that moves least is taken
+    equal = (order for order in placed if order.end_us <= fastest * (1 + EQUAL))
+    return min(equal, key=lambda order: (sum(order.spill), order.vtcm_bytes))
 
 
 def _fits(tasks: Sequence[Task], vtcm_bytes: int) -> bool:
