@@ -368,8 +368,8 @@ class ContextBackend(Backend):
         """How well a context for `targets`, with these graphs, suits the chip of this backend."""
 
     @abstractmethod
-    def no_weight_sharing(self) -> str | None:
-        """Why graphs cannot share weights, or None where they can."""
+    def no_weight_sharing(self, settings: Sequence[GraphSettings] = ()) -> str | None:
+        """Why graphs with these settings cannot share weights, or None where they can."""
 
     @property
     @abstractmethod

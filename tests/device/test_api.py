@@ -16,6 +16,7 @@ from hexforge.device import (
     CreationConfig,
     Device,
     DeviceError,
+    GraphSpec,
     GroupRegistration,
     ListConfig,
     MemDescriptor,
@@ -23,6 +24,7 @@ from hexforge.device import (
     SharedBuffer,
 )
 from hexforge.device.contexts.handles import DeviceContext
+from hexforge.errors import CallError
 from tests.device import tiny
 
 X = {"x": np.ones((1, 8), np.float32)}
@@ -110,3 +112,28 @@ def test_the_device_says_what_it_is() -> None:
     assert (info["deviceType"], info["socModel"], info["arch"], info["vtcmSize"]) == ("ON_CHIP", 57, 75, 8)
     assert (info["numNsp"], info["signedPdSupport"], info["dlbcSupport"]) == (1, True, True)
     assert Qnn(Device("SM8450").process("app")).QnnDevice_create()["socModel"] == 36
+
+
+@pytest.mark.feature("NSP cores of a chip", seed="004:531-557,1248-1250")
+@pytest.mark.parametrize(("chip", "has"), [("SM8650", 1), ("SA8775P", 2), ("SA8797", 4)])
+def test_a_device_has_no_more_cores_than_its_chip(chip: str, has: int) -> None:
+    assert Qnn(Device(chip, cores=has).process("app")).QnnDevice_getPlatformInfo()["numNsp"] == has
+    for cores in (has + 1, 9):
+        with pytest.raises(CallError, match=rf"cores {cores}: {chip} has {has} NSP core"):
+            Device(chip, cores=cores)
+
+
+@pytest.mark.feature("signed process domain", seed="004:79-85,110-119")
+def test_a_signed_process_domain_needs_a_signed_image_on_the_device() -> None:
+    made = Binary("m", (GraphSpec("g", 1 << 20),))
+    plain = Device("SM8650")
+    q = Qnn(plain.process("signed", signed=True))
+    with pytest.raises(DeviceError, match="signed DSP image") as error:
+        q.QnnContext_createFromBinary(made)
+    assert error.value.name == "QNN_COMMON_ERROR_LOADING_BINARIES"
+    assert plain.log.memory_bytes == 0
+    assert plain.log.of("session_open") == []
+    Qnn(plain.process("unsigned")).QnnContext_createFromBinary(made)
+    pushed = Device("SM8650", signed_image=True)
+    Qnn(pushed.process("signed", signed=True)).QnnContext_createFromBinary(made)
+    assert [e["domain"] for e in pushed.log.of("session_open")] == ["signed"]

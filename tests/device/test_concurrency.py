@@ -54,7 +54,7 @@ def test_priorities_have_the_threads_of_the_guide() -> None:
 
 
 @pytest.mark.feature("Graph priority", seed="004:3178-3240")
-@pytest.mark.parametrize("priority", [Priority.NORMAL_HIGH, Priority.HIGH])
+@pytest.mark.parametrize("priority", [p for p in Priority if p > Priority.NORMAL])
 def test_high_priorities_are_restricted(priority: Priority) -> None:
     q = Qnn(Device("SM8650").process("app"))
     made = Binary("m", (GraphSpec("g", MB),))
@@ -64,6 +64,18 @@ def test_high_priorities_are_restricted(priority: Priority) -> None:
     context = q.QnnContext_createFromBinary(made)
     with pytest.raises(DeviceError, match="restricted"):
         q.QnnGraph_setConfig(context.graphs["g"], priority=priority)
+    with pytest.raises(DeviceError, match="restricted"):
+        q.QnnContext_setConfig(context, priority=priority)
+    with pytest.raises(DeviceError, match="restricted"):
+        q.QnnContext_createFromBinary(made, CreationConfig(graph_priorities={"g": priority}))
+    assert context.graphs["g"].priority is Priority.NORMAL
+
+
+@pytest.mark.parametrize("priority", [p for p in Priority if p <= Priority.NORMAL])
+def test_low_priorities_are_for_everybody(priority: Priority) -> None:
+    q = Qnn(Device("SM8650").process("app"))
+    context = q.QnnContext_createFromBinary(Binary("m", (GraphSpec("g", MB),)), CreationConfig(priority=priority))
+    assert context.graphs["g"].priority is priority
 
 
 @pytest.mark.feature("Yielding and pre-emption", seed="004:2696-2698")
@@ -152,7 +164,7 @@ def test_bytes_of_vtcm_can_be_shared_from_v81_on() -> None:
 
 @pytest.mark.feature("num_cores", seed="004:1248-1250")
 def test_cores_run_side_by_side_and_together() -> None:
-    one, two = qnn(), qnn(cores=2)
+    one, two = qnn("SA8775P"), qnn("SA8775P", cores=2)
     times = []
     for q in (one, two):
         graphs = [graph(q, name, 1000, 10) for name in "ab"]

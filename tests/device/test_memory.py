@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+import hexforge
 from hexforge.chips.priority import Priority
+from hexforge.chips.soc import require_chip
 from hexforge.device import (
     Binary,
     CreationConfig,
@@ -27,6 +30,8 @@ from hexforge.device.buffers import SharedBuffer
 from hexforge.device.contexts.handles import DeviceContext
 from hexforge.device.contexts.loading import CreationNotice
 from hexforge.device.scenario.play import _Addresses
+from hexforge.runtime.registry import backend
+from tests.device import tiny
 
 GB, MB = 1 << 30, 1 << 20
 
@@ -545,3 +550,30 @@ def test_two_copies_of_the_library_fail_five_calls() -> None:
         with pytest.raises(DeviceError) as error:
             call()
         assert code(error) == ("QNN_COMMON_ERROR_LOADING_BINARIES", 1009)
+
+
+@pytest.mark.feature("DLBC shares no spill-fill buffer", seed="004:1068-1086")
+def test_contexts_with_dlbc_share_no_spill_fill_buffer() -> None:
+    packed = replace(binary("a", 0.1, spill_fill_bytes=MB), dlbc=True)
+    q = qnn("SM8850")
+    alone = q.QnnContext_createFromBinary(packed)
+    for config in (
+        CreationConfig(register_multi_contexts=GroupRegistration(None, MB)),
+        CreationConfig(register_concurrent_resource_sharing=GroupRegistration(None, MB)),
+    ):
+        with pytest.raises(DeviceError, match="prepared with DLBC") as error:
+            q.QnnContext_createFromBinary(packed, config)
+        assert error.value.name == "QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE"
+    (task,) = q.QnnContext_createFromBinaryListAsync(
+        [(packed, CreationConfig())], ListConfig(True), lambda notice: None
+    )
+    with pytest.raises(DeviceError, match="prepared with DLBC"):
+        q.wait(task)
+    q.QnnContext_free(alone)
+    assert q.client.heap_bytes == 0
+
+
+@pytest.mark.parametrize("option", ["dlbc", "dlbc_weights"])
+def test_a_context_file_says_that_it_was_prepared_with_dlbc(option: str) -> None:
+    made = hexforge.compile(tiny.dense(1), None, backend("htp", {"soc_model": "SM8650", option: "1"}))
+    assert Binary.of(made.to_bytes(), require_chip("SM8650")).dlbc

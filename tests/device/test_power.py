@@ -189,7 +189,7 @@ def test_adaptive_polling_goes_with_polling_and_none_of_it_with_qnx() -> None:
 
 @pytest.mark.feature("Power config ids", seed="004:609-760")
 def test_ids_are_of_cores_that_exist() -> None:
-    assert qnn(cores=2).createPowerConfigId(0, 1)
+    assert qnn("SA8775P", cores=2).createPowerConfigId(0, 1)
     with pytest.raises(DeviceError):
         qnn().createPowerConfigId(0, 1)
     with pytest.raises(DeviceError):

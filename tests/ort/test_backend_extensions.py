@@ -57,7 +57,7 @@ def session(model: Path, file: Path, entries: dict[str, str] | None = None, **op
 
 FILE: dict[str, Any] = {
     "graphs": [{"graph_names": ["net"], "vtcm_mb": 2, "hvx_threads": 2, "O": 1, "dlbc": 1, "num_cores": 2}],
-    "devices": [{"soc_model": 69, "pd_session": "signed", "cores": [{"perf_profile": "power_saver"}]}],
+    "devices": [{"soc_model": 52, "pd_session": "signed", "cores": [{"perf_profile": "power_saver"}]}],
     "memory": {"mem_type": "shared_buffer"},
     "context": {"io_memory_estimation": True, "init_acceleration": True},
 }
@@ -68,10 +68,10 @@ def test_every_section_acts_in_a_session(model: Path, tmp_path: Path) -> None:
     backend = made._device_parts[0]
     graph = backend.config.graph
     assert (graph.vtcm_mb, graph.num_hvx_threads, graph.optimization, graph.dlbc, graph.num_cores) == (2, 2, 1, True, 2)
-    assert backend.targets[0].name == "SM8750"
+    assert backend.targets[0].name == "SA8775P"
     assert made._running_power.power.performance_mode == "power_saver"
     assert made.shares_memory
-    assert made.simulated.device.soc.name == "SM8750"
+    assert made.simulated.device.soc.name == "SA8775P"
     assert len(made.simulated.device.cores.cores) == 2
     assert made.simulated.last.mode == "power_saver"
     (client,) = made.simulated.device.clients.values()
@@ -82,14 +82,14 @@ def test_every_section_acts_in_a_session(model: Path, tmp_path: Path) -> None:
 
 
 def test_options_change_no_bit(model: Path, tmp_path: Path) -> None:
-    plain = hexforge.InferenceSession(model, providers=[(QNN, {"backend_type": "htp", "soc_model": "69"})])
+    plain = hexforge.InferenceSession(model, providers=[(QNN, {"backend_type": "htp", "soc_model": "52"})])
     filed = session(model, written(tmp_path, FILE))
     assert plain.run(None, {"x": X})[0].tobytes() == filed.run(None, {"x": X})[0].tobytes()
 
 
 def test_an_option_beside_the_file_wins(model: Path, tmp_path: Path) -> None:
-    made = session(model, written(tmp_path, FILE), soc_model="SM8650", vtcm_mb="4", htp_performance_mode="burst")
-    assert made._device_parts[0].targets[0].name == "SM8650"
+    made = session(model, written(tmp_path, FILE), soc_model="QCS9075", vtcm_mb="4", htp_performance_mode="burst")
+    assert made._device_parts[0].targets[0].name == "QCS9075"
     assert made._device_parts[0].config.graph.vtcm_mb == 4
     assert made.simulated.last.mode == "burst"
 
@@ -127,7 +127,7 @@ def test_a_session_compile_and_the_generator_write_the_same_settings(model: Path
     assert settings[0] == settings[1] == settings[2]
     options = [{k: v for k, v in c.info.options.items() if k in ("dlbc", "htp_num_cores")} for c in contexts]
     assert options == [{"dlbc": "1", "htp_num_cores": "2"}] * 3
-    assert {context.info.targets[0].name for context in contexts} == {"SM8750"}
+    assert {context.info.targets[0].name for context in contexts} == {"SA8775P"}
 
 
 def step(do: str, **fields: str) -> dict[str, str]:
@@ -150,7 +150,7 @@ def test_a_scenario_takes_the_file(model: Path, tmp_path: Path) -> None:
     (tmp_path / "script.json").write_text(json.dumps(script))
     played = play(read_script(tmp_path / "script.json"))
     assert not played.unexpected
-    assert played.device.soc.name == "SM8750"
+    assert played.device.soc.name == "SA8775P"
     assert len(played.device.cores.cores) == 2
     (client,) = played.device.clients.values()
     assert client.signed

@@ -258,7 +258,7 @@ PROVIDER: dict[str, Case] = {
     "enable_htp_prepare_and_load": Case(),
     "htp_reused_io_limit_mb": Case("1", "io"),
     "op_affinity": Case("../pins.json", "dense"),
-    "htp_num_cores": Case("2"),
+    "htp_num_cores": Case("2", base={"soc_model": "SA8775P"}),
     "backend_extensions": Case("missing.json"),
     "log_severity_level": Case("4", base={"skip_qnn_version_check": "1"}),
 }

@@ -102,7 +102,10 @@ def test_priorities_decide_on_a_device_that_sessions_share() -> None:
 
 def test_cores_and_vtcm_change_the_time() -> None:
     one, two = (
-        steady(session(htp_num_cores=n, htp_performance_mode="burst", device_id="9")).accelerator_us for n in "12"
+        steady(
+            session(htp_num_cores=n, htp_performance_mode="burst", device_id="9", soc_model="SA8775P")
+        ).accelerator_us
+        for n in "12"
     )
     assert one / two == pytest.approx(1.9)
     weights = np.ones((1024, 1024), np.float32)

@@ -30,6 +30,11 @@ def _threads_on(count: Any, soc: Soc) -> str:
     return fits if count <= soc.hvx_threads else f"refused: {soc.name} has {soc.hvx_threads} threads"
 
 
+def _cores_on(count: Any, soc: Soc) -> str:
+    fits = f"{count} of the {soc.nsp_cores} NSP cores of {soc.name}"
+    return fits if count <= soc.nsp_cores else f"refused: {soc.name} has {soc.nsp_cores}"
+
+
 def _vtcm_on(size_mb: Any, soc: Soc) -> str:
     if not size_mb:
         return f"all {soc.vtcm_mb} MB of {soc.name}"
@@ -102,8 +107,16 @@ class GraphConfig(OptionTable):
     )
     dlbc: bool = flag(
         False,
-        "compress activations on their way to and from DRAM",
-        config_file=ConfigKey("dlbc", default=0, is_number=True),
+        "compress activations on their way to and from DRAM; not together with weight sharing",
+        config_file=ConfigKey(
+            "dlbc",
+            default=0,
+            is_number=True,
+            excludes=(
+                "context.weight_sharing_enabled",
+                "{place}.dlbc and context.weight_sharing_enabled exclude each other",
+            ),
+        ),
         compile_spec="use_dlbc",
         command_line="--dlbc",
         ability="dlbc",
@@ -149,6 +162,7 @@ class GraphConfig(OptionTable):
         provider=True,
         config_file=ConfigKey("num_cores", default=1, offline=True),
         command_line="--num-cores",
+        on_chip=_cores_on,
     )
     fp16_clamp_overflow: bool = flag(
         False,
@@ -196,7 +210,8 @@ class GraphConfig(OptionTable):
     @property
     def no_weight_sharing(self) -> str | None:
         """Why graphs that are prepared so cannot share weights, or None where they can."""
-        return "weight_sharing and dlbc_weights exclude each other" if self.dlbc_weights else None
+        kind = "dlbc_weights" if self.dlbc_weights else "dlbc"
+        return f"weight_sharing and {kind} exclude each other" if self.kinds_of_dlbc else None
 
     @property
     def reads_weights(self) -> str | None:

@@ -38,7 +38,7 @@ class Provenance(StrEnum):
         return self.value[0]
 
 
-FIGURES = ("htp_arch", "vtcm_mb", "hvx_threads", "hmx_kmacs", "core_mhz", "dram_gbps")
+FIGURES = ("htp_arch", "vtcm_mb", "hvx_threads", "hmx_kmacs", "core_mhz", "dram_gbps", "nsp_cores")
 """The columns of the table below, each with a mark."""
 ABILITIES = ("hmx", "float16", "bfloat16", "weight_sharing", "dlbc", "slc")
 CLOCK_SHARE: Mapping[Corner, float] = {
@@ -77,6 +77,8 @@ class Soc:
     """The clock at the highest voltage corner."""
     dram_gbps: float
     """Peak of its memory in GB/s; what graphs get of it is fitted (cost.json)."""
+    nsp_cores: int
+    """How many NSPs (cDSPs) it has, each with units and VTCM of its own."""
     marks: str
     """The marks of FIGURES, in their order."""
     aliases: tuple[str, ...] = ()
@@ -124,9 +126,10 @@ class Soc:
 def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool = True) -> Soc:
     """A row of the table: figures are values with their marks, in the order of FIGURES."""
     cells = figures.split()
-    arch, vtcm, threads, macs, clock, dram = (float(cell[:-1]) for cell in cells)
+    arch, vtcm, threads, macs, clock, dram, cores = (float(cell[:-1]) for cell in cells)
     marks = "".join(cell[-1] for cell in cells)
-    return Soc(name, soc_model, int(arch), int(vtcm), int(threads), int(macs), clock, dram, marks, aliases, float16)
+    counts = int(arch), int(vtcm), int(threads), int(macs)
+    return Soc(name, soc_model, *counts, clock, dram, int(cores), marks, aliases, float16)
 
 
 # arch       p: ExecuTorch's SoC table or the QNN SDK's "Supported Snapdragon devices", with soc_model. m: htp_version
@@ -145,39 +148,41 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 #            bit (dragonwingdocs.qualcomm.com). Else assumed: where the press gives a memory clock (4200 MHz 8 Gen 2
 #            and 7 Gen 4, 4800 8 Gen 3, 5300 8 Elite and its Gen 5) that with a 64 bit bus, else as a chip like it;
 #            raised above the fitted rate where it would be below (SM7750 with 32 bits, v85).
+# NSP cores  p: cDSPs of the chip in the Linux kernel (qcom_q6v5_pas and the device trees: nsp0 and nsp1 of SC8280XP and
+#            its SA8295P, cdsp0 and cdsp1 of SA8775P and its QCS9075, cdsp0 to cdsp3 of Nord, which is SA8797P). Else 1.
 # float16    measured: each soc_model asked of the vendor's libraries (onnxruntime-qnn 2.7.0 and 2.5.0 on x86), which
 #            say "The SocModel doesn't support FP16"; where models were measured on a chip, they say the same.
 SOCS: tuple[Soc, ...] = (
-    # name, soc_model, "arch VTCM HVX HMX core-MHz DRAM-GB/s", aliases
-    _chip("SM8350", 30, "68p  4p 4a  8a 1349a  51.2p", "Snapdragon 888"),
-    _chip("SM8450", 36, "69p  8p 4a 16a 1008f  51.2a", "Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G"),
-    _chip("SC8280XP", 37, "68p  8a 4a  8a 1349a  68.3a", "Snapdragon 8cx Gen 3", "SC8280", float16=False),
-    _chip("SA8295P", 39, "68p  8p 4a  8a 1349f  68.3a", "SA8295P ADP", "SA8295"),
-    _chip("SM8475", 42, "69p  8p 4a 16a 1008a  51.2a", "Snapdragon 8+ Gen 1"),
-    _chip("SM8550", 43, "73p  8p 4a 16a 1280f  67.2a", "Snapdragon 8 Gen 2", "QCS8550"),
-    _chip("SXR1230P", 45, "73p  2p 4a  1a 905a  25.6a", float16=False),
-    _chip("SSG2115P", 46, "73p  2p 4a  1a 905a  25.6a", float16=False),
-    _chip("SA8775P", 52, "73p  8p 4a 16a 1283f  76.8a", "SA8775P ADP", "SA8255", "SA8255P"),
-    _chip("SXR2230P", 53, "69p  8p 4a 16a 1008a  51.2a"),
-    _chip("SM8650", 57, "75p  8p 4a 16a 1780f  76.8a", "Snapdragon 8 Gen 3", "Samsung Galaxy S24"),
-    _chip("SSG2125P", 58, "73p  2p 4a  1a 905a  25.6a", float16=False),
-    _chip("SC8380XP", 60, "73p  8p 4p 16a 1258f 136.0p", "Snapdragon X Elite", "Snapdragon X Plus"),
-    _chip("SA7255P", 67, "75m  8a 4a  4a 1362f  51.2a", "SA7255P ADP"),
-    _chip("SM8750", 69, "79p  8p 6m 16a 2025f  84.8a", "Snapdragon 8 Elite", "Samsung Galaxy S25"),
-    _chip("SA8797", 72, "81p 16p 8a 24a 1547a 152.0a", "SA8797P"),
-    _chip("SXR2330P", 75, "79p  8p 6a 16a 2025a  76.8a"),
-    _chip("QCS9075", 77, "73p  8p 4a 16a 1296f  76.8p", "Dragonwing IQ-9075", "QCS9100"),
-    _chip("QCM6690", 78, "73m  8a 4a  1a 905f  25.6a", "Dragonwing Q-6690", float16=False),
-    _chip("QCS8275", 82, "75m  8a 4a 16a 1125f  51.2a", "Arduino VENTUNO Q"),
-    _chip("SM7750", 86, "73m  8a 4a  8a 1247f  67.2a", "Snapdragon 7 Gen 4", float16=False),
-    _chip("SM8850", 87, "81p  8p 8a 24a 1917f  84.8a", "Snapdragon 8 Elite Gen 5", "Samsung Galaxy S26"),
-    _chip("SC8480XP", 88, "81m  8a 8p 24a 1547f 152.0p", "Snapdragon X2 Elite"),
-    _chip("QCS6490", 93, "68p  2p 4a  4a 931f  25.6a", "Dragonwing RB3 Gen 2", "QCM6490", float16=False),
-    _chip("SAR2230P", 95, "81p  4p 4a 24a 1917a  51.2a", float16=False),
-    _chip("SW6100", 96, "81p  4p 4a 24a 1917a  25.6a", float16=False),
-    _chip("SM8845", 97, "81p  8p 8a 24a 1917a  76.8a"),
-    _chip("SOC103", 103, "85m  8a 8a 32a 1233f 128.0a", "Snapdragon 8 Elite Extreme Gen 6"),
-    _chip("SOC113", 113, "85m  8a 8a 32a 1187f 128.0a", "Snapdragon 8 Elite Gen 6"),
+    # name, soc_model, "arch VTCM HVX HMX core-MHz DRAM-GB/s NSPs", aliases
+    _chip("SM8350", 30, "68p  4p 4a  8a 1349a  51.2p 1p", "Snapdragon 888"),
+    _chip("SM8450", 36, "69p  8p 4a 16a 1008f  51.2a 1p", "Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G"),
+    _chip("SC8280XP", 37, "68p  8a 4a  8a 1349a  68.3a 2p", "Snapdragon 8cx Gen 3", "SC8280", float16=False),
+    _chip("SA8295P", 39, "68p  8p 4a  8a 1349f  68.3a 2p", "SA8295P ADP", "SA8295"),
+    _chip("SM8475", 42, "69p  8p 4a 16a 1008a  51.2a 1a", "Snapdragon 8+ Gen 1"),
+    _chip("SM8550", 43, "73p  8p 4a 16a 1280f  67.2a 1p", "Snapdragon 8 Gen 2", "QCS8550"),
+    _chip("SXR1230P", 45, "73p  2p 4a  1a 905a  25.6a 1a", float16=False),
+    _chip("SSG2115P", 46, "73p  2p 4a  1a 905a  25.6a 1a", float16=False),
+    _chip("SA8775P", 52, "73p  8p 4a 16a 1283f  76.8a 2p", "SA8775P ADP", "SA8255", "SA8255P"),
+    _chip("SXR2230P", 53, "69p  8p 4a 16a 1008a  51.2a 1a"),
+    _chip("SM8650", 57, "75p  8p 4a 16a 1780f  76.8a 1p", "Snapdragon 8 Gen 3", "Samsung Galaxy S24"),
+    _chip("SSG2125P", 58, "73p  2p 4a  1a 905a  25.6a 1a", float16=False),
+    _chip("SC8380XP", 60, "73p  8p 4p 16a 1258f 136.0p 1p", "Snapdragon X Elite", "Snapdragon X Plus"),
+    _chip("SA7255P", 67, "75m  8a 4a  4a 1362f  51.2a 1a", "SA7255P ADP"),
+    _chip("SM8750", 69, "79p  8p 6m 16a 2025f  84.8a 1p", "Snapdragon 8 Elite", "Samsung Galaxy S25"),
+    _chip("SA8797", 72, "81p 16p 8a 24a 1547a 152.0a 4p", "SA8797P"),
+    _chip("SXR2330P", 75, "79p  8p 6a 16a 2025a  76.8a 1a"),
+    _chip("QCS9075", 77, "73p  8p 4a 16a 1296f  76.8p 2p", "Dragonwing IQ-9075", "QCS9100"),
+    _chip("QCM6690", 78, "73m  8a 4a  1a 905f  25.6a 1a", "Dragonwing Q-6690", float16=False),
+    _chip("QCS8275", 82, "75m  8a 4a 16a 1125f  51.2a 1p", "Arduino VENTUNO Q"),
+    _chip("SM7750", 86, "73m  8a 4a  8a 1247f  67.2a 1a", "Snapdragon 7 Gen 4", float16=False),
+    _chip("SM8850", 87, "81p  8p 8a 24a 1917f  84.8a 1p", "Snapdragon 8 Elite Gen 5", "Samsung Galaxy S26"),
+    _chip("SC8480XP", 88, "81m  8a 8p 24a 1547f 152.0p 1p", "Snapdragon X2 Elite"),
+    _chip("QCS6490", 93, "68p  2p 4a  4a 931f  25.6a 1p", "Dragonwing RB3 Gen 2", "QCM6490", float16=False),
+    _chip("SAR2230P", 95, "81p  4p 4a 24a 1917a  51.2a 1a", float16=False),
+    _chip("SW6100", 96, "81p  4p 4a 24a 1917a  25.6a 1a", float16=False),
+    _chip("SM8845", 97, "81p  8p 8a 24a 1917a  76.8a 1a"),
+    _chip("SOC103", 103, "85m  8a 8a 32a 1233f 128.0a 1a", "Snapdragon 8 Elite Extreme Gen 6"),
+    _chip("SOC113", 113, "85m  8a 8a 32a 1187f 128.0a 1a", "Snapdragon 8 Elite Gen 6"),
 )
 
 
@@ -252,6 +257,15 @@ def known_for(name: str, most: int = 3) -> str:
     sold = [alias.removeprefix("Samsung ") for alias in soc.aliases]
     names = dict.fromkeys((*sold[:1], *DEVICES.get(soc.name, ()), *sold[1:]))
     return ", ".join(list(names)[:most])
+
+
+def require_cores(soc: Soc, count: int, what: str) -> None:
+    """CallError where a chip has fewer NSP cores."""
+    if count > soc.nsp_cores:
+        more = ", ".join(chip.name for chip in SOCS if chip.nsp_cores >= count)
+        has = f"{soc.nsp_cores} NSP core{'s' if soc.nsp_cores > 1 else ''}"
+        other = f"; {more} {'have' if ',' in more else 'has'} as many" if more else "; no known chip has as many"
+        raise CallError(f"{what} {count}: {soc.name} has {has}{other}")
 
 
 def require_chip(key: str) -> Soc:

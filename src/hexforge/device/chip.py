@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hexforge.chips.deployment import Deployment
-from hexforge.chips.soc import DEFAULT_SOC, require_chip
+from hexforge.chips.soc import DEFAULT_SOC, require_chip, require_cores
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.cores import Cores
 from hexforge.device.log import DeviceLog
@@ -51,16 +51,22 @@ class Chip:
         cores: int = 1,
         ram_bytes: int = 16 << 30,
         user_driver: bool = False,
+        signed_image: bool = False,
     ) -> None:
-        """`user_driver`: the Hexagon NPU Runtime Driver is installed, which is of Windows."""
+        """A chip with so many of its NSP cores in use.
+
+        `user_driver`: the Hexagon NPU Runtime Driver is installed, which is of Windows. `signed_image`: a signed DSP
+        image was pushed to the device, which signed process domains need.
+        """
         if platform not in PLATFORMS:
             raise CallError(f"platform {platform!r} is not known; it is one of {', '.join(PLATFORMS)}")
         if cores < 1 or ram_bytes < 1:
             raise CallError("a device has 1 core or more, and some RAM")
         if user_driver and platform != "windows":
             raise CallError(f"the Hexagon NPU Runtime Driver is of Windows, this is {platform}")
-        self.user_driver = user_driver
+        self.user_driver, self.signed_image = user_driver, signed_image
         self.soc = require_chip(soc)
+        require_cores(self.soc, cores, "cores")
         self.facts = ChipFacts(self.soc.name, self.soc.htp_arch, platform)
         self.clock = VirtualClock()
         self.log = DeviceLog(self.clock)
@@ -87,7 +93,7 @@ class Chip:
             "socModel": self.soc.soc_model,
             "arch": self.soc.htp_arch,
             "vtcmSize": self.soc.vtcm_mb,
-            "numNsp": len(self.cores.cores),
+            "numNsp": self.soc.nsp_cores,
             "signedPdSupport": True,
             "dlbcSupport": self.soc.dlbc,
         }

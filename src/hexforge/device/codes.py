@@ -23,7 +23,9 @@ class Code(Enum):
     )
     QNN_COMMON_ERROR_PLATFORM_NOT_SUPPORTED = _Entry(1006, "a call that this platform does not have")
     QNN_COMMON_ERROR_SYSTEM_COMMUNICATION = _Entry(1007, "the subsystem or the process domain crashed (SSR)")
-    QNN_COMMON_ERROR_LOADING_BINARIES = _Entry(1009, "a second copy of the backend library in one process")
+    QNN_COMMON_ERROR_LOADING_BINARIES = _Entry(
+        1009, "a second copy of the backend library in one process, or a signed process domain without a signed image"
+    )
     QNN_COMMON_ERROR_RESOURCE_UNAVAILABLE = _Entry(1010, "no more cDSP session, or no more VTCM, can be had")
     QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE = _Entry(1000, "a context option that excludes another, or needs more")
     QNN_CONTEXT_ERROR_MEM_ALLOC = _Entry(1002, "a context fits into no session, or a callback gave no memory")

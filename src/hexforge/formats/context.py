@@ -37,6 +37,8 @@ class GraphInfo:
     """How it was prepared, by the backend's own names."""
     updatable: tuple[str, ...] = ()
     """Tensors that adapters may change."""
+    updatable_bytes: int = 0
+    """What these take on the chip."""
 
     def values(self) -> tuple[list[Value], list[Value]]:
         """Inputs and outputs as values of a graph."""
@@ -77,6 +79,7 @@ class Info:
                     "spill_fill_bytes": g.spill_fill_bytes,
                     "settings": dict(g.settings),
                     "updatable": list(g.updatable),
+                    **({"updatable_bytes": g.updatable_bytes} if g.updatable else {}),
                 }
                 for g in self.graphs
             ],
@@ -96,6 +99,7 @@ class Info:
                     spill_fill_bytes=_size(g["spill_fill_bytes"]),
                     settings=_sizes(g["settings"]),
                     updatable=tuple(as_text(name) for name in g["updatable"]),
+                    updatable_bytes=_size(g.get("updatable_bytes", 0)),
                 )
                 for g in data["graphs"]
             )

@@ -85,6 +85,7 @@ class SimulatedRuns:
             device = _DEVICES.get(key)
             if device is None:
                 device = _DEVICES[key] = Device(backend.chip_name, cores=cores)
+            device.signed_image |= uses_signed_domain(self._file)  # whoever says so has pushed a signed image
             self.device: Device = device
             """What the session runs on; sessions of one chip and device_id share it."""
             client = device.process(

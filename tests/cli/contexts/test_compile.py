@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 import hexforge
 from hexforge.cli import app, main
+from hexforge.cli.qnn_tools import tool_command
 from tests.ort.models import mixed, quantized
 
 
@@ -42,11 +44,33 @@ def test_json_and_what_is_in_the_file(model: Path) -> None:
 def test_two_models_say_what_sharing_saves(model: Path) -> None:
     other = model.with_name("other.onnx")
     other.write_bytes(quantized())
-    text = compiled(str(model), str(other), "-o", str(model.with_name("out.bin")), "--graph-name=a", "--graph-name=b")
+    text = compiled(
+        str(model), str(other), "-o", str(model.with_name("out.bin")), "--graph-name=a", "--graph-name=b", "--share"
+    )
     assert "alone: a " in text
     assert "bytes saved" in text
-    apart = compiled(str(model), str(other), "-o", str(model.with_name("out.bin")), "--no-share")
-    assert "weights are not shared" in apart
+    apart = compiled(str(model), str(other), "-o", str(model.with_name("out.bin")))
+    assert "not shared, which --share would" in apart
+
+
+@pytest.mark.feature("weight sharing is off unless it is asked for", seed="004:131-137")
+@pytest.mark.parametrize("sections", [None, {}, {"weight_sharing_enabled": True}, {"weight_sharing_enabled": False}])
+def test_compile_and_the_generator_agree_on_sharing(model: Path, sections: Any) -> None:
+    other = model.with_name("other.onnx")
+    other.write_bytes(quantized())
+    config: list[str] = []
+    if sections is not None:
+        model.with_name("htp.json").write_text(json.dumps({"context": sections}))
+        tool = {"backend_extensions": {"config_file_path": "htp.json"}}
+        model.with_name("tool.json").write_text(json.dumps(tool))
+        config = [str(model.with_name("tool.json"))]
+    ours, theirs = model.with_name("ours.bin"), model.with_name("theirs.bin")
+    compiled(str(model), str(other), "-o", str(ours), "--soc", "SM8650", *(f"--config-file={c}" for c in config))
+    arguments = ["--model", f"{model},{other}", "--backend", "libQnnHtp.so", "--binary_file", "theirs"]
+    arguments += ["--output_dir", str(model.parent), *(f"--config_file={c}" for c in config)]
+    tool_command("qnn-context-binary-generator").main(arguments, standalone_mode=False)
+    wanted = bool(sections and sections["weight_sharing_enabled"])
+    assert [hexforge.Context(path).info.weight_sharing for path in (ours, theirs)] == [wanted, wanted]
 
 
 def test_wrappers_run_in_a_session(model: Path) -> None:

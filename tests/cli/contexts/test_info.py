@@ -27,7 +27,10 @@ def said(*arguments: str) -> Any:
 def context(tmp_path: Path) -> Path:
     path = tmp_path / "two.bin"
     compile(
-        [quantized(), quantized()], path, "SM8550,SM8650", ContextRequest(quantized_io=True, graph_names=("a", "b"))
+        [quantized(), quantized()],
+        path,
+        "SM8550,SM8650",
+        ContextRequest(weight_sharing=True, quantized_io=True, graph_names=("a", "b")),
     )
     return path
 

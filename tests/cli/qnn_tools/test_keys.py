@@ -69,10 +69,10 @@ def latency_us(model: Path, tmp_path: Path, **core: Any) -> float:
     return second_us(model, config(tmp_path, devices=[{"soc_model": 57, "cores": [core]}]))
 
 
-def second_us(model: Path, given: Config, tool: str = NET_RUN) -> float:
+def second_us(model: Path, given: Config, tool: str = NET_RUN, chip: str = "SM8650") -> float:
     """The latency of the second of two runs on the simulated device."""
     compiled = hexforge.compile(model, None, tool_backend("libQnnHtp.so", given, tool))
-    program = on_device([compiled.to_bytes()], "SM8650", given)["m"]
+    program = on_device([compiled.to_bytes()], chip, given)["m"]
     for _ in range(2):
         program.run({"x": np.zeros((1, 16, SIZE, SIZE), np.float32)})
     return program.latencies_us[-1]
@@ -120,10 +120,13 @@ def test_every_key_of_a_graph_is_one_of_the_backends_options() -> None:
 @pytest.mark.feature("num_cores", seed="004:1248-1250")
 def test_several_cores_are_quicker(model: Path, tmp_path: Path) -> None:
     """In the context that the generator makes, on a device, and in the estimate of the same file."""
-    one, two = (config(tmp_path, graphs=[{"num_cores": n}], devices=[{"soc_model": 57}]) for n in (1, 2))
-    assert second_us(model, two, GENERATOR) < second_us(model, one, GENERATOR)
+    one, two = (config(tmp_path, graphs=[{"num_cores": n}], devices=[{"soc_model": 52}]) for n in (1, 2))
+    assert second_us(model, two, GENERATOR, "SA8775P") < second_us(model, one, GENERATOR, "SA8775P")
     quick = hexforge.estimate(model, hexforge.deployment_from_config(tmp_path / "htp.json"))  # the file says two
-    assert quick.latency_ms < hexforge.estimate(model, hexforge.Deployment("SM8650", power=quick_power())).latency_ms
+    assert quick.latency_ms < hexforge.estimate(model, hexforge.Deployment("SA8775P", power=quick_power())).latency_ms
+    on_one = config(tmp_path, graphs=[{"num_cores": 2}], devices=[{"soc_model": 57}])
+    with pytest.raises(HexforgeError, match="num_cores 2: SM8650 has 1 NSP core"):
+        tool_backend("libQnnHtp.so", on_one, GENERATOR)
 
 
 def quick_power() -> hexforge.Power:

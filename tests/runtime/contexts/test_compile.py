@@ -15,7 +15,7 @@ import hexforge
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.errors import CallError, CapacityError, UnsupportedError
-from hexforge.runtime.contexts.compile import compile
+from hexforge.runtime.contexts.compile import Compiled, compile
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.request import ContextRequest
 from tests import ROOT
@@ -133,7 +133,7 @@ def test_several_models_store_their_weights_once(tmp_path: Path) -> None:
     made = compile(
         [source] * 3,
         tmp_path / "m.bin",
-        request=ContextRequest(graph_names=tuple(names)),
+        request=ContextRequest(graph_names=tuple(names), weight_sharing=True),
         dims=[sized(s) for s in sizes],
     )
     assert made.info.weight_sharing
@@ -150,14 +150,28 @@ def test_several_models_store_their_weights_once(tmp_path: Path) -> None:
         compile(
             [source] * 2, None, "SM8450", ContextRequest(weight_sharing=True, graph_names=("a", "b")), dims=sized(16)
         )
-    with pytest.raises(CallError, match="exclude each other"):
-        compile(
-            [source] * 2,
-            None,
-            Deployment(config=GraphConfig(dlbc_weights=True)),
-            ContextRequest(weight_sharing=True, graph_names=("a", "b")),
-            dims=sized(16),
-        )
+
+
+@pytest.mark.feature("weight sharing: one VTCM size, no DLBC", seed="004:227-247")
+@pytest.mark.parametrize(
+    ("config", "settings", "reason"),
+    [
+        (GraphConfig(dlbc_weights=True), {}, "weight_sharing and dlbc_weights exclude each other"),
+        (GraphConfig(dlbc=True), {}, "weight_sharing and dlbc exclude each other"),
+        (GraphConfig(), [{"vtcm_mb": 2}, {"vtcm_mb": 4}], "the same VTCM, these have 2 MB and 4 MB"),
+        (GraphConfig(), [{"vtcm_mb": 4}, {"vtcm_mb": 0}], "the same VTCM, these have 4 MB and 8 MB"),
+    ],
+)
+def test_graphs_that_cannot_share_weights_are_refused(config: GraphConfig, settings: Any, reason: str) -> None:
+    def made(sharing: bool) -> Compiled:
+        request = ContextRequest(weight_sharing=sharing, graph_names=("a", "b"), settings=settings)
+        return compile([net(8)] * 2, None, Deployment(config=config), request, dims=sized(16))
+
+    with pytest.raises(CallError, match=reason):
+        made(True)
+    assert not made(False).info.weight_sharing
+    same = ContextRequest(weight_sharing=True, graph_names=("a", "b"), settings=[{"vtcm_mb": 8}, {"vtcm_mb": 0}])
+    assert compile([net(8)] * 2, None, Deployment(), same, dims=sized(16)).saved_bytes > 0
 
 
 def test_refused_nodes_are_listed_and_nothing_is_written(tmp_path: Path) -> None:

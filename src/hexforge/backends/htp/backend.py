@@ -35,7 +35,7 @@ from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, MB, THREADS, VTCM, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.power import BURST, Power
-from hexforge.chips.soc import SOCS, Soc, require_chip, target
+from hexforge.chips.soc import SOCS, Soc, require_chip, require_cores, target
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Value
 from hexforge.ir.verify import verify
@@ -74,6 +74,9 @@ class HtpBackend(ContextBackend, TimedBackend):
         )
         self.target = self._chips[0]
         """The chip that programs run on here."""
+        for chip in self._chips:
+            if chip.soc is not None:
+                require_cores(chip.soc, self.config.graph.num_cores, "num_cores")
         if self.config.htp_bf16_enable and not self.target.bfloat16:
             raise CallError(f"htp_bf16_enable=1 needs soc_model 88 or newer, this is {self.target.name}")
         if (option := self.config.newer_than(min(chip.arch for chip in self._chips))) is not None:
@@ -272,9 +275,9 @@ class HtpBackend(ContextBackend, TimedBackend):
             return Compatibility(Verdict.OPTIMAL)
         return preparation.compatibility(targets, graphs, chip, self.config.vtcm_mb[0])
 
-    def no_weight_sharing(self) -> str | None:
-        """Why graphs cannot share weights on the chips, or None where they can."""
-        return self.config.graph.no_weight_sharing or preparation.no_weight_sharing(self.targets)
+    def no_weight_sharing(self, settings: Sequence[GraphSettings] = ()) -> str | None:
+        """Why graphs with these settings cannot share weights on the chips, or None where they can."""
+        return self.config.graph.no_weight_sharing or preparation.no_weight_sharing(self.targets, settings)
 
     @property
     def most_graphs(self) -> int:

@@ -59,14 +59,19 @@ def graph_settings(targets: Sequence[Target], changes: Mapping[str, int | None],
     }
 
 
-def no_weight_sharing(targets: Sequence[Target]) -> str | None:
-    """Why graphs cannot share weights on all of these chips."""
+def no_weight_sharing(targets: Sequence[Target], settings: Sequence[GraphSettings] = ()) -> str | None:
+    """Why graphs with these settings cannot share weights on all of these chips."""
     for target in targets:
         if target.facts.get("htp_arch", 0) < SHARING_ARCH:
             return (
                 f"graphs share weights on v{SHARING_ARCH} and newer, this is {target.name or 'a chip'} "
                 f"(v{target.facts['htp_arch']})"
             )
+        has = target.facts.get("vtcm_mb", 0)
+        sizes = sorted({own.get(VTCM, 0) or has for own in settings})
+        if len(sizes) > 1:
+            listed = " and ".join(f"{size or 'all'} MB" for size in sizes)
+            return f"graphs share weights where they have the same VTCM, these have {listed}"
     return None
 
 

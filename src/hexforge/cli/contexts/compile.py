@@ -49,7 +49,8 @@ class ContextArguments:
         ),
     ] = None
     share: Annotated[
-        bool | None, typer.Option("--share/--no-share", help="Store common weights once; else where the chips can.")
+        bool | None,
+        typer.Option("--share/--no-share", help="Store common weights once (v73 and newer, one VTCM size)."),
     ] = None
 
     def request(self, names: Sequence[str], file: Config, settings: Sequence[GraphSettings]) -> ContextRequest:
@@ -57,8 +58,8 @@ class ContextArguments:
         from hexforge.runtime.contexts.request import ContextRequest
 
         share = self.share
-        if share is None and len(names) > 1 and "weight_sharing_enabled" in file.htp.context.model_fields_set:
-            share = file.htp.context.weight_sharing_enabled
+        if share is None:
+            share = len(names) > 1 and file.htp.context.weight_sharing_enabled
         return ContextRequest(
             weight_sharing=share,
             quantized_io=self.quantized_io,
@@ -217,7 +218,9 @@ def _print(facts: dict[str, Any]) -> None:
     screen.print(table("", columns, rows, optional=tuple(headings)))
     if len(facts["weights_bytes"]) > 1:
         by_graph = ", ".join(f"{name} {size:,}" for name, size in facts["weights_bytes"].items())
-        shared = f"{facts['saved_bytes']:,} bytes saved" if facts["weight_sharing"] else "weights are not shared"
+        shared = (
+            f"{facts['saved_bytes']:,} bytes saved" if facts["weight_sharing"] else "not shared, which --share would"
+        )
         screen.print(Text(f"weights alone: {by_graph}; together {facts['stored_weights_bytes']:,}: {shared}"))
     for path in facts["wrappers"]:
         screen.print(Text(path))

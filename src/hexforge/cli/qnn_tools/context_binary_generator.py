@@ -86,7 +86,7 @@ def run(flags: GeneratorFlags) -> None:
     models = dict(zip(names, paths, strict=True))
     request = ContextRequest(
         updatable=changed_constants(adapters.cases, models),
-        weight_sharing=config.htp.context.weight_sharing_enabled if len(paths) > 1 else None,
+        weight_sharing=len(paths) > 1 and config.htp.context.weight_sharing_enabled,
         graph_names=names,
         exposed=_exposed(flags, names),
         native={} if flags.data_format_config is None else read_data_formats(flags.data_format_config),

@@ -78,8 +78,9 @@ def on_device(
     from hexforge.device import Binary, Device, DeviceSignal, Qnn
     from hexforge.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
 
-    device = Device(chip, cores=cores_of(config))
-    qnn = Qnn(device.process("qnn-net-run", signed=uses_signed_domain(config), privileged=True))
+    signed = uses_signed_domain(config)  # whoever says so has pushed a signed image
+    device = Device(chip, cores=cores_of(config), signed_image=signed)
+    qnn = Qnn(device.process("qnn-net-run", signed=signed, privileged=True))
     qnn.use_profile(profile_of(config, perf_profile))
     own = creation_config(config)
     signal = DeviceSignal(load_timeout_us) if load_timeout_us else None

@@ -63,6 +63,8 @@ class Binary:
     """Protected by the secure process domain."""
     lora_weight_sharing: bool = False
     """Its graphs have one place for an adapter's weights."""
+    dlbc: bool = False
+    """Its graphs were prepared with DLBC, of activations or of weights: they share no spill-fill buffer."""
     source: Path | bytes | None = None
     """The context where it exists."""
     _first: list[Context] = field(default_factory=list)
@@ -119,18 +121,21 @@ class Binary:
             graphs.append(
                 GraphSpec(
                     row.name, 0, row.spill_fill_bytes, _bytes((*row.inputs, *row.outputs)), own.vtcm_bytes,
-                    SimulatedTime(program.graph, soc, own), config.num_cores, _updatable_bytes(program, row.updatable),
+                    SimulatedTime(program.graph, soc, own), config.num_cores, row.updatable_bytes,
                     row.inputs, row.outputs,
                 )
             )  # fmt: skip
         counts = Counter(place for places in used.values() for place in places)
         shared = sum(size for (_, size), count in counts.items() if count > 1)
         weights = {n: sum(size for offset, size in used[n] if counts[offset, size] == 1) for n in used}
-        named = tuple(replace(spec, weights_bytes=weights[spec.name]) for spec in graphs)
+        named = tuple(replace(s, weights_bytes=max(0, weights[s.name] - s.adapter_bytes)) for s in graphs)
+        # what adapters change is counted apart; where the bases of several graphs agree, they share it in the file
+        shared -= min(shared, max((s.adapter_bytes - weights[s.name] for s in graphs), default=0))
         udma, lora = (context.info.options.get(k, "0") == "1" for k in ("extended_udma", "lora_weight_sharing"))
+        dlbc = bool(config.kinds_of_dlbc)
         end = max((offset + size for (offset, size), count in counts.items() if count > 1), default=0)
-        return cls(where, named, shared, end, isinstance(kept, bytes), udma, lora_weight_sharing=lora, source=kept,
-                   _first=[context])  # fmt: skip
+        return cls(where, named, shared, end, isinstance(kept, bytes), udma, lora_weight_sharing=lora, dlbc=dlbc,
+                   source=kept, _first=[context])  # fmt: skip
 
 
 class _CountedContext(Context):
@@ -144,16 +149,6 @@ class _CountedContext(Context):
     def weights(self, offset: int, size: int) -> memoryview:
         self.seen.add((offset, size))
         return super().weights(offset, size)
-
-
-def _updatable_bytes(program: Program, names: Sequence[str]) -> int:
-    """Bytes of the constants that adapters may change."""
-    wanted = set(names)
-    return (
-        sum(v.data.nbytes for v in program.graph.values.values() if v.data is not None and v.name in wanted)
-        if wanted
-        else 0
-    )
 
 
 def _bytes(tensors: Sequence[tuple[str, TensorType]]) -> int:

@@ -19,8 +19,8 @@ THREAD_PRIORITIES: Mapping[Priority, tuple[int, int]] = {
     Priority.HIGH: (0xBB, 0xBC),
 }
 """QNN priority to the priority of HMX and of HVX threads, as published; a larger number is a lower priority."""
-RESTRICTED = (Priority.NORMAL_HIGH, Priority.HIGH)
-"""Not for general developers."""
+RESTRICTED = tuple(priority for priority in Priority if priority > Priority.NORMAL)
+"""Not for general developers: NORMAL_HIGH and HIGH as published, and those above them, which would go before them."""
 
 
 def thread_priorities(priority: Priority) -> tuple[int, int]:

@@ -85,6 +85,7 @@ def _create_steps(
     yield 0.0  # whoever began this goes on first
     try:
         config.check(device.facts)
+        _require_uncompressed(context, shares=group is not None)
         client.require_priority(config.priority, *config.graph_priorities.values())
         if callback is not None:
             check_callback(callback, context.binary, config, device.facts.platform)
@@ -103,6 +104,17 @@ def _create_steps(
     if notify is not None:
         notify(CreationNotice(context.binary.name, context))
     return context
+
+
+def _require_uncompressed(context: DeviceContext, *, shares: bool) -> None:
+    """DeviceError where a context with DLBC would share a spill-fill buffer with others."""
+    given = (context.config.register_multi_contexts, context.config.register_concurrent_resource_sharing)
+    if context.binary.dlbc and (shares or any(registration is not None for registration in given)):
+        raise DeviceError(
+            Code.QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE,
+            f"{context.label}: was prepared with DLBC, which does not go with a spill-fill buffer that contexts share; "
+            "prepare it without dlbc and dlbc_weights, or leave the group out",
+        )
 
 
 def _place_in_session(context: DeviceContext, group: Group | None) -> Waits:

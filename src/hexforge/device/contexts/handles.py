@@ -198,7 +198,13 @@ class Process:
         return context
 
     def open_session(self) -> CdspSession:
-        """One more session."""
+        """One more session; DeviceError where its domain is to be signed and the device has no signed image."""
+        if self.signed and not self.device.signed_image:
+            raise DeviceError(
+                Code.QNN_COMMON_ERROR_LOADING_BINARIES,
+                f"{self.name}: a signed process domain needs a signed DSP image on the device (signed_image); push "
+                "one, or use the unsigned domain",
+            )
         taken = {session.index for session in self.sessions}
         index = next(n for n in range(len(taken) + 1) if n not in taken)
         session = self.device.memory.open(self.name, index, self.signed)

@@ -71,7 +71,10 @@ class PlayedScenario:
 
 def play(script: Script) -> PlayedScenario:
     """Play a script to its end; the log is audited."""
-    device = Device(script.soc.name, platform=script.platform, cores=script.cores, ram_bytes=script.ram_bytes)
+    device = Device(
+        script.soc.name, platform=script.platform, cores=script.cores, ram_bytes=script.ram_bytes,
+        signed_image=script.signed_image,
+    )  # fmt: skip
     played = PlayedScenario(device)
     clients = {p.name: device.process(p.name, signed=p.signed, privileged=p.privileged) for p in script.processes}
     for fault in script.faults:

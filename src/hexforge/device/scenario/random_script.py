@@ -17,6 +17,8 @@ from hexforge.errors import FormatError
 
 PRIORITIES = ("LOW", "NORMAL", "NORMAL_HIGH", "HIGH")
 CRASHED = Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION.name
+TWO_CORES = "SA8775P"
+"""A chip with two NSP cores."""
 ABORTED = {
     Code.QNN_GRAPH_ERROR_ABORTED.name,
     Code.QNN_GRAPH_ERROR_TIMED_OUT.name,
@@ -39,10 +41,11 @@ def random_script(seed: int, binaries: Mapping[str, Binary]) -> dict[str, Any]:
         process = chance.choice(processes)["name"]
         at = round(10 ** chance.uniform(3.0, 5.3), 1)
         faults.append({"at_us": at, "kind": chance.choice(("ssr", "pd")), "process": process, "session": 0})
+    chip, cores = chance.choice(("SM8550", "SM8650", "SM8750", "SM8850")), chance.choice((1, 1, 2))
     return {
         "about": f"random scenario {seed}",
-        "soc": chance.choice(("SM8550", "SM8650", "SM8750", "SM8850")),
-        "cores": chance.choice((1, 1, 2)),
+        "soc": chip if cores == 1 else TWO_CORES,
+        "cores": cores,
         "processes": processes,
         "faults": faults,
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.chips.priority import Priority
-from hexforge.chips.soc import DEFAULT_SOC, Soc, require_chip
+from hexforge.chips.soc import DEFAULT_SOC, Soc, require_chip, require_cores
 from hexforge.device.chip import PLATFORMS
 from hexforge.device.codes import Code
 from hexforge.device.contexts.binary import Binary, GraphSpec
@@ -92,6 +92,8 @@ class Script:
     faults: tuple[FaultScript, ...] = field(default=())
     config: CreationConfig = field(default_factory=CreationConfig)
     """What contexts are created with unless a step says otherwise."""
+    signed_image: bool = False
+    """Whether a signed DSP image was pushed to the device."""
 
 
 def read_script(path: str | os.PathLike[str]) -> Script:
@@ -118,6 +120,8 @@ def parse_script(
     soc = require_chip(top.text("soc", chip_of(config) or DEFAULT_SOC))
     platform = top.text("platform", "android", PLATFORMS)
     cores, ram = top.count("cores", cores_of(config), 1), top.bytes("ram", 16 << 30)
+    require_cores(soc, cores, f"{where}: cores")
+    signed_image = top.flag("signed_image", uses_signed_domain(config))
     binaries = dict(known or {})
     for name, item in _object(top, "binaries").items():
         binaries[name] = _binary(name, Fields(item, f"{where}: binaries.{name}"), folder, soc)
@@ -132,7 +136,7 @@ def parse_script(
         _fault(Fields(item, f"{where}: faults[{i}]"), names) for i, item in enumerate(top.list("faults", []))
     )
     top.done()
-    return Script(soc, platform, cores, ram, binaries, processes, faults, creation_config(config))
+    return Script(soc, platform, cores, ram, binaries, processes, faults, creation_config(config), signed_image)
 
 
 def _config_file(top: Fields, folder: Path) -> Config:
@@ -159,7 +163,10 @@ def _binary(name: str, fields: Fields, folder: Path, soc: Soc) -> Binary:
         return made.embed() if embedded else made
     graphs = tuple(_graph(Fields(item, f"{fields.where}.graphs[{i}]")) for i, item in enumerate(fields.list("graphs")))
     shared = fields.bytes("shared")
-    made = Binary(name, graphs, shared, shared, fields.flag("embedded"), fields.flag("udma64"), fields.flag("secure"))
+    made = Binary(
+        name, graphs, shared, shared, fields.flag("embedded"), fields.flag("udma64"), fields.flag("secure"),
+        fields.flag("lora_weight_sharing"), fields.flag("dlbc"),
+    )  # fmt: skip
     fields.done()
     return made
 

@@ -45,6 +45,15 @@ class Constants:
         assert tensor is not None
         return tensor.numpy()
 
+    def chip_bytes(self, names: Iterable[str]) -> int:
+        """What constants take on a chip: integers as they are stored, real numbers in float16."""
+        total = 0
+        for name in names:
+            tensor = self._value(name).const_value
+            assert tensor is not None
+            total += 2 * tensor.size if tensor.dtype.is_floating_point() else tensor.nbytes
+        return total
+
     def changed(self, other: Constants) -> tuple[str, ...]:
         """Constants that are others in another model, which must be the same in all else, or ModelError."""
         subject = f"{other.where}: is not {self.where} with other constants"
@@ -186,8 +195,11 @@ def _described(node: onnx_ir.Node) -> tuple[object, ...]:
     return node.domain, node.op_type, node.overload, ins, outs, attributes
 
 
-def updatable_names(constants: Constants, patterns: Sequence[str], nodes: Collection[str]) -> tuple[str, ...]:
-    """Constants that patterns name and some nodes read."""
+def updatable_names(
+    constants: Constants, patterns: Sequence[str], nodes: Collection[str]
+) -> tuple[tuple[str, ...], int]:
+    """Constants that patterns name and some nodes read, and what they take on a chip."""
     chosen = [n for n in constants.names if any(fnmatchcase(n, p) for p in patterns)]
     read = constants.read_by(nodes) if chosen else set()
-    return tuple(name for name in chosen if name in read)
+    names = tuple(name for name in chosen if name in read)
+    return names, constants.chip_bytes(names)

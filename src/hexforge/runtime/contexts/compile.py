@@ -25,7 +25,7 @@ from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.native_kv import DATA_FORMATS, native_tensors_text
 from hexforge.runtime.contexts.provenance import metadata, model_record
-from hexforge.runtime.contexts.request import ContextRequest, check_sources, item_of, shares_weights
+from hexforge.runtime.contexts.request import ContextRequest, check_sharing, check_sources, item_of
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import backend_for
 from hexforge.runtime.stages import PlacedNode
@@ -121,7 +121,8 @@ def compile(
     backend, request = backend_for(deployment), request or ContextRequest()
     power = request.power or (deployment.power if isinstance(deployment, Deployment) else BURST)
     settings_of_models = _settings(request, len(sources), backend)
-    sharing = shares_weights(request.weight_sharing, len(sources), backend)
+    sharing = request.weight_sharing
+    check_sharing(sharing, settings_of_models, backend)
     builder = ContextBuilder.of(backend, weight_sharing=sharing)
     report = _Steps(progress, len(sources) * (2 + len(builder.targets)) + 1)
     names = request.names(sources)
@@ -149,13 +150,13 @@ def compile(
         left_on_cpu += [NodesOnCpu(label, parts.left_on_cpu)] if parts.left_on_cpu else []
         if not sharing:
             builder.pool.forget()
-        for number, ((graph_name, program), updatable) in enumerate(
+        for number, ((graph_name, program), (updatable, updatable_bytes)) in enumerate(
             zip(programs, _updatable(plan, request.updatable, source, how), strict=True)
         ):
             schematics = _schematics(program.graph, backend, settings, power, report if number == 0 else None)
             spill = max((s.spill_fill_bytes for s in schematics.values()), default=0)
             data = {soc: schematic.data for soc, schematic in schematics.items()}
-            entry = ContextGraph(graph_name, program, settings, spill, updatable, data)
+            entry = ContextGraph(graph_name, program, settings, spill, updatable, data, updatable_bytes)
             weights[name] = weights.get(name, 0) + builder.add(entry)
             compiled_graphs[graph_name] = program.graph
         graphs.setdefault(label if label not in graphs else name, []).extend(n for n, _ in programs)
@@ -202,11 +203,11 @@ def _require_updatable(patterns: Sequence[str], info: Info) -> None:
 
 
 def _updatable(plan: Plan, patterns: Sequence[str], source: ModelSource, how: Mapping[str, Any]
-               ) -> list[tuple[str, ...]]:  # fmt: skip
-    """For each graph of a plan the constants that adapters may change."""
+               ) -> list[tuple[tuple[str, ...], int]]:  # fmt: skip
+    """For each graph of a plan the constants that adapters may change, and what they take on a chip."""
     taken = [stage for stage in plan.stages if stage.part.taken]
     if not patterns:
-        return [()] * len(taken)
+        return [((), 0)] * len(taken)
     from hexforge.frontends.onnx.context_constants import Constants, updatable_names
 
     constants = Constants(source, **how)

@@ -32,6 +32,8 @@ class ContextGraph:
     """Constants that adapters may change."""
     schematics: Mapping[str, Any] = field(default_factory=dict)
     """The graph as chips run it, by their names."""
+    updatable_bytes: int = 0
+    """What the constants that adapters may change take on the chip."""
 
 
 @dataclass(slots=True)
@@ -85,6 +87,7 @@ class ContextBuilder:
             graph.spill_fill_bytes,
             graph.settings,
             graph.updatable,
+            graph.updatable_bytes,
         )
         for soc, schematic in graph.schematics.items():
             self._schematics[f"{soc}/{name}"] = schematic

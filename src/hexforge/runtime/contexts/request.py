@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hexforge.backend import Backend, ContextBackend
+from hexforge.backend import Backend, ContextBackend, GraphSettings
 from hexforge.chips.power import Power
 from hexforge.errors import CallError
 from hexforge.formats.context import MOST_GRAPHS
@@ -21,8 +21,9 @@ from hexforge.runtime.contexts.context import is_context
 class ContextRequest:
     """What a context is to hold, and how."""
 
-    weight_sharing: bool | None = None
-    """Store weights that several models have in common once; None: where every chip can share them."""
+    weight_sharing: bool = False
+    """Store weights that several models have in common once; every chip must be able to share them, and every graph
+    have as much VTCM."""
     quantized_io: bool = False
     """Inputs and outputs of the graphs are integers, as the model's Q and DQ nodes say."""
     allow_partial: bool = False
@@ -62,16 +63,16 @@ def check_sources(sources: Sequence[Any], output: str | os.PathLike[str] | None)
                             "makes a model of it")  # fmt: skip
 
 
-def shares_weights(requested: bool | None, models: int, backend: Backend) -> bool:
-    """Whether weights are stored once; CallError for more models than a context holds, or chips that cannot share."""
+def check_sharing(requested: bool, settings: Sequence[GraphSettings], backend: Backend) -> None:
+    """CallError for more models than a context holds, or graphs that are to share weights and cannot."""
+    models = len(settings)
     limit = backend.most_graphs if isinstance(backend, ContextBackend) else MOST_GRAPHS
     if models > limit:
         raise CallError(f"{models} models: a context holds {limit} graphs"
                         f"{' with DLBC' if limit < MOST_GRAPHS else ''}; make several contexts")  # fmt: skip
-    obstacle = backend.no_weight_sharing() if isinstance(backend, ContextBackend) else None
+    obstacle = backend.no_weight_sharing(settings) if isinstance(backend, ContextBackend) else None
     if requested and obstacle is not None:
         raise CallError(f"weight_sharing: {obstacle}; leave it out")
-    return models > 1 and obstacle is None if requested is None else requested
 
 
 def names_of(sources: Sequence[Any], graph_names: Sequence[str] | None) -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hexforge.backend import Backend, ContextBackend
+from hexforge.chips.graph_config import VTCM
 from hexforge.errors import CallError, ExistingFileError, UnsupportedError
 from hexforge.formats.container import HEADER
 from hexforge.formats.context import MOST_GRAPHS
@@ -66,6 +67,7 @@ def join(path: Path, backend: Backend, replace: bool = False) -> Sharing:
     for property_name, theirs, ours in (
         ("backend", sharing.backend.name, backend.name),
         ("chip", _chips(sharing.backend), _chips(backend)),
+        ("VTCM", _vtcm(sharing.backend), _vtcm(backend)),
         ("folder", sharing.path.parent.resolve(), path.parent.resolve()),
     ):
         if theirs != ours:
@@ -122,6 +124,11 @@ def _identity(source: str | os.PathLike[str] | memoryview) -> bytes:
         return bytes(source[: HEADER.size])
     with Path(source).open("rb") as file:
         return file.read(HEADER.size)
+
+
+def _vtcm(backend: Backend) -> str:
+    """How much VTCM a backend's graphs have, which share weights only where it is the same."""
+    return f"{backend.graph_settings().get(VTCM, 0) or 'all'} MB" if isinstance(backend, ContextBackend) else ""
 
 
 def _chips(backend: Backend) -> str:

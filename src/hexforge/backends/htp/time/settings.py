@@ -10,7 +10,7 @@ from hexforge.backends.htp.time.cost import Costs, costs
 from hexforge.backends.htp.time.tile import Task
 from hexforge.chips.graph_config import MB, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
 from hexforge.chips.power import Corner, Power
-from hexforge.chips.soc import CORES_SHARE, Soc
+from hexforge.chips.soc import CORES_SHARE, Soc, require_cores
 from hexforge.errors import CallError
 
 PARTS = tuple(VTCM_GRANULE << n for n in range(4))
@@ -39,6 +39,7 @@ class Settings:
         threads = config.threads_on(chip)
         if not 1 <= threads <= chip.hvx_threads:
             raise CallError(f"hvx_threads {threads}: {chip.name} has {chip.hvx_threads}; give 1 to {chip.hvx_threads}")
+        require_cores(chip, config.num_cores, "num_cores")
         if config.optimization not in (0, 1, 2, 3):
             raise CallError(f"optimization {config.optimization} is not a level; it is 1, 2 or 3 (0: 2)")
         if (config.dlbc or config.dlbc_weights) and not chip.dlbc:
