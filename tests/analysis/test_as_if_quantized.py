@@ -20,7 +20,7 @@ from tests.quant.networks import Network
 
 MOST = 0.02
 """Part of the promise that the built file may be off by."""
-PRECISIONS = ("w8a8", "w8a16", "w4a16")
+PRECISIONS = ("w8a8", "w8a16", "w4a16", "w16a16")
 
 
 def check_promises(source: Path | bytes, samples: object, folder: Path, precisions: Sequence[str] = PRECISIONS) -> None:
@@ -94,3 +94,19 @@ def test_a_quantized_model_is_no_promise() -> None:
     built = hexforge.quantize(light("squeezenet"), "random:1", "w8a8_channel")
     assert built.model is not None
     assert not timed_graphs(built.model, Deployment(precision="w8a16")).promised
+
+
+@pytest.mark.feature("A16W16", seed="004:2668-2694")
+@pytest.mark.parametrize("build", [False, True], ids=["promised", "built"])
+def test_sixteen_bit_weights_count_as_sixteen_bits(build: bool) -> None:
+    net = Network((1, 32, 32, 32))
+    model = to_bytes(net.model(net.conv(net.conv("x", 32, 64), 64, 64)))
+
+    def timed(precision: str) -> hexforge.Estimate:
+        if precision == "float" or not build:
+            return hexforge.estimate(model, Deployment(precision=precision))
+        return hexforge.estimate(hexforge.quantize(model, "random:2", precision).model)
+
+    narrow, wide, floats = (timed(p).timeline for p in ("w8a16", "w16a16", "float"))
+    assert wide.weight_bytes == 2 * narrow.weight_bytes == floats.weight_bytes
+    assert narrow.accelerator_us < wide.accelerator_us

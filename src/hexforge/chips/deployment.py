@@ -15,7 +15,7 @@ from hexforge.errors import CallError
 
 AS_IS = "as-is"
 """Each node at the precision of its own types: a QDQ model, or float."""
-PRECISIONS = ("float", "w8a8", "w8a16", "w4a16")
+PRECISIONS = ("float", "w8a8", "w8a16", "w4a16", "w16a16")
 """The others, which the math of a whole graph has."""
 
 
@@ -34,7 +34,7 @@ class Deployment:
     soc: str = DEFAULT_SOC
     """A chip by name or number; for a context also a comma list of them."""
     precision: str = AS_IS
-    """float, w8a8, w8a16, w4a16, or as-is: each node at the precision of its own types."""
+    """float, w8a8, w8a16, w4a16, w16a16, or as-is: each node at the precision of its own types."""
     runtime: str = "qnn_dlc"
     """The path to the device: qnn_dlc, onnx or tflite."""
     config: GraphConfig = field(default_factory=GraphConfig)

@@ -55,7 +55,7 @@ class ModelBudget(_Limits):
     soc: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
         default=["SM8650"], min_length=1
     )
-    precision: Literal["as-is", "float", "w8a8", "w8a16", "w4a16"] = "as-is"
+    precision: Literal["as-is", "float", "w8a8", "w8a16", "w4a16", "w16a16"] = "as-is"
     dims: dict[str, int] = {}
     latency_ms: float | dict[str, float] | None = None
     refused_nodes: int | None = Field(None, ge=0)

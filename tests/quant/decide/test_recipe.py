@@ -9,13 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge.errors import CallError
-from hexforge.ir import DType
-from hexforge.quant.decide.recipe_reading import IMPROVEMENTS, METHODS, check_method, recipe
+from hexforge.ir import DType, TensorType
+from hexforge.ir.fixed_point import quantize
+from hexforge.quant.decide.ranges import weight_encoding
+from hexforge.quant.decide.recipe_reading import IMPROVEMENTS, METHODS, check_method, recipe, restricted
 
 
 @pytest.mark.parametrize(
@@ -173,3 +176,23 @@ def test_methods_by_themselves() -> None:
     assert check_method("percentile=99.9") == "percentile=99.9"
     with pytest.raises(CallError, match="did you mean 'entropy'"):
         check_method("entrpy")
+
+
+@pytest.mark.feature("restrict_quantization_steps", seed="004:2694")
+def test_the_integers_of_weights_can_be_restricted() -> None:
+    chosen = restricted(recipe("w16a16"), "-0x8000 0x7F7F")
+    assert chosen.weight_steps == (-0x8000, 0x7F7F)
+    assert recipe(chosen.to_mapping()["recipe"]).weight_steps == chosen.weight_steps
+    for text, said in (
+        ("-0x8000 0x7FFF", "within -0x8000 0x7f7f"),
+        ("0x1 0x2", "around 0"),
+        ("-0x80", "not two hexadecimal numbers"),
+        ("low high", "not two hexadecimal numbers"),
+    ):
+        with pytest.raises(CallError, match=f"restrict_quantization_steps: .*{said}"):
+            restricted(recipe("w16a16"), text)
+    weights = np.linspace(-1, 1, 101, dtype=np.float32)
+    for steps in ((-0x80, 0x7F), (-0x40, 0x3F)):
+        encoding = weight_encoding(weights, DType.INT8, steps=steps)
+        integers = quantize(weights, TensorType(DType.INT8, weights.shape, encoding))
+        assert (integers.min(), integers.max()) == (-steps[1], steps[1])

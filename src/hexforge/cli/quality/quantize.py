@@ -49,6 +49,15 @@ def quantize(
     export_encodings: Annotated[
         Path | None, typer.Option("--export-encodings", help="Write the encodings as an AIMET file.", dir_okay=False)
     ] = None,
+    restrict_quantization_steps: Annotated[
+        str,
+        typer.Option(
+            "--restrict-quantization-steps",
+            "--restrict_quantization_steps",
+            metavar="MIN MAX",
+            help='Integers that weights may have, hexadecimal: "-0x8000 0x7F7F", which 16-bit ones keep to anyway.',
+        ),
+    ] = "",
     soc: Soc = DEFAULT_SOC,
     state: Annotated[
         Path | None, typer.Option("--state", help="Keeps what calibration has seen: an interrupted run goes on.")
@@ -64,7 +73,12 @@ def quantize(
 ) -> None:
     """Quantize a float model for the NPU by samples of its inputs."""
     from hexforge.analysis.quality.quantize import quantize as quantized
+    from hexforge.quant.decide.recipe_reading import recipe as recipe_of
+    from hexforge.quant.decide.recipe_reading import restricted
 
+    chosen = recipe_of(recipe)
+    if restrict_quantization_steps:
+        chosen = restricted(chosen, restrict_quantization_steps)
     samples = pictures.data(data)
     target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
     fixed = inputs.request(model)
@@ -72,7 +86,7 @@ def quantize(
     again = "nothing was written; with --state FILE calibration is kept"
     with interruptible(again, *([] if state is None else [state])), bars() as progress:
         result = quantized(
-            model, samples, recipe, target, method=method or None, encodings=encodings, soc=soc or None, state=state,
+            model, samples, chosen, target, method=method or None, encodings=encodings, soc=soc or None, state=state,
             quality=quality, metric=metric, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants,
             progress=progress,
         )  # fmt: skip

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ALL = "all"
 MOST_REASONS = 3
 Precision = Annotated[
-    str, typer.Option("--precision", help="float, w8a8, w8a16, w4a16, or as-is: by the model's own types.")
+    str, typer.Option("--precision", help="float, w8a8, w8a16, w4a16, w16a16, or as-is: the model's own types.")
 ]
 Runtime = Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite: the path to the device.")]
 

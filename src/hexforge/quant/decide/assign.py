@@ -397,12 +397,17 @@ class _Assignment:
             dtype = DType.INT8  # HTP multiplies 16-bit weights by 16-bit data only, and not in three dimensions
         if not unit.rule.bilinear:  # a normalization: one scale, 8 or 16 bits
             dtype = DType.INT16 if dtype is DType.INT16 else DType.UINT8
-            return Fixed(dtype, weight_encoding(array, dtype, symmetric=dtype is DType.INT16))
+            steps = chosen.weight_steps if dtype is chosen.weight is DType.INT16 else None
+            return Fixed(dtype, weight_encoding(array, dtype, symmetric=dtype is DType.INT16, steps=steps))
         axis = weight_axis(node) if chosen.per_channel and dtype is not DType.INT16 else None
         block = chosen.block if node.op_type in ("Gemm", "MatMul") and axis is not None else 0
         if block and (array.ndim != 2 or array.shape[1 - (axis or 0)] % block):
             block = 0  # a scale for each channel where blocks do not fit
-        return Fixed(dtype, weight_encoding(array, dtype, axis=axis, method=chosen.weight_method, block=block or None))
+        steps = chosen.weight_steps if dtype is self.recipe.weight else None
+        encoding = weight_encoding(
+            array, dtype, axis=axis, method=chosen.weight_method, block=block or None, steps=steps
+        )
+        return Fixed(dtype, encoding)
 
     def _widen_for_bias(self, unit: QuantUnit, fixed: Fixed, shape: tuple[int, ...]) -> Fixed:
         """The weight's scales made larger where the bias, in steps of data times weight, would not fit int32."""

@@ -202,11 +202,17 @@ def weight_encoding(
     axis: int | None = None,
     method: str = "minmax",
     block: int | None = None,
+    steps: tuple[int, int] | None = None,
 ) -> Encoding:
-    """The encoding of a constant: for all of it, per slice along `axis`, or per `block` of the other axis (LPBQ)."""
+    """The encoding of a constant: for all of it, per slice along `axis`, or per `block` of the other axis (LPBQ).
+
+    `steps` are the least and the most integer that it may have.
+    """
     if method not in ("minmax", "mse"):
         raise CallError(f"weights have no range method {method!r}; there are minmax and mse")
     least, most = INT16_WEIGHT_RANGE if dtype is DType.INT16 else _integer_range(dtype)
+    if steps is not None:
+        least, most = max(least, steps[0]), min(most, steps[1], -steps[0])
     values = np.asarray(weight).astype(np.float32, copy=False)
     if not np.isfinite(values).all():
         raise CallError("a constant with infinities or NaN has no encoding; leave what reads it in float")

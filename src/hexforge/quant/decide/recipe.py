@@ -61,6 +61,8 @@ class Recipe:
     weight_method: str = "minmax"
     improve: tuple[str, ...] = ()
     rules: tuple[Override, ...] = ()
+    weight_steps: tuple[int, int] | None = None
+    """The integers that weights of its own bits may have, where not all that the type has and HTP takes."""
 
     def at_node(self, op_type: str, name: str) -> Recipe:
         """The recipe of one node, with all rules for that node applied."""
@@ -103,6 +105,7 @@ class Recipe:
         words = [_bits(self) if self.activation is not None else FLOAT_WORDS[0]]
         words += [self.method] if self.method != "minmax" else []
         words += [f"weight={self.weight_method}"] if self.weight_method != "minmax" else []
+        words += ["steps={}:{}".format(*map(hex, self.weight_steps))] if self.weight_steps is not None else []
         return "+".join((*words, *self.improve))
 
     def _with(self, rules: Iterable[Override]) -> Recipe:

@@ -5,6 +5,7 @@ w8a8                  8-bit weights and activations; w8a16, w16a16, w4a16 alike
 w8a8_channel          a weight scale for every output channel; w4a16_block[64]: one for every 64 inputs of a channel
 fp16                  nothing is quantized: float16 math
 w8a8+percentile=99.9+equalize+bias      how ranges are found, and what betters the encodings
+w16a16+steps=-0x8000:0x7f7f             the integers that weights may have: restrict_quantization_steps of QNN's tools
 w8a8; MatMul=w8a16; /encoder/*=w8a16; tensor:logits=a16; /head/*=float       exceptions, the last that fits wins
 """
 
@@ -22,6 +23,7 @@ import yaml
 from hexforge.errors import CallError
 from hexforge.ir import DType
 from hexforge.options import did_you_mean
+from hexforge.quant.decide.ranges import INT16_WEIGHT_RANGE
 from hexforge.quant.decide.recipe import FLOAT_WORDS, Override, Recipe, per_channel_by_default
 
 METHODS = ("minmax", "moving_average", "percentile", "entropy", "mse")
@@ -76,10 +78,12 @@ def _base(text: str, name: str, faults: list[str]) -> Recipe | None:
     if weight is DType.INT16 and settings.get("activation") is DType.UINT8:
         faults.append(f"{precision!r}: HTP multiplies 16-bit weights by 16-bit activations only; write w16a16 or w8a8")
     method, improve = "minmax", []
-    weight_method = "minmax"
+    weight_method, steps = "minmax", None
     for word in words:
         if word in IMPROVEMENTS:
             improve.append(word)
+        elif word.startswith("steps="):
+            steps = _steps(word.removeprefix("steps=").replace(":", " "), weight, faults)
         elif word.startswith("weight="):
             weight_method = word.removeprefix("weight=")
             _check_word(weight_method, WEIGHT_METHODS, "method for weights", faults)
@@ -89,7 +93,30 @@ def _base(text: str, name: str, faults: list[str]) -> Recipe | None:
     return Recipe(
         name, settings.get("activation"), weight, bool(settings.get("per_channel", per_channel_by_default(weight))),
         settings.get("block") or 0, method, weight_method, tuple(improve),
+        weight_steps=steps,
     )  # fmt: skip
+
+
+def restricted(chosen: Recipe, text: str) -> Recipe:
+    """A recipe with the integers of its weights restricted as QNN's tools spell it: "-0x8000 0x7F7F"."""
+    faults: list[str] = []
+    steps = _steps(text, chosen.weight, faults)
+    _raise("restrict_quantization_steps", faults)
+    return replace(chosen, weight_steps=steps)
+
+
+def _steps(text: str, weight: DType, faults: list[str]) -> tuple[int, int] | None:
+    """Two hexadecimal numbers, the least and the most integer that weights may have."""
+    least, most = INT16_WEIGHT_RANGE if weight is DType.INT16 else weight.range
+    try:
+        low, high = (int(word, 16) for word in text.split())
+    except ValueError:
+        faults.append(f'{text!r} is not two hexadecimal numbers, such as "-0x8000 0x7F7F"')
+        return None
+    if not least <= low < 0 < high <= most:
+        faults.append(f"{low:#x} {high:#x}: {weight.value} weights on HTP are within {least:#x} {most:#x}, around 0")
+        return None
+    return low, high
 
 
 def _precision(text: str, faults: list[str], where: str) -> dict[str, Any] | None:

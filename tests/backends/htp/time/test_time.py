@@ -164,7 +164,7 @@ def timed(net: Graph, precision: str, batch: int = 1, power: Power | None = None
     )
 
 
-PRECISION = st.sampled_from(["float", "w8a8", "w8a16", "w4a16"])
+PRECISION = st.sampled_from(["float", "w8a8", "w8a16", "w4a16", "w16a16"])
 
 
 @given(nets(), PRECISION)

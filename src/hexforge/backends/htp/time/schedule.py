@@ -65,6 +65,8 @@ LOCAL = WINDOWED | CLAMPS | LOOKUPS | set(ARITHMETIC) | {"Concat", "Tile", "Dept
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 STAYS = 0.5
 """Of VTCM: an 8-bit image up to which, channels padded, an onnx graph normalises channel-last."""
+WEIGHTED = (Work.CONV, Work.DEPTHWISE, Work.TRANSPOSED_CONV, Work.FULLY_CONNECTED, Work.MATMUL, Work.RECURRENT)
+"""Work of the matrix unit with weights."""
 SMALL = 4096
 """Elements below which a reshape, or a constant, costs nothing of its own."""
 
@@ -91,7 +93,9 @@ def precision_of(node: Node) -> Precision:
     if bits <= 8:
         return PRECISIONS["w8a8"]
     weights = [v.dtype.bits for v in node.inputs if v is not None and v.is_static and len(v.shape) > 1]
-    return PRECISIONS["w4a16" if weights and min(weights) <= 4 else "w8a16"]
+    if weights and min(weights) <= 4:
+        return PRECISIONS["w4a16"]
+    return PRECISIONS["w16a16" if weights and node.op.kind in WEIGHTED and min(weights) > 8 else "w8a16"]
 
 
 class _Scheduler:
@@ -153,6 +157,8 @@ class _Scheduler:
         p, op, out = self._precision(node), node.op.name, self._shape(node, node.outputs[0])
         task = Task(node.name, op, p, [node.name], [op], local=_is_local(node, out))
         self._work(task, node, out)
+        if p.passes > 1:
+            task.hmx = {kind: p.passes * amount for kind, amount in task.hmx.items()}
         written = any(v.role is Role.APP_READ or self._leaves(v) for v in node.outputs)
         if written and len(out) == 4:
             task.add("pack", padded_elements(out) * p.activation_bytes / 1e6)

@@ -27,6 +27,8 @@ class Precision:
     columns: int
     rate: str
     """The matrix rate it runs at."""
+    passes: int = 1
+    """How often the matrix unit goes over its operands."""
 
     def weight_bytes(self, elements: int) -> int:
         """Bytes of that many weights."""
@@ -40,6 +42,8 @@ PRECISIONS: Mapping[str, Precision] = {
         Precision("w8a8", 1, 8, 8, 8, "w8a8"),
         Precision("w8a16", 2, 8, 8, 4, "w8a16"),
         Precision("w4a16", 2, 4, 8, 4, "w8a16"),
+        # assumed: the unit multiplies 8 bits of a weight at a time. No 16-bit weights were measured
+        Precision("w16a16", 2, 16, 8, 4, "w8a16", passes=2),
     )
 }
 
