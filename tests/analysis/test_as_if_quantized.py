@@ -105,7 +105,9 @@ def test_sixteen_bit_weights_count_as_sixteen_bits(build: bool) -> None:
     def timed(precision: str) -> hexforge.Estimate:
         if precision == "float" or not build:
             return hexforge.estimate(model, Deployment(precision=precision))
-        return hexforge.estimate(hexforge.quantize(model, "random:2", precision).model)
+        built = hexforge.quantize(model, "random:2", precision).model
+        assert built is not None
+        return hexforge.estimate(built)
 
     narrow, wide, floats = (timed(p).timeline for p in ("w8a16", "w16a16", "float"))
     assert wide.weight_bytes == 2 * narrow.weight_bytes == floats.weight_bytes
