@@ -114,7 +114,7 @@ def test_the_device_says_what_it_is() -> None:
     assert Qnn(Device("SM8450").process("app")).QnnDevice_create()["socModel"] == 36
 
 
-@pytest.mark.feature("NSP cores of a chip", seed="004:531-557,1248-1250")
+@pytest.mark.feature("num_cores", seed="004:1248-1250")
 @pytest.mark.parametrize(("chip", "has"), [("SM8650", 1), ("SA8775P", 2), ("SA8797", 4)])
 def test_a_device_has_no_more_cores_than_its_chip(chip: str, has: int) -> None:
     assert Qnn(Device(chip, cores=has).process("app")).QnnDevice_getPlatformInfo()["numNsp"] == has
@@ -123,7 +123,7 @@ def test_a_device_has_no_more_cores_than_its_chip(chip: str, has: int) -> None:
             Device(chip, cores=cores)
 
 
-@pytest.mark.feature("signed process domain", seed="004:79-85,110-119")
+@pytest.mark.feature("Signed PD", seed="004:79-81, 110-119")
 def test_a_signed_process_domain_needs_a_signed_image_on_the_device() -> None:
     made = Binary("m", (GraphSpec("g", 1 << 20),))
     plain = Device("SM8650")

@@ -19,7 +19,6 @@ from hexforge.runtime.registry import backend
 from tests.device import tiny
 from tests.device.test_memory import by_kind
 
-FEATURE = pytest.mark.feature("LoRA weight sharing", seed="004:211-217,428-444")
 Feeds = Callable[[str], dict[str, Feed]]
 WIDTHS = (8, 16)
 WEIGHT_BYTES = {"dense": 2, "conv": 1}
@@ -42,7 +41,7 @@ def created(path: Path) -> tuple[Qnn, dict[str, DeviceGraph]]:
     return q, dict(context.graphs)
 
 
-@FEATURE
+@pytest.mark.feature("LoRA weight sharing", seed="004:211-217, 428-444")
 @pytest.mark.parametrize("kind", ["dense", "conv"])
 def test_a_context_that_exists_has_one_blob_for_the_adapters_of_all_its_graphs(tmp_path: Path, kind: str) -> None:
     path, counts = shared_context(tmp_path, kind)
@@ -55,7 +54,7 @@ def test_a_context_that_exists_has_one_blob_for_the_adapters_of_all_its_graphs(t
     assert by_kind(apart)["LoRA weights"] == sum(sizes)
 
 
-@FEATURE
+@pytest.mark.feature("LoRA weight sharing", seed="004:211-217, 428-444")
 @pytest.mark.parametrize("kind", ["dense", "conv"])
 def test_no_graph_runs_before_an_adapter_is_applied(tmp_path: Path, kind: str, feeds: Feeds) -> None:
     path, _ = shared_context(tmp_path, kind)

@@ -552,7 +552,7 @@ def test_two_copies_of_the_library_fail_five_calls() -> None:
         assert code(error) == ("QNN_COMMON_ERROR_LOADING_BINARIES", 1009)
 
 
-@pytest.mark.feature("DLBC shares no spill-fill buffer", seed="004:1068-1086")
+@pytest.mark.feature("DLBC inputs and weights", seed="004:1068-1086")
 def test_contexts_with_dlbc_share_no_spill_fill_buffer() -> None:
     packed = replace(binary("a", 0.1, spill_fill_bytes=MB), dlbc=True)
     q = qnn("SM8850")

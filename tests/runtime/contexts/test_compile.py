@@ -152,7 +152,7 @@ def test_several_models_store_their_weights_once(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.feature("weight sharing: one VTCM size, no DLBC", seed="004:227-247")
+@pytest.mark.feature("Weight sharing", seed="004:227-247")
 @pytest.mark.parametrize(
     ("config", "settings", "reason"),
     [

@@ -414,7 +414,7 @@ def test_what_fits_the_least_of_vtcm_needs_no_more(size: int, channels: int, mon
     assert simulate.simulate(graph(size, channels), COSTS, W8A8) == quick
 
 
-@pytest.mark.feature("spill-fill buffer of a graph", seed="004:249-259")
+@pytest.mark.feature("Spill-fill size in the binary's JSON", seed="004:253-259")
 def test_what_fits_vtcm_is_not_moved_out_of_it_where_that_would_gain_no_time() -> None:
     # on v81 parts of a MB can be asked for, so they are tried, too: they are as fast, and must not win by being first
     net = graph(96, 64, layers=6)
