@@ -52,7 +52,7 @@ INNER = {
         ("backend",),
         ("timing", "preparation", "pipeline", "support", "block_weights"),
         ("time", "numbers"),
-        ("activations", "masked_softmax"),
+        ("activations", "masked_softmax", "tiled_caches"),
     ),
     "quant": (
         ("improve", "as_if_quantized"),

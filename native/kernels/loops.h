@@ -26,6 +26,10 @@ enum class Binary { add, subtract, multiply, divide, maximum, minimum };
 
 constexpr int kCellOutputs = 64;
 
+// The HMX weight layout: blocks of 32 rows and columns, in a block eight groups of rows, in a group the columns, and of
+// a column its four rows.
+constexpr int kHmxBlock = 32, kHmxGroups = 8, kHmxTogether = 4, kHmxRows = 4;
+
 // Rows and columns of an image blended, in the type that sums are taken in.
 template <class T, class Real>
 struct ResizeLoops {
@@ -96,6 +100,11 @@ struct Loops {
                        std::int64_t stride, std::int64_t n, double* y);
   void (*add_rows_f32)(const float* a, float zero_a, const float* b, float zero_b, std::int64_t k, std::int64_t stride,
                        std::int64_t n, float* y);
+  // Up to kHmxRows rows of x times 32 columns of bytes less 128 in the HMX weight layout: `blocks` of 32 rows, each
+  // 1024 bytes, `stride` bytes apart. x is low + 256 * high, high may be null. sums are of low for every row, of high
+  // for every row, then of the columns alone, 32 each.
+  void (*hmx_columns)(const std::uint8_t* low, const std::int8_t* high, std::int64_t row, int rows,
+                      const std::uint8_t* w, std::int64_t blocks, std::int64_t stride, std::int32_t* sums);
   // y[j] += sum over k of x[k] * w[k * stride + j], one k after the other, products not fused.
   void (*accumulate)(const float* x, std::int64_t n, const float* w, std::int64_t stride, std::int64_t m, float* y);
   // Exact dot products of two rows of x with four rows of w, all `n` long: sums[row * 4 + column] += them.

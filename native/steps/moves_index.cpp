@@ -189,8 +189,18 @@ T combined(std::int64_t reduction, T a, T b) {
   }
 }
 
+// Where an element of matrices that lie row by row is in the HMX weight layout, in pieces of `tile` columns.
+std::int64_t hmx_place(std::int64_t place, std::int64_t rows, std::int64_t columns, std::int64_t tile) {
+  const std::int64_t matrix = place / (rows * columns), row = place / columns % rows, column = place % columns;
+  const std::int64_t block = row / kHmxBlock * (tile / kHmxBlock) + column % tile / kHmxBlock;
+  const std::int64_t inside = row % kHmxBlock / kHmxTogether * kHmxBlock + column % kHmxBlock;
+  return matrix * rows * columns + column / tile * tile * rows + block * (kHmxBlock * kHmxBlock) +
+         inside * kHmxTogether + row % kHmxTogether;
+}
+
 // Attributes: as take_at, reduction (0 put, 1 add, 2 multiply, 3 maximum, 4 minimum). Inputs: data, indices, updates.
-// Updates are put in one after the other; floats are rounded to float16 at the end.
+// Updates are put in one after the other; floats are rounded to float16 at the end. With `tile` data and output lie in
+// the HMX weight layout, in pieces of so many columns.
 template <class T>
 Run scatter_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   require_operands(ins, 3, outs, 1, "scatter");
@@ -200,9 +210,18 @@ Run scatter_step(const Attributes& at, std::span<const Tensor> ins, std::span<co
   require_bytes(ins[0], a.data_bytes, "scatter input");
   require_bytes(ins[2], times({a.count, a.slice_bytes}), "scatter updates");
   require_bytes(outs[0], a.data_bytes, "scatter output");
-  const std::int64_t slice = a.slice_bytes / static_cast<std::int64_t>(sizeof(T));
+  const std::int64_t slice = a.slice_bytes / static_cast<std::int64_t>(sizeof(T)), tile = at.integer("tile", 0);
+  const auto shape = at.list("data");
+  if (tile) {
+    require(slice == 1 && at.integers.contains("dims") && shape.size() >= 2 && tile >= kHmxBlock &&
+                tile % kHmxBlock == 0 && shape[shape.size() - 2] % kHmxBlock == 0 && shape.back() % tile == 0,
+            "scatter: bad tiles");
+  }
   return [=](const Operands& o) {
-    const auto places = a.places(o.in<char>(1));
+    auto places = a.places(o.in<char>(1));
+    if (tile) {
+      for (std::int64_t& place : places) place = hmx_place(place, shape[shape.size() - 2], shape.back(), tile);
+    }
     T* y = o.out<T>();
     std::memcpy(y, o.in<T>(), static_cast<std::size_t>(a.data_bytes));
     const T* updates = o.in<T>(2);
@@ -289,7 +308,9 @@ const Schema kOneHot{1,
 
 template <class T>
 void register_for(const std::string& kind) {
-  register_step("scatter_" + kind, {3, 1, kPlaces + Fields{integer("reduction")}}, scatter_step<T>);
+  register_step("scatter_" + kind,
+                Schema(3, 1, kPlaces + Fields{integer("reduction"), optional(integer("tile"))}).exact(),
+                scatter_step<T>);
   register_step("top_k_" + kind,
                 {1, 2, {integer("rows"), integer("n"), integer("k"), integer("largest"), integer("index_bytes")}},
                 top_k_step<T>);

@@ -43,18 +43,33 @@ Factory softmax_step(void (*Loops::*loop)(const Q*, std::int64_t, const std::uin
   };
 }
 
-// What is kept of a row comes together, is a softmax of its own, and goes back to its places; the rest is 0.
+// What is kept of a row comes together, is a softmax of its own, and goes back to its places; the rest is 0. Mostly one
+// stretch is kept, which is copied at once.
 template <class Q, class Mask, class Softmax>
 void masked_row(const Q* x, const Mask* mask, Mask zero, bool keep_zero, std::int64_t n, Q nothing, Q* kept,
                 const Softmax& softmax, Q* y) {
-  std::int64_t count = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    kept[count] = x[i];
-    count += (mask[i] == zero) == keep_zero;
-  }
+  const auto counted = [=](std::int64_t from, std::int64_t count) {
+    std::int32_t zeros = 0;
+    for (std::int64_t i = from; i < from + count; ++i) zeros += mask[i] == zero;
+    return keep_zero ? zeros : count - zeros;
+  };
+  const std::int64_t count = counted(0, n);
   if (!count) return std::fill(y, y + n, nothing);
-  softmax(kept, count);
+  std::int64_t first = 0;
+  while ((mask[first] == zero) != keep_zero) ++first;
+  if (first + count <= n && counted(first, count) == count) {
+    std::copy(x + first, x + first + count, kept);
+    std::fill(y, y + first, nothing);
+    softmax(kept, count, y + first);
+    return std::fill(y + first + count, y + n, nothing);
+  }
   std::int64_t next = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    kept[next] = x[i];
+    next += (mask[i] == zero) == keep_zero;
+  }
+  softmax(kept, count, kept);
+  next = 0;
   for (std::int64_t i = 0; i < n; ++i) {
     const bool keep = (mask[i] == zero) == keep_zero;
     y[i] = keep ? kept[next] : nothing;
@@ -89,8 +104,8 @@ Factory masked_softmax_step(void (*Loops::*loop)(const Q*, std::int64_t, const s
       parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 8192 / n), [&](std::int64_t begin, std::int64_t end) {
         const auto row_loop = loops().*loop;
         std::vector<Q> kept(static_cast<std::size_t>(n + kRoom / sizeof(Q)));  // loops may read a vector past the end
-        const auto softmax = [&](Q* row, std::int64_t count) {
-          row_loop(row, count, table, scale, k.zero, k.low, k.high, row);
+        const auto softmax = [&](const Q* row, std::int64_t count, Q* to) {
+          row_loop(row, count, table, scale, k.zero, k.low, k.high, to);
         };
         for (std::int64_t r = begin; r < end; ++r) {
           const Q* x = o.in<Q>() + r * n;

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hexforge.formats.hmx_layout import from_hmx, to_hmx
 from tests.native.halves import half
 from tests.native.kernels import assert_bits, run
 from tests.native.several import halves, run_all
@@ -115,6 +116,25 @@ def test_scatter(shape: list[int], data: Any, kind: str, reduction: int, wide: b
     attributes["reduction"] = reduction
     got = run(f"scatter_{kind}", [x, index, updates], np.zeros(x.shape, x.dtype), attributes)
     assert_bits(got, half(want) if kind == "f32" else want)
+
+
+@pytest.mark.parametrize("tile", [64, 256])
+@pytest.mark.parametrize("axis", [1, 2])
+def test_scatter_into_the_hmx_layout(tile: int, axis: int) -> None:
+    rng = np.random.default_rng(tile + axis)
+    x = rng.integers(0, 256, (2, 64, 512)).astype(np.uint8)
+    index = rng.integers(0, x.shape[axis], (2, 5, 7)).astype(np.int32)
+    updates = rng.integers(0, 256, index.shape).astype(np.uint8)
+    want = x.copy()
+    for at in np.ndindex(*index.shape):
+        place = list(at)
+        place[axis] = int(index[at])
+        want[tuple(place)] = updates[at]
+    attributes = {
+        "data": x.shape, "dims": index.shape, "axis": axis, "index_bytes": 4, "reduction": 0, "tile": tile,
+    }  # fmt: skip
+    got = run("scatter_u8", [to_hmx(x, tile), index, updates], np.zeros(x.shape, np.uint8), attributes)
+    assert_bits(from_hmx(got, tile), want)
 
 
 @EXAMPLES

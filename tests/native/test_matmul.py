@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hexforge.formats.hmx_layout import to_hmx
 from tests.native.halves import matrix_half
 from tests.native.kernels import FIXED, HOW, KIND, RANGE, assert_bits, fill, fma, round_and_clamp, run
 
@@ -63,6 +64,31 @@ def check_integer(
 @given(**SIZES, how=st.sampled_from(HOW))
 def test_integer(bits: int, seed: int, batch: int, m: int, n: int, k: int, swap: bool, shared: str, how: str) -> None:
     check_integer(bits, np.random.default_rng(seed), batch, m, n, k, swap, shared, how)
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+@settings(max_examples=20, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1), batch=st.integers(1, 3), m=st.integers(1, 9), pieces=st.integers(1, 3),
+    blocks=st.integers(1, 5), tile=st.sampled_from([64, 256]), how=st.sampled_from(HOW),
+)  # fmt: skip
+def test_bytes_in_the_hmx_layout(
+    bits: int, seed: int, batch: int, m: int, pieces: int, blocks: int, tile: int, how: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    n, k = pieces * tile, blocks * 32
+    low, high = RANGE[bits]
+    a, b = fill(rng, (batch, m, k), low, high, how), fill(rng, (batch, k, n), 0, 255, how)
+    zero_a, zero = (int(rng.integers(low, high + 1)) for _ in range(2))
+    acc = (a - zero_a) @ (b - 128)
+    scale = float(rng.uniform(0.3, 1.5)) * (high - low) / max(1, int(np.abs(acc).max()))
+    real = np.float32 if bits == 8 else np.float64
+    want = round_and_clamp(acc.astype(real) * real(scale), zero, low, high, bits)
+    attributes = layout(batch, m, n, k, False, "") | {
+        "zero_a": zero_a, "zero_b": 128, "scale": scale, "zero_point": zero, "low": low, "high": high, "tile": tile,
+    }  # fmt: skip
+    ins = [a.astype(FIXED[bits]), to_hmx(b.astype(np.uint8), tile)]
+    assert_bits(run(f"matmul_hmx_{KIND[bits]}", ins, np.zeros(want.shape, FIXED[bits]), attributes), want)
 
 
 @pytest.mark.parametrize("how", ["low", "high", "ends"])

@@ -61,6 +61,15 @@ def matmul(kind: str, dtype: Any) -> Step:
     )
 
 
+def tiled(kind: str, dtype: Any) -> Step:
+    attributes: dict[str, Any] = {
+        "batch": 2, "m": 3, "n": 64, "k": 32, "stride_a": 96, "stride_b": 2048, "row_a": 32, "row_b": 64, "column_b": 1,
+        "zero_a": 0, "zero_b": 128, "scale": 1.0, "tile": 64, **OUTPUT,
+    }  # fmt: skip
+    ins = [np.zeros((2, 3, 32), dtype), np.zeros((2, 32, 64), U8)]
+    return kind, ins, np.zeros((2, 3, 64), dtype), declared(kind, attributes)
+
+
 def binary(kind: str, dtype: Any) -> Step:
     attributes: dict[str, Any] = {
         "operation": 0, "dims": (3, 5), "strides_a": (5, 1), "strides_b": (0, 1), "scale_a": 1.0, "scale_b": 1.0,
@@ -108,6 +117,7 @@ STEPS: tuple[Step, ...] = (
     *(computed(bits, depthwise) for bits in (8, 16, 32) for depthwise in (False, True)),
     *(conv(bits, depthwise) for bits in (8, 16, 32) for depthwise in (False, True)),
     matmul("matmul_u8", U8), matmul("matmul_s16", S16), matmul("matmul_f32", F32),
+    tiled("matmul_hmx_u8", U8), tiled("matmul_hmx_s16", S16),
     binary("binary_u8", U8), binary("binary_s16", S16), binary("binary_f32", F32),
     pointwise("table_u8", U8, U8, table=np.zeros(256, U8)),
     pointwise("table_u8_s16", U8, S16, table=np.zeros(256, S16)),

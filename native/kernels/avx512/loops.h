@@ -24,6 +24,80 @@ void table_u8_vbmi(const std::uint8_t* x, const std::uint8_t* entries, std::uint
   }
 }
 
+// As `hmx_columns`: a group of four rows is what one instruction adds up for 16 columns. One row alone has two sums for
+// each column, of even and odd groups, as it would wait for one.
+template <int Rows, bool Wide>
+void hmx_group_sums(const std::uint8_t* low, const std::int8_t* high, std::int64_t row, const std::uint8_t* w,
+                    std::int64_t blocks, std::int64_t stride, std::int32_t* sums) {
+  constexpr int kWays = Rows == 1 ? 2 : 1;
+  const __m512i flip = _mm512_set1_epi8(static_cast<char>(0x80)), ones = _mm512_set1_epi8(1);
+  __m512i of_low[kWays][Rows][2], of_high[kWays][Rows][2], columns[kWays][2];
+  for (int way = 0; way < kWays; ++way) {
+    for (int half = 0; half < 2; ++half) {
+      columns[way][half] = _mm512_setzero_si512();
+      for (int r = 0; r < Rows; ++r) of_low[way][r][half] = of_high[way][r][half] = _mm512_setzero_si512();
+    }
+  }
+  const auto four = [](const void* x) {
+    std::int32_t bits;
+    __builtin_memcpy(&bits, x, 4);
+    return _mm512_set1_epi32(bits);
+  };
+  for (std::int64_t block = 0; block < blocks; ++block, w += stride) {
+#pragma GCC unroll 8
+    for (int group = 0; group < kHmxGroups; ++group) {
+      const int way = group % kWays;
+      const std::int64_t at = block * kHmxBlock + group * kHmxTogether;
+#pragma GCC unroll 2
+      for (int half = 0; half < 2; ++half) {
+        const __m512i bytes = _mm512_loadu_si512(w + group * 128 + half * 64), centered = _mm512_xor_si512(bytes, flip);
+        columns[way][half] = _mm512_dpbusd_epi32(columns[way][half], ones, centered);
+#pragma GCC unroll 4
+        for (int r = 0; r < Rows; ++r) {
+          of_low[way][r][half] = _mm512_dpbusd_epi32(of_low[way][r][half], four(low + r * row + at), centered);
+          if constexpr (Wide)
+            of_high[way][r][half] = _mm512_dpbusd_epi32(of_high[way][r][half], bytes, four(high + r * row + at));
+        }
+      }
+    }
+  }
+  const auto store = [&](const __m512i* parts, std::int32_t* y) {
+    __m512i sum = parts[0];
+    if constexpr (kWays == 2) sum = _mm512_add_epi32(sum, parts[1]);
+    _mm512_storeu_si512(y, sum);
+  };
+  for (int half = 0; half < 2; ++half) {
+    __m512i parts[kWays];
+    for (int r = 0; r < Rows; ++r) {
+      for (int way = 0; way < kWays; ++way) parts[way] = of_low[way][r][half];
+      store(parts, sums + r * kHmxBlock + half * 16);
+      std::int32_t all = 0;  // bytes were not centered beside the high part
+      if constexpr (Wide) {
+        for (std::int64_t k = 0; k < blocks * kHmxBlock; ++k) all += high[r * row + k];
+      }
+      for (int way = 0; way < kWays; ++way) parts[way] = of_high[way][r][half];
+      parts[0] = _mm512_sub_epi32(parts[0], _mm512_set1_epi32(128 * all));
+      store(parts, sums + (Rows + r) * kHmxBlock + half * 16);
+    }
+    for (int way = 0; way < kWays; ++way) parts[way] = columns[way][half];
+    store(parts, sums + 2 * Rows * kHmxBlock + half * 16);
+  }
+}
+
+void hmx_columns_vnni(const std::uint8_t* low, const std::int8_t* high, std::int64_t row, int rows,
+                      const std::uint8_t* w, std::int64_t blocks, std::int64_t stride, std::int32_t* sums) {
+  const auto with = [&]<int Rows>() {
+    high ? hmx_group_sums<Rows, true>(low, high, row, w, blocks, stride, sums)
+         : hmx_group_sums<Rows, false>(low, high, row, w, blocks, stride, sums);
+  };
+  switch (rows) {
+    case 1: return with.template operator()<1>();
+    case 2: return with.template operator()<2>();
+    case 3: return with.template operator()<3>();
+    default: return with.template operator()<4>();
+  }
+}
+
 // As `softmax`, for rows of at most 32 values: distances gathered from the table 16 at a time. The sum is an exact
 // integer, and every result is the same product, clamped and rounded.
 template <class Q>

@@ -49,6 +49,7 @@ constexpr Loops kShared{
     .add_rows_u8 = add_rows<std::uint8_t, std::int32_t>,
     .add_rows_s16 = add_rows<std::int16_t, double>,
     .add_rows_f32 = add_rows<float, float>,
+    .hmx_columns = hmx_columns,
     .accumulate = accumulate,
     .dot_2x4 = dot_2x4,
     .winograd_cells = winograd_cells,
@@ -65,6 +66,7 @@ constexpr Loops kShared{
 #if defined(__AVX512VBMI__)
 constexpr Loops with_hand_made(Loops all) {
   all.table_u8 = table_u8_vbmi;
+  all.hmx_columns = hmx_columns_vnni;
   all.softmax_u8 = softmax_short<std::uint8_t>;
   all.softmax_s16 = softmax_short<std::int16_t>;
   return all;

@@ -27,6 +27,32 @@ void add_rows(const T* a, Sum zero_a, const T* b, Sum zero_b, std::int64_t k, st
   }
 }
 
+void hmx_columns(const std::uint8_t* low, const std::int8_t* high, std::int64_t row, int rows, const std::uint8_t* w,
+                 std::int64_t blocks, std::int64_t stride, std::int32_t* sums) {
+  constexpr int kGroup = kHmxBlock * kHmxTogether;
+  for (int i = 0; i < (2 * rows + 1) * kHmxBlock; ++i) sums[i] = 0;
+  std::int32_t* columns = sums + 2 * rows * kHmxBlock;
+  for (std::int64_t group = 0; group < blocks * kHmxGroups; ++group) {
+    const std::uint8_t* from = w + group / kHmxGroups * stride + group % kHmxGroups * kGroup;
+    std::int32_t centered[kHmxTogether][kHmxBlock];
+    for (int c = 0; c < kHmxBlock; ++c) {
+      for (int k = 0; k < kHmxTogether; ++k) centered[k][c] = from[c * kHmxTogether + k] - 128;
+    }
+    for (int k = 0; k < kHmxTogether; ++k) {
+      for (int c = 0; c < kHmxBlock; ++c) columns[c] += centered[k][c];
+      for (int r = 0; r < rows; ++r) {
+        const std::int64_t at = r * row + group * kHmxTogether + k;
+        const std::int32_t of_low = low[at], of_high = high ? high[at] : 0;
+        std::int32_t *y = sums + r * kHmxBlock, *z = sums + (rows + r) * kHmxBlock;
+        for (int c = 0; c < kHmxBlock; ++c) y[c] += of_low * centered[k][c];
+        if (high) {
+          for (int c = 0; c < kHmxBlock; ++c) z[c] += of_high * centered[k][c];
+        }
+      }
+    }
+  }
+}
+
 void accumulate(const float* __restrict x, std::int64_t n, const float* __restrict w, std::int64_t stride,
                 std::int64_t m, float* __restrict y) {
   std::int64_t k = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps "matmul_u8", "matmul_s16", "matmul_f32": both operands computed at run time.
+// Steps "matmul_u8", "matmul_s16", "matmul_f32": both operands computed at run time; "matmul_hmx_u8" and
+// "matmul_hmx_s16": the second one's bytes lie in the HMX weight layout.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -30,7 +31,8 @@ struct Product {
 
 // Attributes: batch, m, n, k, stride_a, stride_b (elements between matrices) or at_a, at_b (where each begins), row_a,
 // column_a, row_b, column_b (elements).
-Product product(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs, std::int64_t bytes) {
+Product product(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs, std::int64_t bytes,
+                std::int64_t bytes_b = 0) {
   Product p{at.integer("batch"),
             at.integer("m"),
             at.integer("n"),
@@ -62,7 +64,7 @@ Product product(const Attributes& at, std::span<const Tensor> ins, std::span<con
   const std::int64_t last_b =
       last("at_b", p.stride_b, p.at_b) + times({p.k - 1, p.row_b}) + times({p.n - 1, p.column_b});
   require_bytes(ins[0], times({last_a + 1, bytes}), "matmul input");
-  require_bytes(ins[1], times({last_b + 1, bytes}), "matmul input");
+  require_bytes(ins[1], times({last_b + 1, bytes_b ? bytes_b : bytes}), "matmul input");
   require_bytes(outs[0], times({p.batch, p.m, p.n, bytes}), "matmul output");
   times({p.k, p.n + kBlock, 8});
   return p;
@@ -322,6 +324,77 @@ Run matmul_s16(const Attributes& at, std::span<const Tensor> ins, std::span<cons
   };
 }
 
+// b is bytes with zero point 128 in the HMX weight layout, in pieces of `tile` columns; a is T. Sums are exact.
+template <class T>
+Run matmul_hmx(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  constexpr bool kWide = sizeof(T) == 2;
+  using Real = std::conditional_t<kWide, double, float>;
+  const Product p = product(at, ins, outs, sizeof(T), 1);
+  const std::int64_t tile = at.integer("tile"), zero_a = at.small("zero_a");
+  constexpr std::int64_t kMost = kWide ? 1 << 16 : 33025;  // 255 * 128 * 2^16 < 2^31
+  if (tile < kHmxBlock || tile % kHmxBlock || p.n % tile || p.k % kHmxBlock || p.k > kMost || p.column_a != 1 ||
+      p.row_b != p.n || p.column_b != 1 || at.small("zero_b") != 128 || std::abs(zero_a) > 32768) {
+    throw std::invalid_argument("matmul_hmx: bad operands");
+  }
+  ConvArgs output;
+  output.zero_point = at.small("zero_point");
+  output.low = at.small("low");
+  output.high = at.small("high");
+  const Real scale = static_cast<Real>(at.real("scale"));
+  struct Planes {
+    std::vector<std::uint8_t> low;
+    std::vector<std::int8_t> high;
+  };
+  return [=](const Operands& o) {
+    each_batch<Planes>(p, o.threads(), [&](std::int64_t batch, Planes& planes, int threads) {
+      const T* a = o.in<T>(0) + p.a_of(batch);
+      const std::uint8_t *b = o.in<std::uint8_t>(1) + p.b_of(batch), *low = nullptr;
+      const std::int8_t* high = nullptr;
+      std::int64_t row = p.row_a;
+      if constexpr (kWide) {
+        planes.low.resize(static_cast<std::size_t>(p.m * p.k));
+        planes.high.resize(planes.low.size());
+        for (std::int64_t i = 0; i < p.m * p.k; ++i) {
+          const T x = a[i / p.k * p.row_a + i % p.k];
+          planes.low[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(x & 255);
+          planes.high[static_cast<std::size_t>(i)] = static_cast<std::int8_t>(x >> 8);
+        }
+        low = planes.low.data();
+        high = planes.high.data();
+        row = p.k;
+      } else {
+        low = a;
+      }
+      T* y = o.out<T>() + batch * p.m * p.n;
+      const std::int64_t stride = tile / kHmxBlock * 1024;
+      parallel_for(threads, p.n / kHmxBlock, std::max<std::int64_t>(1, 65536 / (p.k * kHmxBlock * p.m)),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     const auto columns = loops().hmx_columns;
+                     std::int32_t sums[(2 * kHmxRows + 1) * kHmxBlock];
+                     for (std::int64_t block = begin; block < end; ++block) {
+                       const std::int64_t first = block * kHmxBlock;
+                       const std::uint8_t* w = b + first / tile * tile * p.k + first % tile / kHmxBlock * 1024;
+                       for (std::int64_t m = 0; m < p.m; m += kHmxRows) {
+                         const int rows = static_cast<int>(std::min<std::int64_t>(kHmxRows, p.m - m));
+                         columns(low + m * row, high ? high + m * row : nullptr, row, rows, w, p.k / kHmxBlock, stride,
+                                 sums);
+                         for (int r = 0; r < rows; ++r) {
+                           const std::int32_t *of_low = sums + r * kHmxBlock, *of_high = of_low + rows * kHmxBlock,
+                                              *alone = sums + 2 * rows * kHmxBlock;
+                           T* to = y + (m + r) * p.n + first;
+                           for (int c = 0; c < kHmxBlock; ++c) {
+                             std::int64_t sum = of_low[c] - zero_a * alone[c];
+                             if constexpr (kWide) sum += std::int64_t{256} * of_high[c];
+                             to[c] = round_and_clamp<T>(static_cast<Real>(sum), scale, output);
+                           }
+                         }
+                       }
+                     }
+                   });
+    });
+  };
+}
+
 const Fields kProduct = {integer("batch"),
                          integer("m"),
                          integer("n"),
@@ -342,6 +415,9 @@ const Schema kFixedProduct{2, 1, kProduct + kFixed + Fields{integer("zero_b")}};
 void register_matmul_steps() {
   register_step("matmul_u8", kFixedProduct, matmul_u8);
   register_step("matmul_s16", kFixedProduct, matmul_s16);
+  const Schema tiled(2, 1, kFixedProduct.fields + Fields{integer("tile")});
+  register_step("matmul_hmx_u8", Schema(tiled).exact(), matmul_hmx<std::uint8_t>);
+  register_step("matmul_hmx_s16", Schema(tiled).exact(), matmul_hmx<std::int16_t>);
   register_step("matmul_f32", {2, 1, kProduct + Fields{optional(integer("half"))}}, matmul_f32);
 }
 

@@ -24,15 +24,19 @@ class Role(enum.Enum):
 
 
 class Value:
-    """A tensor of a graph. STATIC values hold `data`, which may be a view, a memory map or a zero-stride splat."""
+    """A tensor of a graph. STATIC values hold `data`, which may be a view, a memory map or a zero-stride splat.
 
-    __slots__ = ("data", "name", "producer", "role", "type", "users")
+    `tile` says of an input or output whose bytes lie for HTP's matrix unit how many columns a piece has; 0: row by row.
+    """
+
+    __slots__ = ("data", "name", "producer", "role", "tile", "type", "users")
 
     def __init__(self, name: str, type: TensorType, role: Role = Role.NATIVE, data: Array | None = None) -> None:
         self.name = name
         self.type = type
         self.role = role
         self.data = data
+        self.tile = 0
         self.producer: Node | None = None
         self.users: dict[Node, int] = {}  # node -> how many of its inputs this value is
 

@@ -16,6 +16,7 @@ from hexforge.ir import Array, Graph
 from hexforge.model.extraction import extract_parts
 from hexforge.model.standalone import Extract
 from hexforge.runtime.cpu_part import CpuPart
+from hexforge.runtime.partition import Part
 from hexforge.runtime.prepare import PartitionedModel
 from hexforge.runtime.stages import PlacedNode, Stage, Stages
 
@@ -34,8 +35,12 @@ class Plan(Stages):
         backend: Backend,
         make_cpu_part: Callable[[Extract, Sequence[str]], CpuPart] = CpuPart,
         exposed: Sequence[str] = (),
+        before_compiling: Callable[[Graph, Part], None] | None = None,
     ) -> None:
-        """`exposed`: patterns of the names of tensors inside that become outputs of their graphs, too."""
+        """`exposed`: patterns of the names of tensors inside that become outputs of their graphs, too.
+
+        `before_compiling` is given each graph with its part, and may say how its tensors lie.
+        """
         model = parts.model
         stages: list[Stage] = []
         for part, name in zip(parts.parts, parts.names(), strict=True):
@@ -46,6 +51,8 @@ class Plan(Stages):
                 graph = parts.graph(part, name)
                 if exposed:
                     expose(graph, exposed)
+                if before_compiling is not None:
+                    before_compiling(graph, part)
                 rows = _with_warnings(rows, graph, backend)
                 runner = backend.compile(graph)
                 reads = tuple(v.name for v in runner.graph.inputs)

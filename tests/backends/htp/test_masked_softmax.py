@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import hexforge
-from tests.backends.htp.attention import SPAN, masked_attention
 from tests.cli.test_cli import run
+from tests.models.attention import SPAN, masked_attention
 
 pytestmark = pytest.mark.feature("MaskedSoftmax", seed="004:3343-3371")
 PATTERNS = [(pattern, bits) for pattern in "ABC" for bits in (8, 16)]

@@ -10,72 +10,25 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.formats.hmx_layout import HMX, KEY_TILE, VALUE_TILE, from_hmx, to_hmx
 from tests.cli.test_cli import run
+from tests.models.attention import CACHES_IN as INPUTS
+from tests.models.attention import CACHES_OUT as OUTPUTS
+from tests.models.attention import decoder
 
-INPUTS, OUTPUTS = ("past_key_0_in", "past_value_0_in"), ("past_key_0_out", "past_value_0_out")
-
-
-def decoder(tokens: int = 1, context: int = 256, head: int = 64, zero: int = 128, concat: bool = False) -> bytes:
-    """A head of attention that puts new keys and values into its caches."""
-    nodes: list[Any] = []
-    constants: list[Any] = []
-
-    def scale(name: str, value: float, zero: int) -> list[str]:
-        constants.append(numpy_helper.from_array(np.array(value, np.float32), f"{name}_scale"))
-        constants.append(numpy_helper.from_array(np.array(zero, np.uint8), f"{name}_zero"))
-        return [f"{name}_scale", f"{name}_zero"]
-
-    def add(kind: str, inputs: list[str], output: str = "", **attributes: int) -> str:
-        output = output or f"t{len(nodes)}"
-        nodes.append(helper.make_node(kind, inputs, [output], f"n{len(nodes)}", **attributes))  # type: ignore[arg-type]
-        return output
-
-    def quantized(name: str, by: list[str], output: str = "") -> str:
-        return add("DequantizeLinear", [add("QuantizeLinear", [name, *by], output), *by])
-
-    cache, plain, share = scale("cache", 0.02, zero), scale("plain", 0.05, 128), scale("share", 1 / 255, 0)
-    caches = [add("DequantizeLinear", [name, *cache]) for name in INPUTS]
-    new = [quantized(name, cache) for name in ("key_new", "value_new")]
-    joined = []
-    for old, fresh, index, axis in zip(caches, new, ("index_k", "index_v"), (3, 2), strict=True):
-        if concat:
-            joined.append(add("Concat", [old, fresh], axis=axis))
-        else:
-            joined.append(add("ScatterElements", [old, index, fresh], axis=axis))
-    keys, values = (quantized(name, cache, output) for name, output in zip(joined, OUTPUTS, strict=True))
-    scores = quantized(add("MatMul", [quantized("query", plain), keys]), plain)
-    shares = quantized(add("Softmax", [scores], axis=-1), share)
-    add("QuantizeLinear", [add("MatMul", [shares, values]), *plain], "out")
-    total = context + tokens if concat else context
-    shapes = {
-        "query": [1, 1, tokens, head], "past_key_0_in": [1, 1, head, context], "past_value_0_in": [1, 1, context, head],
-        "key_new": [1, 1, head, tokens], "value_new": [1, 1, tokens, head], "index_k": [1, 1, head, tokens],
-        "index_v": [1, 1, tokens, head], "out": [1, 1, tokens, head], "past_key_0_out": [1, 1, head, total],
-        "past_value_0_out": [1, 1, total, head],
-    }  # fmt: skip
-    kinds = {"index_k": TensorProto.INT64, "index_v": TensorProto.INT64}
-    kinds |= dict.fromkeys((*INPUTS, *OUTPUTS, "out"), TensorProto.UINT8)
-    made = {n: helper.make_tensor_value_info(n, kinds.get(n, TensorProto.FLOAT), s) for n, s in shapes.items()}
-    if concat:
-        del made["index_k"], made["index_v"]
-    written = ("out", *OUTPUTS)
-    inputs = [value for name, value in made.items() if name not in written]
-    graph = helper.make_graph(nodes, "decoder", inputs, [made[name] for name in written], constants)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return bytes(model.SerializeToString())
+pytestmark = pytest.mark.feature("Native KV cache", seed="004:3242-3341")
 
 
-def compiled(model: bytes, *native: str, soc: str = "SM8650") -> hexforge.Context:
-    request = hexforge.ContextRequest(graph_names=("decoder",), native={"decoder": native} if native else {})
+def compiled(model: bytes, *native: str, soc: str = "SM8650", **settings: int) -> hexforge.Context:
+    request = hexforge.ContextRequest(
+        graph_names=("decoder",), native={"decoder": native} if native else {}, settings=settings
+    )
     return hexforge.compile(model, None, soc, request).context
 
 
-@pytest.mark.feature("Native KV cache", seed="004:3242-3341")
 def test_the_layout_is_the_published_one() -> None:
     flat = np.arange(64 * 512).reshape(64, 512)
     native = to_hmx(flat, KEY_TILE).reshape(2, 16, 1024)
@@ -94,12 +47,12 @@ def test_the_layout_goes_there_and_back(tile: int) -> None:
         to_hmx(flat[..., :48, :], tile)
 
 
-@pytest.mark.feature("Native KV cache", seed="004:3242-3341")
-@pytest.mark.parametrize("tokens", [1, 32])
-def test_a_generation_with_native_caches_gives_the_same_bits(tokens: int) -> None:
+@pytest.mark.parametrize("wide", [False, True], ids=["8 bits", "16 bits"])
+@pytest.mark.parametrize(("tokens", "heads"), [(1, 1), (6, 3), (32, 2)])
+def test_a_generation_with_native_caches_gives_the_same_bits(tokens: int, heads: int, wide: bool) -> None:
     """With 32 tokens a run the outputs are native, too; with one the caller converts what comes out."""
     outputs_native = tokens % 32 == 0
-    model = decoder(tokens)
+    model = decoder(tokens, heads=heads, wide=wide)
     flat = compiled(model).program("decoder")
     native = compiled(model, *INPUTS, *(OUTPUTS if outputs_native else ())).program("decoder")
     random = np.random.default_rng(1)
@@ -127,7 +80,6 @@ def test_a_generation_with_native_caches_gives_the_same_bits(tokens: int) -> Non
     assert len(np.unique(expected["out"])) > 2
 
 
-@pytest.mark.feature("Native KV cache", seed="004:3242-3341")
 @pytest.mark.parametrize(
     ("model", "native", "soc", "why"),
     [
@@ -149,6 +101,53 @@ def test_what_cannot_be_native_is_refused_by_its_name(
         compiled(model, *native, soc=soc)
 
 
+def test_a_long_context_needs_the_vtcm_that_a_graph_has() -> None:
+    """2 MB are too little for 16K tokens on any chip; 4 MB, the default, are not."""
+    model = decoder(context=16384)
+    with pytest.raises(UnsupportedError, match="16384 tokens are too many for 2 MB of VTCM; give the graph more"):
+        compiled(model, *INPUTS, vtcm_mb=2)
+    assert compiled(model, *INPUTS).graphs[0].name == "decoder"
+    assert compiled(decoder(context=8192), *INPUTS, vtcm_mb=2).graphs[0].name == "decoder"
+
+
+@pytest.mark.parametrize(("tokens", "last"), [(1, 224), (4, 224), (40, 192)])
+def test_new_tokens_come_in_up_to_the_last_place(tokens: int, last: int) -> None:
+    """scatter_index <= context - roundup(ARN, 32), where N is no multiple of 32."""
+    program = compiled(decoder(tokens, caches_out=False), *INPUTS).program("decoder")
+    types = {value.name: value.type for value in program.graph.inputs}
+    feeds = {name: np.zeros(type.shape, type.dtype.numpy) for name, type in types.items()}
+    for name, along in (("index_k", -1), ("index_v", -2)):
+        places = np.arange(tokens).reshape([-1 if axis == along % 4 else 1 for axis in range(4)])
+        feeds[name] = np.broadcast_to(places + last, types[name].shape).astype(types[name].dtype.numpy)
+    assert program.run(feeds)["out"].shape == (1, 1, tokens, 64)
+    feeds["index_v"] = feeds["index_v"] + 1
+    with pytest.raises(CallError, match=f"'index_v': puts new tokens at {last + 1}, and a native cache takes them up "):
+        program.run(feeds)
+
+
+def test_the_matrix_unit_reads_native_caches_as_they_lie() -> None:
+    """No step brings a cache into another order, here or on the chip: it is faster by what that takes there."""
+    times = {}
+    for native in ((), INPUTS):
+        context = compiled(decoder(context=4096, heads=8, caches_out=False), *native)
+        program = context.program("decoder")
+        steps = [call.kind for stage in program._program._stages() for call in stage.calls] if native else []  # type: ignore[attr-defined]
+        assert steps.count("matmul_hmx_u8") == (2 if native else 0)
+        assert not any(kind.startswith("matmul_u8") for kind in steps)
+        times[native] = hexforge.estimate(program, "SM8650").timeline.accelerator_us
+        assert times[native] == hexforge.estimate(program, "SM8650").timeline.accelerator_us
+    assert times[INPUTS] < 0.8 * times[()]
+
+
+def test_a_cache_that_leaves_flat_is_brought_into_rows() -> None:
+    """What comes in native and goes out flat takes as long as what is flat all the way."""
+    flat, back = (
+        hexforge.estimate(compiled(decoder(context=4096), *native).program("decoder"), "SM8650").timeline.accelerator_us
+        for native in ((), INPUTS)
+    )
+    assert back > 0.9 * flat
+
+
 def test_the_tools_know_native_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(onnx.load_from_string(decoder()), "decoder.onnx")
@@ -165,8 +164,8 @@ def test_the_tools_know_native_caches(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_damaged_formats_are_an_error() -> None:
-    from hexforge.runtime.contexts.native_kv import recorded_tiles
+    from hexforge.runtime.contexts.native_kv import recorded_format
 
     for text in ("[]", '{"g": {"x": 3}}', '{"g": 3}', "{"):
         with pytest.raises(HexforgeError, match="data format"):
-            recorded_tiles({"data_formats": text}, "g", "c.bin")
+            recorded_format({"data_formats": text}, "g", "c.bin")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -23,7 +23,7 @@ from hexforge.ir import Graph
 from hexforge.options import did_you_mean
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
-from hexforge.runtime.contexts.native_kv import DATA_FORMATS, native_tensors_text
+from hexforge.runtime.contexts.native_kv import NativeCaches, NativeFormat, native_metadata
 from hexforge.runtime.contexts.provenance import metadata, model_record
 from hexforge.runtime.contexts.request import ContextRequest, check_sharing, check_sources, item_of
 from hexforge.runtime.model_request import ModelRequest
@@ -136,14 +136,18 @@ def compile(
     weights: dict[str, int] = {}
     left_on_cpu: list[NodesOnCpu] = []
     graphs: dict[str, list[str]] = {}
-    compiled_graphs: dict[str, Graph] = {}
+    formats: dict[str, NativeFormat] = {}
     for name, source, how, settings in zip(names, sources, hows, settings_of_models, strict=True):
         exposed = request.exposed_of(name)
         parts = prepare_model(source, backend, ModelRequest(**how, offload_io_quantization=request.quantized_io))
         label = parts.model.name
         if not request.allow_partial:
             parts.require_whole(f"{label}:", backend.name, REMEDY)
-        plan = Plan(parts, backend, no_cpu_part, exposed)
+        native = NativeCaches(
+            request.native, _graph_names(name, sum(part.taken for part in parts.parts)), backend, settings
+        )
+        plan = Plan(parts, backend, no_cpu_part, exposed, native.mark)
+        formats |= native.formats
         report.step()
         programs = _programs(plan, name, label)
         _require_exposed(exposed, name, [program for _, program in programs])
@@ -158,12 +162,11 @@ def compile(
             data = {soc: schematic.data for soc, schematic in schematics.items()}
             entry = ContextGraph(graph_name, program, settings, spill, updatable, data, updatable_bytes)
             weights[name] = weights.get(name, 0) + builder.add(entry)
-            compiled_graphs[graph_name] = program.graph
         graphs.setdefault(label if label not in graphs else name, []).extend(n for n, _ in programs)
         report.step()
     _require_updatable(request.updatable, builder.info)
     if request.native:
-        builder.metadata[DATA_FORMATS] = native_tensors_text(request.native, compiled_graphs, backend)
+        builder.metadata |= native_metadata(request.native, formats)
     builder.metadata.update(metadata(dict(zip(names, map(model_record, sources, hows), strict=True))))
     compiled = Compiled(builder, graphs, weights, left_on_cpu)
     if output is not None:
@@ -215,14 +218,21 @@ def _updatable(plan: Plan, patterns: Sequence[str], source: ModelSource, how: Ma
 
 
 def compiled_programs(
-    source: ModelSource, name: str, backend: Backend, how: Mapping[str, Any], *, quantized_io: bool
+    source: ModelSource,
+    name: str,
+    backend: Backend,
+    how: Mapping[str, Any],
+    *,
+    quantized_io: bool,
+    native: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, Program]:
-    """The programs of a model under the names that `compile` gives their graphs."""
+    """The programs of a model under the names that `compile` gives their graphs; `native` caches lie as said there."""
     from hexforge.runtime.plan import Plan, no_cpu_part
     from hexforge.runtime.prepare import prepare_model
 
     parts = prepare_model(source, backend, ModelRequest(**how, offload_io_quantization=quantized_io))
-    return dict(_programs(Plan(parts, backend, no_cpu_part), name, parts.model.name))
+    caches = NativeCaches(native or {}, _graph_names(name, sum(part.taken for part in parts.parts)), backend, {})
+    return dict(_programs(Plan(parts, backend, no_cpu_part, (), caches.mark), name, parts.model.name))
 
 
 # -- from a model to programs -----------------------------------------------------------------------------------------
@@ -238,12 +248,17 @@ def _require_exposed(patterns: Sequence[str], name: str, programs: Sequence[Prog
             raise CallError(f"graph {name!r} has no tensor {pattern!r}{near}")
 
 
+def _graph_names(name: str, count: int) -> list[str]:
+    """What the graphs of a model are called."""
+    return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
+
+
 def _programs(plan: Plan, name: str, label: str) -> list[tuple[str, Program]]:
     """Programs with the names their graphs get."""
     taken: list[Any] = [s.runner for s in plan.stages if s.part.taken]
     if not taken:
         raise UnsupportedError(f"{label}: nothing of it is left to compile: every node stays with the CPU")
-    names = [name] if len(taken) == 1 else [f"{name}_{i}" for i in range(len(taken))]
+    names = _graph_names(name, len(taken))
     for graph_name, program in zip(names, taken, strict=True):
         program.graph.name = graph_name
     return list(zip(names, taken, strict=True))

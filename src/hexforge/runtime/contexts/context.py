@@ -25,7 +25,7 @@ from hexforge.ops import packages
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.adapted_program import AdaptedProgram, Adapters
 from hexforge.runtime.contexts.context_builder import OP_PACKAGES
-from hexforge.runtime.contexts.native_kv import NativeKvProgram, recorded_tiles
+from hexforge.runtime.contexts.native_kv import NativeKvProgram, recorded_format
 
 
 class Context:
@@ -97,15 +97,15 @@ class Context:
         backend = backend or registry.backend(self.info.backend)
         if backend.name != self.info.backend:
             raise UnsupportedError(f"{self.where}: was made for the {self.info.backend} backend, not {backend.name}")
-        tiles = recorded_tiles(self.info.metadata, name, self.where)
+        form = recorded_format(self.info.metadata, name, self.where)
         if not row.updatable:
             program = self._loaded_program(row, backend, check)
-            return NativeKvProgram(program, tiles) if tiles else program
+            return NativeKvProgram(program, form) if form else program
         with self.switching:  # a program made meanwhile would miss the adapters that are being applied
             adapted = AdaptedProgram(self, name, functools.partial(self._loaded_program, row, backend, check))
             adapted.with_adapters(self.adapters)
             self._adapted.add(adapted)
-        return NativeKvProgram(adapted, tiles) if tiles else adapted
+        return NativeKvProgram(adapted, form) if form else adapted
 
     def _require_packages(self) -> None:
         """ModelError where a graph has ops of a package that is not registered."""

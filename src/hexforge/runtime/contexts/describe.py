@@ -18,7 +18,7 @@ from hexforge.ir import AxisScaleOffset, ScaleOffset, TensorType
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import chip_backend, compare
 from hexforge.runtime.contexts.context import Context, is_context
-from hexforge.runtime.contexts.native_kv import recorded_tiles
+from hexforge.runtime.contexts.native_kv import recorded_format
 
 _BACKEND_IDS = {"cpu": 3, "gpu": 4, "htp": 6, "saver": 2}
 """QNN_BACKEND_ID_…"""
@@ -128,8 +128,9 @@ def describe_context(context: Context, soc: str = "") -> dict[str, Any]:
             "contextTensors": [],
             "numGraphs": len(info.graphs),
             "graphs": [
-                {"version": 1, "info": _graph_info(g, backend, recorded_tiles(info.metadata, g.name, context.where))}
+                {"version": 1, "info": _graph_info(g, backend, form.tiles if form else ())}
                 for g in info.graphs
+                for form in [recorded_format(info.metadata, g.name, context.where)]
             ],
         },
         "hexforge": ours,

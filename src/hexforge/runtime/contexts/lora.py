@@ -23,6 +23,7 @@ from hexforge.runtime import registry
 from hexforge.runtime.contexts.compile import compiled_programs
 from hexforge.runtime.contexts.context import Context, exchange_adapters
 from hexforge.runtime.contexts.context_builder import PRODUCER
+from hexforge.runtime.contexts.native_kv import recorded_format
 from hexforge.runtime.contexts.provenance import is_made_from
 
 if TYPE_CHECKING:
@@ -185,8 +186,10 @@ def _add_model(maker: AdapterBuilder, name: str, changed: Sequence[str], adapted
         raise CallError(f"{', '.join(fixed)}: not updatable in {context.where}; it has "
                         f"{', '.join(have) or 'none'}: compile it with `--updatable` for these")  # fmt: skip
     backend = registry.backend(context.info.backend, context.info.options)
+    forms = {g.name: recorded_format(context.info.metadata, g.name, context.where) for g in parts}
+    native = {graph: tuple(form.tiles) for graph, form in forms.items() if form is not None}
     for quantized_io in (False, True):
-        programs = compiled_programs(adapted, name, backend, how, quantized_io=quantized_io)
+        programs = compiled_programs(adapted, name, backend, how, quantized_io=quantized_io, native=native)
         rows = {n: tuple(tuple((v.name, v.type) for v in s) for s in (p.graph.inputs, p.graph.outputs))
                 for n, p in programs.items()}  # fmt: skip
         if rows == {g.name: (g.inputs, g.outputs) for g in parts}:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence, Set
 from hexforge.backends.htp.activations import follows_convolution
 from hexforge.backends.htp.time.tile import PRECISIONS, Precision, Task, flat_elements, padded_elements, place_in_vtcm
 from hexforge.backends.htp.time.work import (
+    brings_into_rows,
     constant_input,
     convolution,
     convolution_3d,
@@ -159,6 +160,7 @@ class _Scheduler:
         self._work(task, node, out)
         if p.passes > 1:
             task.hmx = {kind: p.passes * amount for kind, amount in task.hmx.items()}
+        brings_into_rows(task, node)
         written = any(v.role is Role.APP_READ or self._leaves(v) for v in node.outputs)
         if written and len(out) == 4:
             task.add("pack", padded_elements(out) * p.activation_bytes / 1e6)

@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hexforge.backends.htp.tiled_caches import JOIN, tile_of
 from hexforge.backends.htp.time.tile import CHANNELS, Task, padded_elements, pixel_rows, round_up, window_depth
-from hexforge.ir import Node, Value, Work
+from hexforge.ir import Node, Role, Value, Work
 from hexforge.ops import of_kind
 
 RECURRENT = of_kind(Work.RECURRENT)
@@ -104,13 +105,22 @@ def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -
         deep = source[-2] if node.params.get("transpose_in0") else source[-1]
         rows, wide = (out[-2] if len(out) > 1 else 1), out[-1]
         batch = math.prod(out) // (rows * wide)
-        if constant is None:  # the second operand is brought into the weights' layout
+        second = node.inputs[1]
+        if constant is None and not (second is not None and tile_of(second)):
+            # the second operand is brought into the weights' layout, unless it is a cache that lies so
             moved = batch * round_up(deep, CHANNELS) * round_up(wide, CHANNELS)
             task.add("operand", moved * p.activation_bytes / 1e6)
     lines = batch * round_up(rows, p.rows * p.columns)
     kind = "product" if rows > 1 else "classifier"  # one row, which waits for its weights
     task.hmx[kind] = lines * round_up(deep, CHANNELS) * round_up(wide, CHANNELS) / 1e9
     task.add("handover", fixed_cost_share(math.prod(out) * p.activation_bytes))
+
+
+def brings_into_rows(task: Task, node: Node) -> None:
+    """A cache that came in tiles and leaves the graph row by row is brought into that order."""
+    joined = node.outputs[0]
+    if node.op.name == JOIN and joined.role is Role.APP_READ and not joined.tile and tile_of(joined):
+        task.add("operand", padded_elements(joined.shape) * task.precision.activation_bytes / 1e6)
 
 
 def other_op(task: Task, node: Node, written: float, *, whole_sequence: bool = False) -> None:

@@ -14,6 +14,7 @@ from hexforge.backends.htp.numbers.float_results import passes_float16
 from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16, MATRIX_LIMIT
 from hexforge.backends.htp.numbers.lower import pointwise
 from hexforge.backends.htp.numbers.lower.native_steps import LOWERINGS, Lowering, NativeStep, ReferenceStep
+from hexforge.backends.htp.numbers.lower.tiled_layout import hold_inputs
 from hexforge.backends.htp.numbers.tables import Chain, chain_key, chains, table
 from hexforge.chips.soc import DEFAULT_ARCH
 from hexforge.ir import Array, DType, Graph, Node, Role
@@ -36,6 +37,7 @@ def lower(
     """The steps of a graph. Level 1 runs node by node, 2 and 3 fuse chains into tables, and those into convolutions."""
     lowering = Lowering(graph, arch=arch)
     lowering.round_inputs()
+    hold_inputs(lowering)
     every_chain = chains(graph) if level >= 2 else []
     by_last: dict[Node, Chain] = {c.nodes[-1]: c for c in every_chain if c.nodes and _worthwhile(lowering, c)}
     absorbed = {n for c in by_last.values() for n in c.nodes[:-1]}

@@ -12,7 +12,9 @@ from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.lower import moves
 from hexforge.backends.htp.numbers.lower.adapt import INTEGERS, constant, kind_of, requantized, same_encoding
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
+from hexforge.backends.htp.numbers.lower.tiled_layout import stays_tiled, write_flat
 from hexforge.backends.htp.numbers.storage import Storage, stored
+from hexforge.backends.htp.tiled_caches import tile_of
 from hexforge.ir import Node, TensorType, Value
 from hexforge.ir.fixed_point import quantize
 
@@ -109,6 +111,9 @@ def scatter(lowering: Lowering, node: Node) -> bool:
     # fixed-point integers can be put, and compared; sums and products need the real numbers
     if out.fixed and reduction in (1, 2):
         return False
+    if not reduction and tile_of(y) and x in lowering.tiled and node.op.name == "ScatterElements":
+        _scatter_tiled(lowering, node, names[1], bytes_)
+        return True
     places: dict[str, Any]
     if node.op.name == "ScatterNd":
         places = _tuples(x.shape, indices.shape, 0)
@@ -118,6 +123,22 @@ def scatter(lowering: Lowering, node: Node) -> bool:
         f"scatter_{kind}", [names[0], indices, names[1]], [y], index_bytes=bytes_, reduction=reduction, **places
     )
     return True
+
+
+def _scatter_tiled(lowering: Lowering, node: Node, updates: str, index_bytes: int) -> None:
+    """New tokens put into a cache that lies for the matrix unit, and a copy row by row where something reads that."""
+    x, indices, y = node.inputs[0], node.inputs[1], node.outputs[0]
+    assert x is not None
+    assert indices is not None
+    whole = stays_tiled(lowering, y)
+    target = lowering.name(y) if whole else lowering.temp(lowering.storage(y), y.name)
+    lowering.emit(
+        "scatter_u8", [lowering.tiled[x], indices, updates], [target], index_bytes=index_bytes, reduction=0,
+        data=x.shape, dims=indices.shape, axis=int(node.params["axis"]) % len(x.shape), tile=tile_of(y),
+    )  # fmt: skip
+    lowering.tiled[y] = target
+    if not whole:
+        write_flat(lowering, target, y, y)
 
 
 @lowers("OneHot")

@@ -49,6 +49,8 @@ class Lowering:
     """Of the chip, which decides the unit that adds."""
     tables: dict[Hashable, Array] = field(default_factory=dict)
     """The tables written so far, by what they are tables of."""
+    tiled: dict[Value, str] = field(default_factory=dict)
+    """The tensors that hold a value's bytes as the matrix unit reads them (lower/tiled_layout.py)."""
     _shared: dict[tuple[str, int], list[Array]] = field(default_factory=dict)
     _storages: dict[Value, Storage] = field(default_factory=dict)
 

@@ -14,7 +14,10 @@ from hexforge.backends.htp.numbers.lower.adapt import real, three
 from hexforge.backends.htp.numbers.lower.moves import strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering
 from hexforge.backends.htp.numbers.lower.products.phases import phases
+from hexforge.backends.htp.numbers.lower.tiled_layout import reads_tiled
 from hexforge.backends.htp.numbers.storage import Storage, in_range
+from hexforge.backends.htp.tiled_caches import tile_of
+from hexforge.errors import UnsupportedError
 from hexforge.ir import Array, Node, Value
 
 _BLOCK = 64
@@ -84,6 +87,12 @@ def product(lowering: Lowering, node: Node, own: Storage, y: Storage, swap: bool
         attributes[f"stride_{side}"] = stride
         if not np.array_equal(starts, stride * np.arange(len(starts))):
             attributes[f"at_{side}"] = tuple(map(int, starts))
+    if w in lowering.tiled and reads_tiled(lowering, node, w):
+        settled = _settled(own, lowering.storage(w), y, k, bias)
+        if settled is None:
+            raise UnsupportedError(f"tensor {w.name!r}: scales too far apart for a native cache; leave it flat")
+        lowering.emit(f"matmul_hmx_{own.kind}", [x, lowering.tiled[w]], [out], **attributes, **settled, tile=tile_of(w))
+        return True
     ready = _integers(lowering, w, own)
     settled = None if ready is None else _settled(own, ready[1], y, k, bias)
     if ready is None or settled is None:
