@@ -66,7 +66,7 @@ INNER = {
     "runtime": (
         ("opening", "nonfinite", "replay"),
         ("contexts",),
-        ("plan", "nonfinite"),
+        ("plan", "nonfinite", "shared_placing"),
         ("prepare",),
         ("stages", "cpu_timing"),
         ("cpu_part", "partition", "registry", "refusals", "tool_config", "model_request"),

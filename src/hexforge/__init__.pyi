@@ -28,6 +28,7 @@ from hexforge.analysis.quality.search import SearchSpace as SearchSpace
 from hexforge.analysis.quality.search import Workers as Workers
 from hexforge.analysis.quality.search import search as search
 from hexforge.any_model import estimate as estimate
+from hexforge.any_model import estimates as estimates
 from hexforge.any_model import gate as gate
 from hexforge.any_model import profile as profile
 from hexforge.backend import Compatibility as Compatibility

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from hexforge.analysis.estimate import estimate as _estimate
+from hexforge.analysis.estimate import estimates as _estimates
 from hexforge.analysis.gate import GateResult
 from hexforge.analysis.gate import gate as _gate
 from hexforge.analysis.profile.simulated import profile as _profile
@@ -40,6 +41,7 @@ def _of_any_model(function: _Function) -> _Function:
 
 
 estimate = _of_any_model(_estimate)
+estimates = _of_any_model(_estimates)
 profile = _of_any_model(_profile)
 
 

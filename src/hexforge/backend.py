@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -169,6 +169,16 @@ class Spinning:
 # -- backends ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class PlacingTraits:
+    """What decides which nodes a backend refuses, apart from the nodes."""
+
+    refusals: Hashable
+    """Backends of one class that are equal in this refuse the same nodes in the same words, but for the label."""
+    label: str
+    """What its reasons call the chip."""
+
+
 class Backend(ABC):
     """Something that runs QNN graphs."""
 
@@ -197,6 +207,11 @@ class Backend(ABC):
 
     def unsupported(self, node: Node) -> str | None:
         """Why the backend refuses the node and what would work, or None if it takes it."""
+        return None
+
+    @property
+    def placing_traits(self) -> PlacingTraits | None:
+        """What `unsupported` depends on beside the node; None where that is not known."""
         return None
 
     def float16_hazard(self, node: Node) -> str | None:
@@ -233,6 +248,26 @@ def saved_graph(name: str, inputs: Sequence[Value], outputs: Sequence[Value], da
 
 # -- backends that time -----------------------------------------------------------------------------------------------
 
+_Made = TypeVar("_Made")
+
+
+class SharedWork:
+    """What timing a graph on one chip leaves for the next chip, or for other options: the backend's own, by keys.
+
+    The graph must not change as long as its shared work is used.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], _Made]) -> _Made:
+        """What was made for the key before, else what `make` gives now."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: _Made = self._made[key]
+        return made
+
 
 class TimedBackend(Backend):
     """A backend that says how long its programs take."""
@@ -258,14 +293,26 @@ class TimedBackend(Backend):
         return GraphConfig()
 
     def prepared(self, graph: Graph) -> Graph:
-        """The graph after the backend's own passes: the very graph that `compile` makes a program of."""
+        """The graph after the backend's own passes: the very graph that `compile` makes a program of.
+
+        Of all that the backend was made with it depends on `graph_config` alone where that decides between deployments.
+        """
         return graph
 
     @abstractmethod
     def timing(
-        self, graph: Graph, precision: str = AS_IS, runtime: str = "qnn_dlc", batch: int = 1, power: Power = BURST
+        self,
+        graph: Graph,
+        precision: str = AS_IS,
+        runtime: str = "qnn_dlc",
+        batch: int = 1,
+        power: Power = BURST,
+        shared: SharedWork | None = None,
     ) -> Timing:
-        """One inference of a prepared graph on the backend's chip, driven as `power` says."""
+        """One inference of a prepared graph on the backend's chip, driven as `power` says.
+
+        With `shared`, which is of this graph, what another chip or another call has worked out is not done again.
+        """
 
     def mixed_us(
         self, graph: Graph, precision: str, runtime: str, nodes: Collection[str], power: Power = BURST

@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import hexforge
+from hexforge.analysis.estimate import estimate_all_chips
 from hexforge.analysis.timed_graphs import graphs_of
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.model.reader import read
+from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend_for, timed_backend
 from tests.digits import MODEL as DIGITS
 from tests.frontends.onnx.single_node import model
@@ -111,3 +116,64 @@ def test_tables_and_plots() -> None:
 def test_the_public_names_alone_are_listed() -> None:
     shown = [name for name in dir(hexforge) if not name.startswith("__")]
     assert shown == sorted(hexforge.__all__)
+
+
+SEVERAL = [
+    Deployment(chip, precision, runtime)
+    for chip in ("SM8650", "SM8350", "QCS6490", "QCM6690", "SXR1230P", "SAR2230P", "SM8850", "SC8480XP")
+    for precision, runtime in (("float", "qnn_dlc"), ("w8a8", "onnx"), ("w8a16", "tflite"))
+]
+"""Chips of every kind: with and without float math, products of 16 bits, bfloat16."""
+
+
+def _partly_refused() -> onnx.ModelProto:
+    """Two products of run-time tensors, which old chips take with 8 bits only, and a node that no chip takes."""
+    nodes = [
+        node("MatMul", ["x", "y"], ["a"], name="product"),
+        node("Det", ["a"], ["b"], name="det"),
+        node("Add", ["a", "b"], ["c"], name="add"),
+        node("MatMul", ["c", "x"], ["z"], name="again"),
+    ]
+    ones = np.ones((3, 3), np.float32)
+    return model(nodes, {"x": ones, "y": ones}, {}, {"z": np.float32})
+
+
+@pytest.mark.parametrize("given", [lambda: DIGITS, _partly_refused, quantized], ids=["digits", "parts", "quantized"])
+def test_estimates_of_several_chips_are_those_of_each(given: Callable[[], Any]) -> None:
+    alone: list[hexforge.Estimate | str] = []
+    for deployment in SEVERAL:
+        try:
+            alone.append(hexforge.estimate(given(), deployment, cpu_part=False))
+        except hexforge.HexforgeError as error:
+            alone.append(str(error))
+    together = hexforge.estimates(given(), SEVERAL, cpu_part=False)
+    assert [e if isinstance(e, hexforge.Estimate) else str(e) for e in together] == alone
+    assert any(isinstance(e, hexforge.Estimate) for e in together)
+    assert {e.soc for e in together if isinstance(e, hexforge.Estimate)} <= {d.soc for d in SEVERAL}
+
+
+def test_a_model_is_placed_once_for_chips_that_take_it_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    placed: list[str] = []
+
+    def counted(*given: Any) -> Any:
+        placed.append("")
+        return prepare_model(*given)
+
+    monkeypatch.setattr("hexforge.runtime.shared_placing.prepare_model", counted)
+    chips = timed_backend(Deployment()).chips
+    assert len(estimate_all_chips(DIGITS, Deployment(precision="w8a8"))) == len(chips)
+    assert len(placed) == 1
+    placed.clear()
+    each = estimate_all_chips(DIGITS, Deployment(precision="float"))
+    assert len(placed) == 2  # with float math and without
+    for chip, why in (one for one in each if isinstance(one, tuple)):
+        assert f"{chip} (v" in why
+        assert "has no float math" in why
+
+
+def test_a_fault_of_one_deployment_is_told_in_its_place() -> None:
+    one, other = hexforge.estimates(DIGITS, ["SM8650", Deployment("SM8650", runtime="trt")])
+    assert isinstance(one, hexforge.Estimate)
+    assert isinstance(other, CallError)
+    with pytest.raises(hexforge.HexforgeError, match="missing"):
+        hexforge.estimates("missing.onnx", ["SM8650"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hexforge.backends.htp.time import cost
-from hexforge.backends.htp.time.simulate import tiles
+from hexforge.backends.htp.time.task_sequence import tiles
 from hexforge.backends.htp.time.tile import PRECISIONS, Task
 from hexforge.latency.fitting import BASE, PRIOR, SPREAD, CostFit, FitProblem
 from hexforge.latency.measurements import Measurement, ModelFamily

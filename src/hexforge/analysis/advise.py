@@ -12,7 +12,7 @@ from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule, with_masked_softmax
 from hexforge.analysis.placement_advice import PlacementTrial, pin_advice, refused_advice
 from hexforge.analysis.rewrite_trial import AllRewrites, RewriteTrial, TriedRewrite
-from hexforge.analysis.timed_graphs import FLOAT, TimedGraphs, timed_graphs
+from hexforge.analysis.timed_graphs import FLOAT, SharedModel, TimedGraphs, timed_graphs
 from hexforge.analysis.whole_cost import IMPOSSIBLE, WholeCost, whole_cost
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.errors import CallError, CapacityError, UnsupportedError
@@ -91,7 +91,8 @@ def advise_and_rewrite(
     loaded.require_static()
     loaded = _as_converted(loaded)
     trial = RewriteTrial(chosen, request.cpu_part)
-    graphs = timed_graphs(loaded, chosen)
+    shared = SharedModel(loaded)
+    graphs = timed_graphs(shared, chosen)
     timed = estimate(graphs, chosen, cpu_part=request.cpu_part)
     before = WholeCost.of(timed)
     trial.learn_node_times(graphs, timed, request.min_gain)
@@ -106,7 +107,7 @@ def advise_and_rewrite(
     tried = _without_repetition(tried)
     saw(len(rules), len(rules) + 2, "precision")
     others = [_precision_advice(rule, graphs, chosen, before.us) for rule in PRECISION_RULES]
-    others += [_quantize_advice(loaded, chosen, before, request.cpu_part), _host_advice(graphs, chosen, timed)]
+    others += [_quantize_advice(shared, loaded, chosen, before, request.cpu_part), _host_advice(graphs, chosen, timed)]
     others += [_attention_advice(graphs, chosen, before.us)]
     if before.cpu_nodes:
         placement = PlacementTrial(loaded, read_pinned, chosen, timed, before, request.cpu_part)
@@ -208,13 +209,15 @@ def _attention_advice(timed: TimedGraphs, deployment: Deployment, before: float)
     )
 
 
-def _quantize_advice(model: Model, deployment: Deployment, before: WholeCost, cpu_part: bool) -> Advice | None:
+def _quantize_advice(
+    shared: SharedModel, model: Model, deployment: Deployment, before: WholeCost, cpu_part: bool
+) -> Advice | None:
     """What quantizing a float model would gain, as `quantize` builds it."""
     if deployment.precision not in (AS_IS, FLOAT) or is_quantized(as_float(model).ir):
         return None
     times: dict[str, float] = {}
     for precision in PROMISED:
-        cost = whole_cost(model, replace(deployment, precision=precision), cpu_part, before)
+        cost = whole_cost(shared, replace(deployment, precision=precision), cpu_part, before)
         if cost < IMPOSSIBLE:
             times[precision] = cost.us
     if not times:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis import estimate_views
-from hexforge.analysis.timed_graphs import TimedGraphs, read_timeable, timed_graphs
-from hexforge.backend import Backend
+from hexforge.analysis.timed_graphs import SharedModel, timed_graphs
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.deprecated import RenamedAttribute, renamed_names
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
@@ -25,10 +24,7 @@ from hexforge.timeline import Row, Timeline, join_timelines
 if TYPE_CHECKING:
     from hexforge.analysis.cpu_estimate import CpuEstimate
     from hexforge.analysis.timed_graphs import Timeable
-    from hexforge.backend import Program
     from hexforge.ir import Graph
-    from hexforge.model.reader import Model
-    from hexforge.model.source import ModelSource
 
 __getattr__ = renamed_names(__name__, {"together": "simulate_concurrent"})
 
@@ -238,7 +234,7 @@ def _row(row: Row, whole_us: float) -> dict[str, Any]:
 
 
 def estimate(
-    model: ModelSource | Model | Graph | Program | TimedGraphs,
+    model: Timeable,
     deployment: Deployment | str | None = None,
     *,
     soc: str | None = None,
@@ -269,7 +265,10 @@ def estimate(
     timed = timed_graphs(model, chosen, request)
     precision = AS_IS if timed.promised else chosen.precision
     cpu, passed = None, 0.0
-    timings = [backend.timing(graph, precision, chosen.runtime, batch, chosen.power) for graph in timed.graphs]
+    timings = [
+        backend.timing(graph, precision, chosen.runtime, batch, chosen.power, shared)
+        for graph, shared in zip(timed.graphs, timed.shared, strict=True)
+    ]
     if timed.left_on_cpu:
         from hexforge.analysis.cpu_estimate import estimate_cpu, transfers_us
 
@@ -319,6 +318,36 @@ def simulate_concurrent(
     return concurrent.simulate_concurrent(tenants, accelerator, powers.pop())
 
 
+def estimates(
+    model: Timeable,
+    deployments: Iterable[Deployment | str],
+    *,
+    batch: int = 1,
+    threads: int = 1,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    quantized_io: bool = False,
+    cpu_part: bool = True,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+) -> list[Estimate | HexforgeError]:
+    """The estimate of one model for each of several deployments, or the error that says why there is none.
+
+    Each is what `estimate` gives, to the last digit. The model is read once, and what chips, precisions and options
+    share of placing, promising and scheduling it is done once. A model that cannot be read is an error at once.
+    """
+    wanted = [Deployment.of(deployment) for deployment in deployments]
+    request = ModelRequest(dims, shapes, offload_io_quantization=quantized_io)
+    shared = model if isinstance(model, SharedModel) else SharedModel(model, request)
+    results: list[Estimate | HexforgeError] = []
+    for deployment in wanted:
+        try:
+            results.append(estimate(shared, deployment, batch=batch, threads=threads, cpu_part=cpu_part))
+        except HexforgeError as error:
+            results.append(error)
+        progress(len(results), len(wanted))
+    return results
+
+
 def estimate_all_chips(
     model: Timeable,
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
@@ -332,26 +361,19 @@ def estimate_all_chips(
 ) -> list[Estimate | tuple[str, str]]:
     """The estimate on every chip, or the chip's name and why it has none; an error where no chip takes the model."""
     chosen = Deployment.of(deployment)
-    backend = timed_backend(chosen)
-    loaded = read_timeable(model, ModelRequest(dims, shapes))
-    results: list[Estimate | tuple[str, str]] = []
-    refused: list[HexforgeError] = []
-    last: TimedGraphs | None = None
-    for chip in backend.chips:
-        try:
-            there = chosen.on(chip)
-            last = last if last and _fits(last, timed_backend(there)) else timed_graphs(loaded, there)
-            results.append(replace(estimate(last, there, batch=batch, threads=threads, cpu_part=cpu_part), graphs=()))
-        except (CallError, CapacityError, UnsupportedError) as error:
-            results.append((chip, str(error)))
-            refused.append(error)
-        progress(len(results), len(backend.chips))
-    if len(refused) == len(results):
+    chips = timed_backend(chosen).chips
+    everywhere = [chosen.on(chip) for chip in chips]
+    each = estimates(
+        model, everywhere, batch=batch, threads=threads, dims=dims, shapes=shapes, cpu_part=cpu_part, progress=progress
+    )
+    refused = [error for error in each if isinstance(error, HexforgeError)]
+    for error in refused:
+        if not isinstance(error, CallError | CapacityError | UnsupportedError):
+            raise error
+    if len(refused) == len(each):
         counted = Counter(str(error) for error in refused)
         raise max(refused, key=lambda error: counted[str(error)])
-    return results
-
-
-def _fits(timed: TimedGraphs, backend: Backend) -> bool:
-    """True where another chip takes the same whole model, so that it need not be placed again."""
-    return not timed.left_on_cpu and all(backend.unsupported(node) is None for graph in timed.graphs for node in graph)
+    return [
+        replace(one, graphs=()) if isinstance(one, Estimate) else (chip, str(one))
+        for chip, one in zip(chips, each, strict=True)
+    ]

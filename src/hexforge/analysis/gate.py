@@ -14,7 +14,7 @@ from hexforge.analysis.estimate import estimate
 from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.evaluate import evaluate
-from hexforge.analysis.timed_graphs import read_timeable
+from hexforge.analysis.timed_graphs import SharedModel
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.budget import DecisionLimit, ModelBudget
@@ -166,13 +166,13 @@ def _model_checks(item: ModelBudget, folder: Path, open_model: Callable[[Path], 
 def _latencies(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
     refused: dict[str, int] = {}
     by_ep: dict[str, int] = {}
-    loaded = read_timeable(path, ModelRequest(dict(item.dims) or None))
+    shared = SharedModel(path, ModelRequest(dict(item.dims) or None))
     for soc in item.soc:
-        estimated = estimate(loaded, Deployment(soc, item.precision), cpu_part=False)
+        estimated = estimate(shared, Deployment(soc, item.precision), cpu_part=False)
         refused[soc] = len(estimated.left_on_cpu)
         yield GateCheck(item.model, f"latency_ms on {soc}", estimated.latency_ms, item.latency(soc))
         if item.ep_refused_nodes is not None:
-            by_ep[soc] = _ep_refused(loaded, soc, item)
+            by_ep[soc] = _ep_refused(shared.source, soc, item)
     yield GateCheck(item.model, "refused_nodes", max(refused.values()), item.refused_nodes)
     if by_ep:
         yield GateCheck(item.model, "ep_refused_nodes", max(by_ep.values()), item.ep_refused_nodes)

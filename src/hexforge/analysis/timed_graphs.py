@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from hexforge.backend import Backend, Program, TimedBackend
+from hexforge.backend import Backend, Program, SharedWork, TimedBackend
 from hexforge.chips.deployment import AS_IS, Deployment, known_precision
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from hexforge.model.source import ModelSource
     from hexforge.quant.decide.encoding_plan import ChipArithmetic
     from hexforge.runtime.prepare import PartitionedModel
+    from hexforge.runtime.shared_placing import SharedPlacing
 
-    Timeable: TypeAlias = "ModelSource | Model | Graph | Program | TimedGraphs"
+    Timeable: TypeAlias = "ModelSource | Model | Graph | Program | TimedGraphs | SharedModel"
 
 FLOAT = "float"
 MOST_REASONS = 3
@@ -42,45 +44,92 @@ class TimedGraphs:
     """True for the graphs of the model that quantizing would give: they have the types of the precision already."""
     placed: PartitionedModel | None = field(default=None, repr=False, compare=False)
     """The model in its parts, where nodes of an ONNX model stay with the CPU."""
+    shared: tuple[SharedWork, ...] = field(default=(), repr=False, compare=False)
+    """For each graph what chips and options that it is timed with share."""
+
+    def __post_init__(self) -> None:
+        known = {work.graph: work for work in self.shared}
+        object.__setattr__(self, "shared", tuple(known.get(graph) or SharedWork(graph) for graph in self.graphs))
 
 
 def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
     """The graphs that an estimate times; a float model at w8a8 is timed as if it was quantized to w8a8."""
-    source = read_timeable(model, request)
+    shared = model if isinstance(model, SharedModel) else SharedModel(model, request)
+    source, request = shared.source, shared.request
     if isinstance(source, TimedGraphs):
         return source
     if deployment.precision in (AS_IS, FLOAT):
-        return graphs_of(source, timed_backend(deployment), request)
+        return shared.graphs_of(source, timed_backend(deployment))
     backend = timed_backend(replace(deployment, precision=AS_IS))
     arithmetic = chip_arithmetic(backend)
-    quantized = as_if_quantized_model(source, deployment, arithmetic)
-    if quantized is None:
-        return graphs_of(source, timed_backend(deployment), request)
-    timed = graphs_of(quantized, backend, request)
+    promised = shared.as_if_quantized
+    if promised is None:
+        return shared.graphs_of(source, timed_backend(deployment))
+    precision = known_precision(deployment.precision)
+    timed = shared.graphs_of(promised.model(precision, arithmetic), backend)
     if timed.placed is not None and timed.placed.refused:
-        from hexforge.quant.float_source import as_float
-        from hexforge.quant.fold import fold
-
-        floating = as_float(source)
-        floating = replace(floating, ir=fold(floating.ir))
-        settled = as_if_quantized_model(
-            source, deployment, with_nodes_on_cpu(arithmetic, timed.placed, floating, backend)
-        )
-        timed = timed if settled is None else graphs_of(settled, backend, request)
+        settled = with_nodes_on_cpu(arithmetic, timed.placed, promised.floating, backend, shared.placing)
+        timed = shared.graphs_of(promised.model(precision, settled), backend)
     return replace(timed, promised=True)
 
 
-def as_if_quantized_model(model: Model, deployment: Deployment, arithmetic: ChipArithmetic) -> Model | None:
-    """The model that `quantize` would make at the deployment's precision; None where it has encodings already."""
-    from hexforge.quant.as_if_quantized import as_if_quantized, recipe_of
-    from hexforge.quant.compare import is_quantized
-    from hexforge.quant.float_source import as_float
+class SharedModel:
+    """A model that is read once, and placed, promised and prepared once for all chips that take it alike."""
 
-    model = as_float(model)
-    if is_quantized(model.ir):
-        return None
-    chosen = recipe_of(known_precision(deployment.precision))
-    return replace(model, ir=as_if_quantized(model.ir, chosen, arithmetic=arithmetic))
+    def __init__(self, model: Timeable, request: ModelRequest = DEFAULT_REQUEST) -> None:
+        self.source = read_timeable(model, request)
+        self.request = request
+        self._graphs: dict[Hashable, TimedGraphs] = {}
+
+    @functools.cached_property
+    def placing(self) -> SharedPlacing:
+        """What placing it for one chip leaves for the next."""
+        from hexforge.runtime.shared_placing import SharedPlacing
+
+        return SharedPlacing()
+
+    @functools.cached_property
+    def as_if_quantized(self) -> PromisedModel | None:
+        """The models that `quantize` would make of it; None where it has encodings already."""
+        from hexforge.quant.compare import is_quantized
+        from hexforge.quant.float_source import as_float
+
+        assert not isinstance(self.source, TimedGraphs)
+        floating = as_float(self.source)
+        return None if is_quantized(floating.ir) else PromisedModel(floating)
+
+    def graphs_of(self, model: Model, backend: Backend) -> TimedGraphs:
+        """The graphs of the model, or of one that was made of it, as the backend's programs would run them."""
+        parts = self.placing.prepare_model(model, backend, self.request)
+        assert isinstance(backend, TimedBackend)
+        key = parts.placed, type(backend), backend.graph_config
+        if key not in self._graphs:
+            self._graphs[key] = graphs_of_parts(parts, backend)
+        known = self._graphs[key]
+        return known if known.placed in (None, parts) else replace(known, left_on_cpu=parts.left_on_cpu, placed=parts)
+
+
+class PromisedModel:
+    """A float model as quantizing would make it, for several precisions and chips."""
+
+    def __init__(self, floating: Model) -> None:
+        from hexforge.quant.as_if_quantized import AsIfQuantized
+
+        self._models = AsIfQuantized(floating.ir)
+        self.floating = replace(floating, ir=self._models.folded)
+        """The float model that gets encodings."""
+        self._made: dict[tuple[str, ChipArithmetic], Model] = {}
+
+    def model(self, precision: str, arithmetic: ChipArithmetic) -> Model:
+        """The model at a precision for a chip; the same one again where another chip changes nothing of it."""
+        from hexforge.quant.as_if_quantized import recipe_of
+
+        known = self._made.get((precision, arithmetic))
+        if known is None:
+            ir = self._models.model(recipe_of(precision), arithmetic)
+            alike = next((model for model in self._made.values() if model.ir is ir), None)
+            known = self._made[precision, arithmetic] = alike or replace(self.floating, ir=ir)
+        return known
 
 
 def chip_arithmetic(backend: Backend) -> ChipArithmetic:
@@ -100,14 +149,18 @@ def chip_arithmetic(backend: Backend) -> ChipArithmetic:
 
 
 def with_nodes_on_cpu(
-    arithmetic: ChipArithmetic, quantized: PartitionedModel, floating: Model, backend: Backend
+    arithmetic: ChipArithmetic,
+    quantized: PartitionedModel,
+    floating: Model,
+    backend: Backend,
+    placing: SharedPlacing | None = None,
 ) -> ChipArithmetic:
     """What the chip computes, and which nodes stay with the CPU: it refuses them in the quantized model and in the
     folded float one, so that encodings would be of no use."""
     from hexforge.frontends.onnx.pipeline import CONVERTS
-    from hexforge.runtime.prepare import prepare_model
+    from hexforge.runtime.shared_placing import SharedPlacing
 
-    in_float = {row.node for row in prepare_model(floating, backend).refused}
+    in_float = {row.node for row in (placing or SharedPlacing()).prepare_model(floating, backend).refused}
     refused = {row.node: row.reason or "" for row in quantized.refused if row.op_type not in CONVERTS}
     return replace(arithmetic, on_cpu=tuple((node, why) for node, why in refused.items() if node in in_float))
 
@@ -167,6 +220,8 @@ def read_timeable(model: Timeable, request: ModelRequest = DEFAULT_REQUEST) -> M
     """A model to place, or graphs that are there already."""
     if isinstance(model, TimedGraphs):
         return model
+    if isinstance(model, SharedModel):
+        return model.source
     if isinstance(model, Graph):
         return TimedGraphs(model.name, (model,))
     if isinstance(model, Program):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hexforge.analysis.estimate import Estimate, estimate
-from hexforge.analysis.timed_graphs import timed_graphs
+from hexforge.analysis.timed_graphs import SharedModel, timed_graphs
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CapacityError, UnsupportedError
 
@@ -40,7 +40,7 @@ IMPOSSIBLE = WholeCost(sys.maxsize, math.inf)
 """Of a model that cannot be timed, or does not fit."""
 
 
-def whole_cost(model: Model, deployment: Deployment, cpu_part: bool, like: WholeCost) -> WholeCost:
+def whole_cost(model: Model | SharedModel, deployment: Deployment, cpu_part: bool, like: WholeCost) -> WholeCost:
     """What a variant of a model costs; IMPOSSIBLE where it cannot be timed.
 
     Its CPU part is measured where that is wanted and where it has other nodes than the model it is `like`: with as many

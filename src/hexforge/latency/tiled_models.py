@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from hexforge.backends.htp.time.schedule import schedule
-from hexforge.backends.htp.time.simulate import Tile, tiles
+from hexforge.backends.htp.time.task_sequence import Tile, tiles
 from hexforge.backends.htp.time.tile import PRECISIONS, Task
 from hexforge.chips import soc
 from hexforge.chips.deployment import Deployment

@@ -18,7 +18,7 @@ from hexforge.model.op_table import OPS
 from hexforge.quant.data.calibrate import tensors_to_observe
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 from hexforge.quant.decide.assign import assign
-from hexforge.quant.decide.encoding_plan import ChipArithmetic
+from hexforge.quant.decide.encoding_plan import ChipArithmetic, EncodingPlan
 from hexforge.quant.decide.mixed_heads import likely_spans
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe import Recipe
@@ -48,15 +48,43 @@ def as_if_quantized(
     arithmetic: ChipArithmetic = ChipArithmetic(),  # noqa: B008 - it is frozen
 ) -> onnx_ir.Model:
     """The model quantized by a recipe with ranges that are made up; the model given is left as it is."""
-    folded = fold(model)
-    plan = assign(folded, _made_up_ranges(folded), chosen, arithmetic=arithmetic)
-    for name, fixed in plan.tensors.items():
-        value = folded.graph.initializers.get(name)
-        if value is not None and value.shape is not None and fixed.dtype is not DType.INT32:
-            sizes = tuple(int(size) for size in value.shape.numpy())
-            # the largest number, so that nothing is taken for packed or empty
-            plan.integers[name] = np.broadcast_to(np.asarray(fixed.dtype.range[1], fixed.dtype.numpy), sizes)
-    return write(folded, plan)
+    return AsIfQuantized(model).model(chosen, arithmetic)
+
+
+class AsIfQuantized:
+    """The models that quantizing one float model would give: what precisions and chips share of them is made once."""
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        self.folded = fold(model)
+        """The float model that gets encodings; it is left as it is."""
+        self._ranges = _made_up_ranges(self.folded)
+        self._written: list[tuple[EncodingPlan, onnx_ir.Model]] = []
+
+    def model(self, chosen: Recipe, arithmetic: ChipArithmetic) -> onnx_ir.Model:
+        """The model quantized by a recipe for a chip; the same one again where another chip changes nothing of it."""
+        plan = assign(self.folded, self._ranges, chosen, arithmetic=arithmetic)
+        for known, written in self._written:
+            if _writes_the_same(known, plan):
+                return written
+        for name, fixed in plan.tensors.items():
+            value = self.folded.graph.initializers.get(name)
+            if value is not None and value.shape is not None and fixed.dtype is not DType.INT32:
+                sizes = tuple(int(size) for size in value.shape.numpy())
+                # the largest number, so that nothing is taken for packed or empty
+                plan.integers[name] = np.broadcast_to(np.asarray(fixed.dtype.range[1], fixed.dtype.numpy), sizes)
+        self._written.append((plan, write(self.folded, plan)))
+        return self._written[-1][1]
+
+
+def _writes_the_same(one: EncodingPlan, other: EncodingPlan) -> bool:
+    """True where two plans of one model, whose integers are made up, write the same; why they do is not compared."""
+    return (
+        list(one.tensors.items()) == list(other.tensors.items())  # in this order, too
+        and list(one.converts.items()) == list(other.converts.items())
+        and one.floats.keys() == other.floats.keys()
+        and one.on_cpu.keys() == other.on_cpu.keys()
+        and not (one.constants or other.constants)
+    )
 
 
 def _made_up_ranges(model: onnx_ir.Model) -> Statistics:

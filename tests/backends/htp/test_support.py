@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hexforge
+from hexforge.backends.htp import support
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.support import RULES, WEIGHTED, NodeOnChip, require_fit, unsupported
 from hexforge.chips.htp_config import HtpConfig
@@ -374,3 +377,18 @@ def test_bfloat16_math() -> None:
     assert np.array_equal(narrow, narrow.astype(DType.BFLOAT16.numpy).astype(np.float32))
     assert not np.array_equal(narrow, logits())
     assert np.abs(narrow - exact).max() < 0.02 * np.abs(exact).max()
+
+
+def test_rules_look_at_nothing_of_a_chip_but_its_traits() -> None:
+    """Chips of the same traits share how a model is placed, so a rule that looks at more must add it to them."""
+    tree = ast.parse(Path(support.__file__).read_text())
+    rules = [n for n in tree.body if not (isinstance(n, ast.FunctionDef) and n.name == "traits")]
+    looked_at = {
+        (n.attr, f.name)
+        for f in rules
+        if isinstance(f, ast.FunctionDef)
+        for n in ast.walk(f)
+        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "target"
+    }
+    assert {name for name, _ in looked_at} == {"name", "arch", "float16", "bfloat16", "bfloat16_math"}
+    assert {rule for name, rule in looked_at if name == "arch"} == {"_too_new"}  # by the rows of WEIGHTED

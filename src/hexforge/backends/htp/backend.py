@@ -15,14 +15,16 @@ from hexforge.backend import (
     ContextBackend,
     Get,
     GraphSettings,
+    PlacingTraits,
     Read,
     Schematic,
+    SharedWork,
     Target,
     TimedBackend,
     Verdict,
     processors,
 )
-from hexforge.backends.htp import activations, preparation
+from hexforge.backends.htp import activations, preparation, support
 from hexforge.backends.htp.block_weights import to_lpbq
 from hexforge.backends.htp.masked_softmax import why_not_fused
 from hexforge.backends.htp.numbers import half_range
@@ -30,12 +32,11 @@ from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
-from hexforge.backends.htp.support import require_fit, unsupported
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, MB, THREADS, VTCM, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.power import BURST, Power
-from hexforge.chips.soc import SOCS, Soc, require_chip, require_cores, target
+from hexforge.chips.soc import SOCS, ChipTarget, Soc, require_chip, require_cores, target
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Value
 from hexforge.ir.verify import verify
@@ -93,10 +94,20 @@ class HtpBackend(ContextBackend, TimedBackend):
     def unsupported(self, node: Node) -> str | None:
         """Why HTP refuses the node on one of the chips, or None."""
         for chip in self._chips:
-            placed_on = replace(chip, soc=None, arch=max(chip.arch, 69)) if self._promised else chip
-            if (reason := unsupported(node, placed_on)) is not None:
+            if (reason := support.unsupported(node, self._placed_on(chip))) is not None:
                 return reason if len(self._chips) == 1 else f"on {chip.soc.name if chip.soc else chip.name}: {reason}"
         return None
+
+    @property
+    def placing_traits(self) -> PlacingTraits | None:
+        """What the rules look at of the chip; None where there are several."""
+        if len(self._chips) > 1:
+            return None
+        chip = self._placed_on(self.target)
+        return PlacingTraits(support.traits(chip), chip.name)
+
+    def _placed_on(self, chip: ChipTarget) -> ChipTarget:
+        return replace(chip, soc=None, arch=max(chip.arch, 69)) if self._promised else chip
 
     @property
     def largest_float(self) -> float:
@@ -129,7 +140,7 @@ class HtpBackend(ContextBackend, TimedBackend):
         graph.sort()
         cast = to_bfloat16(graph) if self.config.htp_bf16_enable else frozenset()
         verify(graph)
-        large = require_fit(graph) > LARGE_BYTES
+        large = support.require_fit(graph) > LARGE_BYTES
         program = HtpProgram.of(
             graph, lower_graph(self.prepared(graph), self.config.graph, self.target.arch), self.threads
         )
@@ -181,10 +192,16 @@ class HtpBackend(ContextBackend, TimedBackend):
         return self.config.graph
 
     def timing(
-        self, graph: Graph, precision: str = AS_IS, runtime: str = "qnn_dlc", batch: int = 1, power: Power = BURST
+        self,
+        graph: Graph,
+        precision: str = AS_IS,
+        runtime: str = "qnn_dlc",
+        batch: int = 1,
+        power: Power = BURST,
+        shared: SharedWork | None = None,
     ) -> Timing:
         """One inference of a prepared graph on the chip, driven as `power` says."""
-        return self._clock(power).timing(graph, precision, runtime, batch)
+        return self._clock(power).timing(graph, precision, runtime, batch, shared)
 
     def mixed_us(
         self, graph: Graph, precision: str, runtime: str, nodes: Collection[str], power: Power = BURST

@@ -55,6 +55,12 @@ def unsupported(node: Node, target: ChipTarget) -> str | None:
     return None if refused is None else refused[1]
 
 
+def traits(target: ChipTarget) -> tuple[object, ...]:
+    """All that the rules look at of a chip but its name: chips of the same traits take the same nodes."""
+    operands = tuple(target.arch >= row.since for row in WEIGHTED)
+    return operands, target.float16, target.bfloat16, target.bfloat16_math
+
+
 def require_fit(graph: Graph) -> int:
     """The bytes of a graph's constants; CapacityError where they do not fit one session's address space."""
     size = sum(v.type.nbytes for v in graph.values.values() if v.data is not None)

@@ -7,8 +7,10 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from hexforge.backend import SharedWork
 from hexforge.backends.htp.time import band, capacity, cost, schedule, simulate, tile
 from hexforge.backends.htp.time.settings import fitted_settings
+from hexforge.backends.htp.time.task_sequence import TaskSequence
 from hexforge.chips.deployment import AS_IS
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Power
@@ -28,22 +30,36 @@ class Clock:
     config: GraphConfig
     power: Power
 
-    def timing(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timing:
+    def timing(
+        self, graph: Graph, precision: str, runtime: str, batch: int = 1, shared: SharedWork | None = None
+    ) -> Timing:
         """One inference; CapacityError for what does not fit, UnsupportedError for floats on a chip without them."""
-        line, costs = self.timeline(graph, precision, runtime, batch), cost.costs(self.soc)
-        kinds = _kinds(graph, precision)
+        shared = shared or SharedWork(graph)
+        line, costs = self.timeline(graph, precision, runtime, batch, shared), cost.costs(self.soc)
         known = band.certainty(line.work_us, costs, cost.fitted()["support"])
-        width = band.band_width(known, {tile.PRECISIONS[kind].rate for kind in kinds}, costs.provenance == "fitted")
+        rates = {tile.PRECISIONS[kind].rate for kind in _kinds(graph, precision, shared)}
+        width = band.band_width(known, rates, costs.provenance == "fitted")
         return Timing(line, math.expm1(width), costs.provenance, known.little_known)
 
-    def timeline(self, graph: Graph, precision: str, runtime: str, batch: int = 1) -> Timeline:
+    def timeline(
+        self, graph: Graph, precision: str, runtime: str, batch: int = 1, shared: SharedWork | None = None
+    ) -> Timeline:
         """The timeline of one inference, without how far to trust it."""
+        shared = shared or SharedWork(graph)
         wanted = None if precision == AS_IS else tile.precision(precision)
-        if "float" in _kinds(graph, precision) and not ChipTarget(self.soc.htp_arch, self.soc).float16:
+        if "float" in _kinds(graph, precision, shared) and not ChipTarget(self.soc.htp_arch, self.soc).float16:
             raise UnsupportedError(f"{self.soc.name} has no float16; choose precision w8a8 or w8a16, or another chip")
         settings = fitted_settings(self.soc, self.config, self.power)
-        capacity.require_capacity(graph, wanted, settings.vtcm_bytes, batch)
-        return simulate.timeline_of(graph, settings, wanted, runtime, batch)
+        shared.once(
+            ("capacity", wanted, settings.vtcm_bytes, batch),
+            lambda: capacity.require_capacity(graph, wanted, settings.vtcm_bytes, batch),
+        )
+        tasks = shared.once(
+            ("tasks", wanted, runtime, settings.costs.vtcm_bytes, settings.config),
+            lambda: simulate.tasks_of(graph, settings, wanted, runtime),
+        )
+        elements = shared.once("elements", lambda: simulate.io_elements(graph))
+        return simulate.fastest_timeline(tasks, settings, elements, runtime, batch)
 
     def mixed_us(self, graph: Graph, precision: str, runtime: str, nodes: Collection[str]) -> float | None:
         """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
@@ -63,13 +79,17 @@ class Clock:
                 if source >= 0 and (source in changed) != (i in changed):
                     codes = size // task.precision.activation_bytes
                     task.add("cast", codes * 2 / 1e6)
-        elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
-        return simulate.fastest_timeline(mixed, settings, elements, runtime).latency_us
+        elements = simulate.io_elements(graph)
+        return simulate.fastest_timeline(TaskSequence(mixed), settings, elements, runtime).latency_us
 
 
-def _kinds(graph: Graph, precision: str) -> set[str]:
+def _kinds(graph: Graph, precision: str, shared: SharedWork) -> set[str]:
     """The precisions of a graph's math."""
     if precision != AS_IS:
         return {tile.precision(precision).name}
+
     # a conversion at the border, which the host or a chip without float math does too, is no float math
-    return {schedule.precision_of(node).name for node in graph if node.op.kind is not Work.CONVERT}
+    def own() -> set[str]:
+        return {schedule.precision_of(node).name for node in graph if node.op.kind is not Work.CONVERT}
+
+    return shared.once("kinds", own)

@@ -89,7 +89,7 @@ def estimate(
     """Say how long a model takes on a chip, where the time goes and what bounds each op."""
     from hexforge.analysis.estimate import estimate as estimated
     from hexforge.analysis.estimate import estimate_all_chips
-    from hexforge.analysis.timed_graphs import timed_graphs
+    from hexforge.analysis.timed_graphs import SharedModel, timed_graphs
     from hexforge.chips.deployment import Deployment
     from hexforge.chips.power import Power
 
@@ -100,7 +100,7 @@ def estimate(
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
     deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, graph, power)
     with spinner(f"reading {model.name}"):
-        source = _source(model, inputs, method)
+        source = SharedModel(_source(model, inputs, method))
         graphs = timed_graphs(source, deployment)
     if graph.reads_weights is not None:
         _require_8_bit_weights(graphs, graph.reads_weights)

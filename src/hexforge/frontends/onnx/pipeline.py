@@ -74,6 +74,8 @@ class PlacedModel:
     """True where placements say what the QNN EP refuses."""
     ep_obeyed: bool = False
     """True where what the EP refuses is not taken."""
+    shown: tuple[tuple[Node, str | None], ...] = ()
+    """Every node that the backend was asked about, and why it refuses it or None."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -119,8 +121,14 @@ def place_model(
     units = fuse_units(single)
     limited = backend.ep_limited
     limits = EpLimits(lambda unit: ep_refuses(unit, model.declared_opset), obey_ep) if limited else None
-    placements = _without_inner_reads(place(units, backend.unsupported, limits), (value.name for value in copy.outputs))
-    return PlacedModel(copy, tuple(placements), limited, limited and obey_ep)
+    shown: list[tuple[Node, str | None]] = []
+
+    def unsupported(node: Node) -> str | None:
+        shown.append((node, backend.unsupported(node)))
+        return shown[-1][1]
+
+    placements = _without_inner_reads(place(units, unsupported, limits), (value.name for value in copy.outputs))
+    return PlacedModel(copy, tuple(placements), limited, limited and obey_ep, tuple(shown))
 
 
 def _pinned(unit: Unit, pinned: Mapping[str, str]) -> Unit:

@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.timed_graphs import graph_of
+from hexforge.backend import SharedWork
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.time import cost, simulate, tile
 from hexforge.backends.htp.time.schedule import schedule
+from hexforge.backends.htp.time.task_sequence import TaskSequence
+from hexforge.backends.htp.timing import Clock
 from hexforge.chips import soc
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import GraphConfig
@@ -410,7 +413,7 @@ def test_impossible_requests_are_clear() -> None:
 @pytest.mark.parametrize(("size", "channels"), [(1, 4), (8, 16), (16, 32), (16, 64), (24, 96), (56, 64)])
 def test_what_fits_the_least_of_vtcm_needs_no_more(size: int, channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = simulate.simulate(graph(size, channels), COSTS, W8A8)
-    monkeypatch.setattr(simulate, "_fits", lambda tasks, vtcm_bytes: False)
+    monkeypatch.setattr(TaskSequence, "fits", lambda tasks, vtcm_bytes: False)
     assert simulate.simulate(graph(size, channels), COSTS, W8A8) == quick
 
 
@@ -431,3 +434,15 @@ def test_what_fits_vtcm_is_not_moved_out_of_it_where_that_would_gain_no_time() -
     ]
     assert moved == sorted(moved, reverse=True)
     assert moved[0] > 0 == moved[-1]
+
+
+def test_chips_share_the_tasks_of_a_graph_and_give_the_same_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = graph(56, 64)
+    shared = SharedWork(net)
+    clocks = [Clock(chip, GraphConfig(), Power()) for chip in soc.SOCS]
+    alone = [clock.timing(net, "w8a8", "onnx", batch) for clock in clocks for batch in (1, 3)]
+    made: list[int] = []
+    monkeypatch.setattr(simulate, "schedule", lambda *given: made.append(given[3]) or schedule(*given))
+    again = [clock.timing(net, "w8a8", "onnx", batch, shared) for clock in clocks for batch in (1, 3)]
+    assert again == alone
+    assert sorted(made) == sorted({chip.vtcm_mb << 20 for chip in soc.SOCS})  # once for each amount of VTCM

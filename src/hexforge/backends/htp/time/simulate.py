@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from hexforge.backends.htp.time.cost import COUNTED, Costs
+from hexforge.backends.htp.time.cost import Costs
 from hexforge.backends.htp.time.schedule import schedule
 from hexforge.backends.htp.time.settings import Settings
-from hexforge.backends.htp.time.tile import Precision, Task, place_in_vtcm, spill_fill_bytes
+from hexforge.backends.htp.time.task_sequence import TaskSequence
+from hexforge.backends.htp.time.tile import Precision, Spills, Task
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Power
 from hexforge.ir import Graph, ScaleOffset
@@ -23,34 +24,6 @@ EQUAL = 1e-12
 """Times that differ by less than this part are the same: sums of the same terms, rounded in another order."""
 OP_BYTES = 40
 """Of a context, for each piece an op is cut into (the QNN SDK's own example)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A part of a task: as many of its weights as are fetched at once."""
-
-    task: int
-    share: float
-    weight_bytes: float
-    free_after: int
-    """How many tiles must have ended before there is room to fetch its weights."""
-
-
-def tiles(tasks: Sequence[Task], vtcm_bytes: int, ahead_eighths: int = 3) -> list[Tile]:
-    """The tasks cut by weights into eighths of VTCM; some eighths hold weights that are fetched ahead."""
-    piece, ahead = vtcm_bytes / 8, vtcm_bytes * ahead_eighths / 8
-    cut: list[Tile] = []
-    before = [0.0]
-    oldest = 0
-    for index, task in enumerate(tasks):
-        count = max(1, -(-task.weight_bytes // int(piece)))
-        for _ in range(count):
-            size = task.weight_bytes / count
-            before.append(before[-1] + size)
-            while before[oldest] < before[-1] - ahead:
-                oldest += 1
-            cut.append(Tile(index, 1 / count, size, min(oldest, len(cut))))
-    return cut
 
 
 def simulate(
@@ -70,91 +43,92 @@ def timeline_of(
     graph: Graph, settings: Settings, precision: Precision | None, runtime: str, batch: int = 1
 ) -> Timeline:
     """The timeline of one inference under settings."""
+    tasks = tasks_of(graph, settings, precision, runtime)
+    return fastest_timeline(tasks, settings, io_elements(graph), runtime, batch)
+
+
+def tasks_of(graph: Graph, settings: Settings, precision: Precision | None, runtime: str) -> TaskSequence:
+    """The tasks of a graph, which chips of as much VTCM share under the same options."""
     tasks = schedule(graph, precision, runtime, settings.costs.vtcm_bytes, settings.config)
     if settings.config.weights_packing:
         _pack(graph, tasks)
-    elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs)) * batch
-    return fastest_timeline(tasks, settings, elements, runtime, batch)
+    return TaskSequence(tasks)
 
 
-def fastest_timeline(
-    tasks: Sequence[Task], settings: Settings, elements: int, runtime: str, batch: int = 1
-) -> Timeline:
-    """The timeline of tasks in their order, with the use of VTCM that is fastest."""
-    best = _fastest([_batched_task(task, batch) for task in tasks] if batch > 1 else tasks, settings)
+def io_elements(graph: Graph) -> int:
+    """Elements of a graph's inputs and outputs."""
+    return sum(v.type.size for v in (*graph.inputs, *graph.outputs))
+
+
+def fastest_timeline(tasks: TaskSequence, settings: Settings, elements: int, runtime: str, batch: int = 1) -> Timeline:
+    """The timeline of tasks in their order, with the use of VTCM that is fastest; `elements` are those of a sample."""
+    best = _fastest(tasks.batched(batch) if batch > 1 else tasks, settings)
     if batch > 1:  # one sample after the other may keep more in VTCM, but fetches the weights each time
         alone = _fastest(tasks, settings)
         if alone.end_us * batch < best.end_us:
-            again = [_shifted_task(task, k * len(tasks)) for k in range(batch) for task in tasks]
-            best = _Placed(_Work(again, settings), alone.vtcm_bytes, alone.spill * batch, alone.written * batch)
-    return best.timeline(tasks, elements, runtime, batch)
+            again = TaskSequence([_shifted_task(t, k * len(tasks.tasks)) for k in range(batch) for t in tasks.tasks])
+            spills = Spills(alone.spills.moved_bytes * batch, alone.spills.written_bytes * batch)
+            best = _Placed(_Work(again, settings), alone.vtcm_bytes, spills)
+    return best.timeline(tasks, elements * batch, runtime, batch)
 
 
-def _fastest(tasks: Sequence[Task], settings: Settings) -> _Placed:
+def _fastest(tasks: TaskSequence, settings: Settings) -> _Placed:
     work = _Work(tasks, settings)
     least = settings.budgets[0]
-    if _fits(tasks, least):  # more of it would change nothing
+    if tasks.fits(least):  # more of it would change nothing
         return _Placed(work, least)
     placed = [_Placed(work, size) for size in settings.budgets]
     fastest = min(order.end_us for order in placed)
     # transfers may hide behind work whatever VTCM there is: of equal times the one that moves least is taken
     equal = (order for order in placed if order.end_us <= fastest * (1 + EQUAL))
-    return min(equal, key=lambda order: (sum(order.spill), order.vtcm_bytes))
-
-
-def _fits(tasks: Sequence[Task], vtcm_bytes: int) -> bool:
-    """True where no tensor and no weights are cut, moved out or waited for for want of VTCM."""
-    weights = sum(t.weight_bytes for t in tasks)
-    largest = max((size for t in tasks for _, size in t.reads), default=0)
-    return weights <= vtcm_bytes // 8 and largest <= vtcm_bytes // 2
+    return min(equal, key=lambda order: (sum(order.spills.moved_bytes), order.vtcm_bytes))
 
 
 class _Work:
     """The time that each task takes on each unit, which does not depend on its placement."""
 
-    def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
-        costs = settings.costs
-        self.tasks, self.settings = tasks, settings
+    def __init__(self, sequence: TaskSequence, settings: Settings) -> None:
+        costs, tasks = settings.costs, sequence.tasks
+        self.sequence, self.settings = sequence, settings
         self.hmx = [costs.hmx_us(t) for t in tasks]
         self.hvx = [costs.hvx_us(t) for t in tasks]
         serial, self.fixed = min(1.0, costs.values["serial"]), costs.values["task"]
         self.us = [max(m, v) + serial * min(m, v) + self.fixed for m, v in zip(self.hmx, self.hvx, strict=True)]
+        self.weights_left = [settings.weights_left(t) for t in tasks]
 
 
 class _Placed:
     """Tasks placed in a given amount of VTCM, and the time when each tile ends."""
 
-    def __init__(
-        self, work: _Work, vtcm_bytes: int, spill: Sequence[int] | None = None, written: Sequence[int] = ()
-    ) -> None:
-        self.tasks, self.settings, self.vtcm_bytes = work.tasks, work.settings, vtcm_bytes
+    def __init__(self, work: _Work, vtcm_bytes: int, spills: Spills | None = None) -> None:
+        self.settings, self.vtcm_bytes = work.settings, vtcm_bytes
+        self.sequence, self.tasks = work.sequence, work.sequence.tasks
         self.hmx, self.hvx, self.fixed = work.hmx, work.hvx, work.fixed
-        if spill is None:
-            place_in_vtcm(self.tasks, vtcm_bytes)
-            spill, written = [t.spill_bytes for t in self.tasks], [t.written_bytes for t in self.tasks]
-        self.spill, self.written = list(spill), list(written)
-        self.tiles = tiles(self.tasks, vtcm_bytes, self.settings.ahead_eighths)
-        left = [self.settings.weights_left(t) for t in self.tasks]
-        through = [size * self.settings.spill_left for size in spill]
-        self.ends, self.ready, self.fetches = [0.0], [0.0], [(0.0, 0.0, 0.0)]
-        fetched = 0.0
+        self.spills = self.sequence.spills(vtcm_bytes) if spills is None else spills
+        self.tiles = self.sequence.tiles(vtcm_bytes, self.settings.ahead_eighths)
+        left, dram_us = work.weights_left, self.settings.costs.dram_us
+        spill_left = self.settings.spill_left
+        through = [size * spill_left for size in self.spills.moved_bytes]
+        self.ends, self.ready, self.fetches = ends, ready_at, fetches = [0.0], [0.0], [(0.0, 0.0, 0.0)]
+        now = fetched = 0.0
         for tile in self.tiles:
-            i = tile.task
-            ready = end = self.ends[-1] + work.us[i] * tile.share
-            start, size = fetched, tile.weight_bytes * left[i] + through[i] * tile.share
+            i, share = tile.task, tile.share
+            ready = end = now + work.us[i] * share
+            start, size = fetched, tile.weight_bytes * left[i] + through[i] * share
             if size:
-                start = max(fetched, self.ends[tile.free_after])
-                fetched = start + self.settings.costs.dram_us(size)
+                start = max(fetched, ends[tile.free_after])
+                fetched = start + dram_us(size)
                 end = max(ready, fetched + SYNC_US)
-            self.fetches.append((start, fetched, size))
-            self.ready.append(ready)
-            self.ends.append(end)
+            fetches.append((start, fetched, size))
+            ready_at.append(ready)
+            ends.append(end)
+            now = end
 
     @property
     def end_us(self) -> float:
         return self.ends[-1]
 
-    def timeline(self, once: Sequence[Task], elements: int, runtime: str, batch: int) -> Timeline:
+    def timeline(self, once: TaskSequence, elements: int, runtime: str, batch: int) -> Timeline:
         costs, tasks = self.settings.costs, self.tasks
         count = len(tasks)
         starts, total, waited, moved = [math.inf] * count, [0.0] * count, [0.0] * count, [0.0] * count
@@ -165,7 +139,7 @@ class _Placed:
             fetch, fetched, size = self.fetches[n]
             steps.append(MainStep(i, begin, ready, end, len(events) if fetched > fetch else -1))
             if fetched > fetch:
-                written = round(self.written[i] * self.settings.spill_left * tile.share)
+                written = round(self.spills.written_bytes[i] * self.settings.spill_left * tile.share)
                 events.append(Event("DMA", tasks[i].name, fetch, fetched, round(size), min(written, round(size))))
                 moved[i] += fetched - fetch
             if self.hmx[i]:
@@ -176,13 +150,13 @@ class _Placed:
             total[i] += end - begin
             waited[i] += end - ready
         overlap = overlaps(events, [(starts[i], starts[i] + total[i]) for i in range(count)])
-        vtcm = self._vtcm()
+        vtcm = self.sequence.vtcm_in_use(self.vtcm_bytes, self.settings.ahead_eighths)
         critical, on_path = self._critical()
         rows = tuple(
             Row(
                 t.name, t.op, tuple(t.ops), starts[i], total[i], round(total[i] * self.settings.core_mhz), self.hmx[i],
-                self.hvx[i], moved[i], waited[i], overlap[i], self._bound(i, waited[i]), t.weight_bytes, self.spill[i],
-                vtcm[i], tuple(t.kinds), self._parts(i, total[i] - waited[i]),
+                self.hvx[i], moved[i], waited[i], overlap[i], self._bound(i, waited[i]), t.weight_bytes,
+                self.spills.moved_bytes[i], vtcm[i], tuple(t.kinds), self._parts(i, total[i] - waited[i]),
             )
             for i, t in enumerate(tasks)
         )  # fmt: skip
@@ -200,11 +174,11 @@ class _Placed:
             core_mhz=self.settings.core_mhz,
             vtcm_bytes=self.vtcm_bytes,
             vtcm_peak_bytes=max(vtcm, default=0),
-            weight_bytes=sum(t.weight_bytes for t in once),
-            spill_bytes=sum(self.spill),
-            context_bytes=_context_bytes(once, self.vtcm_bytes),
+            weight_bytes=sum(t.weight_bytes for t in once.tasks),
+            spill_bytes=sum(self.spills.moved_bytes),
+            context_bytes=_context_bytes(once.tasks, self.vtcm_bytes),
             batch=batch,
-            spill_fill_bytes=spill_fill_bytes(once, self.vtcm_bytes),
+            spill_fill_bytes=once.spill_fill_bytes(self.vtcm_bytes),
             work_us=self._work_us(critical, on_path, costs.host_us(0, runtime), call),
             steps=tuple(steps),
             hvx_threads=self.settings.hvx_threads,
@@ -253,31 +227,6 @@ class _Placed:
         named = {"DMA": wait, "HMX": self.hmx[i], "HVX": self.hvx[i], "overhead": self.fixed}
         return max(named, key=lambda unit: named[unit])
 
-    def _vtcm(self) -> list[int]:
-        """Bytes of VTCM in use while each task runs: its tensors, those kept for later, weights fetched ahead."""
-        tasks, half = self.tasks, self.vtcm_bytes // 2
-        last = list(range(len(tasks)))
-        for i, task in enumerate(tasks):
-            for source, _ in task.reads:
-                if source >= 0:
-                    last[source] = max(last[source], i)
-        change = [0] * (len(tasks) + 1)
-        for i, task in enumerate(tasks):
-            kept = min(task.out_bytes, half)
-            change[i] += kept
-            change[min(last[i] + 1, len(tasks))] -= kept
-        ahead = self.vtcm_bytes * self.settings.ahead_eighths // 8
-        used, held = [], 0
-        upcoming = [t.weight_bytes for t in tasks]
-        for i in range(len(tasks)):
-            held += change[i]
-            weights, k = 0, i
-            while k < len(tasks) and weights < ahead and k < i + 8:
-                weights += upcoming[k]
-                k += 1
-            used.append(min(self.vtcm_bytes, held + min(weights, ahead)))
-        return used
-
     def _critical(self) -> tuple[tuple[Event, ...], list[float]]:
         """What the end waited for, back to the start, and the part of each task's own work that is among it."""
         path: list[Event] = []
@@ -302,18 +251,6 @@ class _Placed:
             path.append(Event("DMA", name, start, end, round(tile.weight_bytes)))
             n = tile.free_after if start > 0 else 0
         return tuple(reversed(path)), on_path
-
-
-def _batched_task(task: Task, batch: int) -> Task:
-    """The task for several samples at once: its weights are fetched once."""
-    once = COUNTED.keys()
-    return replace(
-        task,
-        hmx={kind: n * batch for kind, n in task.hmx.items()},
-        hvx={kind: n if kind in once else n * batch for kind, n in task.hvx.items()},
-        reads=[(source, size * batch) for source, size in task.reads],
-        out_bytes=task.out_bytes * batch,
-    )
 
 
 def _pack(graph: Graph, tasks: Sequence[Task]) -> None:

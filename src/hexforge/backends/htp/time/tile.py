@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from hexforge.chips.deployment import known_precision
 
@@ -134,48 +134,62 @@ class Task:
         self.hvx[kind] = self.hvx.get(kind, 0.0) + amount
 
 
-def place_in_vtcm(tasks: Sequence[Task], vtcm_bytes: int) -> None:
-    """Set the spill of each task: what neither stays in VTCM nor is consumed tile by tile where it is made.
+Tensor: TypeAlias = tuple[int, int, list[int]]
+"""What tasks pass on: the task that makes it (-1: the graph's input), its bytes, and the tasks that read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spills:
+    """What of each task passes through DRAM for want of VTCM."""
+
+    moved_bytes: list[int]
+    """Activations that pass through DRAM, and weights read again."""
+    written_bytes: list[int]
+    """Of these, what goes to DRAM."""
+
+
+def spills(tasks: Sequence[Task], vtcm_bytes: int, tensors: Iterable[Tensor]) -> Spills:
+    """The spill of each task: what neither stays in VTCM nor is consumed tile by tile where it is made.
 
     What tasks tiled together read arrives tile by tile while they work: it is the last of them that waits for its end.
     """
-    group = _tiled_together(tasks, vtcm_bytes)
+    group = tiled_together(tasks, vtcm_bytes)
     last = _last(group)
     half = vtcm_bytes // 2
-    for task in tasks:
-        task.spill_bytes = task.written_bytes = 0
-    for source, size, readers in _tensors(tasks):
+    spill, written = [0] * len(tasks), [0] * len(tasks)
+    for source, size, readers in tensors:
         if source < 0:
-            tasks[last[readers[0]]].spill_bytes += size  # an input comes from DRAM once
+            spill[last[readers[0]]] += size  # an input comes from DRAM once
+            continue
+        if size <= half:
             continue
         outside = sorted({group[r]: r for r in reversed(readers) if group[r] != group[source]}.values())
-        if size <= half or not outside:
+        if not outside:
             continue
         moved = size - half // 2  # a part of it stays
-        tasks[source].spill_bytes += moved
-        tasks[source].written_bytes += moved
+        spill[source] += moved
+        written[source] += moved
         for reader in outside:
-            tasks[last[reader]].spill_bytes += moved
-    for task in tasks:
+            spill[last[reader]] += moved
+    for i, task in enumerate(tasks):
+        if not task.hmx or task.weight_bytes <= half:
+            continue
         read = max((size for _, size in task.reads), default=0)
-        if task.hmx and task.weight_bytes > half < read:
+        if read > half:
             # neither operand stays: the one that is cheaper to read again for each part of the other
             again_weights = (-(-read // half) - 1) * task.weight_bytes
-            task.spill_bytes += min(again_weights, (-(-task.weight_bytes // half) - 1) * read)
+            spill[i] += min(again_weights, (-(-task.weight_bytes // half) - 1) * read)
+    return Spills(spill, written)
 
 
-def spill_fill_bytes(tasks: Sequence[Task], vtcm_bytes: int) -> int:
-    """Bytes of the DRAM buffer that holds what `place_in_vtcm` moved out, at the moment when that is most."""
-    group, half = _tiled_together(tasks, vtcm_bytes), vtcm_bytes // 2
-    change = [0] * (len(tasks) + 1)
-    for source, size, readers in _tensors(tasks):
-        if source >= 0 and size > half and any(group[r] != group[source] for r in readers):
-            change[source] += size - half // 2
-            change[max(readers) + 1] -= size - half // 2
-    return max(itertools.accumulate(change), default=0)
+def place_in_vtcm(tasks: Sequence[Task], vtcm_bytes: int) -> None:
+    """Set the spill of each task."""
+    moved = spills(tasks, vtcm_bytes, tensors_between(tasks))
+    for task, spill, written in zip(tasks, moved.moved_bytes, moved.written_bytes, strict=True):
+        task.spill_bytes, task.written_bytes = spill, written
 
 
-def _tiled_together(tasks: Sequence[Task], vtcm_bytes: int) -> list[int]:
+def tiled_together(tasks: Sequence[Task], vtcm_bytes: int) -> list[int]:
     """For each task the number of its group: runs of local tasks whose weights and halo are small enough."""
     groups: list[int] = []
     group, weights, halo = 0, 0, 0.0
@@ -197,7 +211,7 @@ def _last(group: Sequence[int]) -> list[int]:
     return [last[number] for number in group]
 
 
-def _tensors(tasks: Sequence[Task]) -> Iterable[tuple[int, int, list[int]]]:
+def tensors_between(tasks: Sequence[Task]) -> list[Tensor]:
     """Source, bytes and readers of each tensor between tasks."""
     readers_of: dict[tuple[int, int], list[int]] = {}
     for index, task in enumerate(tasks):
