@@ -52,7 +52,7 @@ INNER = {
         ("backend",),
         ("timing", "preparation", "pipeline", "support", "block_weights"),
         ("time", "numbers"),
-        ("activations", "masked_softmax", "tiled_caches"),
+        ("activations", "masked_softmax", "symmetric_weights", "tiled_caches"),
     ),
     "quant": (
         ("improve", "as_if_quantized"),

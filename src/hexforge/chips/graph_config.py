@@ -50,7 +50,8 @@ def _vtcm_bytes_on(size: Any, soc: Soc) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GraphConfig(OptionTable):
-    """How a graph is finalized; numbers depend on it only where an activation is folded, or float16 overflows."""
+    """How a graph is finalized; numbers depend on it only where an activation is folded, weights are rounded, or
+    float16 overflows."""
 
     optimization: int = integer(
         0,
@@ -73,7 +74,7 @@ class GraphConfig(OptionTable):
     )
     short_depth_conv_on_hmx_off: bool = flag(
         False,
-        "run convolutions of less than 32 channels on HVX: slower; numbers are exact either way",
+        "run convolutions of less than 32 channels on HVX: slower, and exact also with exact_weights=0",
         config_file=ConfigKey("short_depth_conv_on_hmx_off", default=False),
         compile_spec="not use_conv_hmx",
         command_line="--short-depth-conv-off",
@@ -182,6 +183,12 @@ class GraphConfig(OptionTable):
         True,
         "do not fold a Relu whose encoding has room outside its range: what it cuts stays cut, as in ONNX; 0: QNN's "
         "default, which lets it through",
+    )
+
+    exact_weights: bool = flag(
+        True,
+        "multiply with 8-bit weights that have a zero point as they are, as in ONNX; 0: as HTP's matrix unit has them, "
+        "rounded to 255 symmetric steps for each output channel of a convolution",
     )
 
     def __post_init__(self) -> None:

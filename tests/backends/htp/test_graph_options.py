@@ -307,6 +307,35 @@ def test_convolutions_of_short_depth_take_longer_off_the_matrix_unit_and_give_th
     assert estimated_us(deep, short_depth_conv_on_hmx_off=True) == estimated_us(deep)
 
 
+@pytest.mark.feature("Short depth conv off HMX", seed="004:491-497, 1252-1254")
+@pytest.mark.parametrize("channels", [3, 40])
+def test_the_matrix_unit_rounds_weights_with_a_zero_point_where_asked_for(channels: int) -> None:
+    """255 symmetric steps for each output channel; off the matrix unit short convolutions are exact."""
+    random = np.random.default_rng(4)
+    weights = random.integers(0, 256, (16, channels, 3, 3)).astype(np.uint8)
+    model = quantized_conv(weights, weight_zero=77)
+    x = random.uniform(-1, 1, (1, channels, 12, 12)).astype(np.float32) / np.float32(channels / 3)
+    codes = np.rint(x / np.float32(0.02)).clip(-128, 127).astype(np.int64)
+    centered = weights.astype(np.int64) - 77
+    steps = np.abs(centered).max(axis=(1, 2, 3), keepdims=True) / 127
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(codes, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+    sums = np.einsum("nchwij,ocij->nohw", windows, np.rint(centered / steps).astype(np.int64))
+    scales = (
+        np.float64(np.float32(0.01)) * steps.reshape(1, -1, 1, 1) * float(np.float32(0.02)) / float(np.float32(0.08))
+    )
+    want = np.rint(sums.astype(np.float32) * scales.astype(np.float32)).clip(-128, 127)
+    rounded = outputs(compiled(model, exact_weights=False), x) / np.float32(0.08)
+    np.testing.assert_allclose(rounded, want, atol=1e-3)
+    exact = outputs(compiled(model), x)
+    assert not np.array_equal(exact, outputs(compiled(model, exact_weights=False), x))
+    off = outputs(compiled(model, exact_weights=False, short_depth_conv_on_hmx_off=True), x)
+    assert np.array_equal(off, exact) == (channels < 32)
+    assert estimated_us(model) == estimated_us(model, exact_weights=False)
+    (said,) = {remark for row in session_of(model).placements for remark in row.remarks}
+    assert "its weights have the zero point 77" in said
+    assert ("short_depth_conv_on_hmx_off" in said) == (channels < 32)
+
+
 @pytest.mark.feature("Optimization level", seed="004:456-462, 523, 1234-1238")
 def test_the_default_level_is_two_and_higher_levels_fetch_further_ahead() -> None:
     model = ahead()

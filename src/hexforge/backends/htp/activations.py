@@ -11,6 +11,7 @@ requested quantization encodings" (QNN's HTP guide, graph config options).
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from hexforge.ir import Graph, Node, Role, ScaleOffset, Work
 from hexforge.ir.fixed_point import quantized_range
@@ -38,11 +39,14 @@ def follows_convolution(node: Node) -> bool:
     return False
 
 
-def fold_activations(graph: Graph) -> int:
-    """Cut at the ends of the encoding what activations after convolutions would cut at their own bounds."""
+def fold_activations(graph: Graph, only: Collection[str] | None = None) -> int:
+    """Cut at the ends of the encoding what activations after convolutions would cut at their own bounds.
+
+    `only` names the activations, where not all of them are meant.
+    """
     changes = 0
     for node in graph:
-        ends = _room_outside(node)
+        ends = _room_outside(node) if only is None or node.name in only else None
         if ends is None:
             continue
         name, inputs, outputs, source = node.name, list(node.inputs), list(node.outputs), node.source
@@ -65,6 +69,11 @@ def encoding_hazard(node: Node) -> str | None:
         f"where it has {low:g} to {high:g}: what it cuts comes through there; give the result an encoding of its "
         "range, or compile with fold_relu_activation_into_conv_off"
     )
+
+
+def loses_bounds(node: Node) -> bool:
+    """True for an activation after a convolution whose encoding has room outside its range."""
+    return _room_outside(node) is not None
 
 
 def _room_outside(node: Node) -> tuple[float, float] | None:

@@ -32,6 +32,7 @@ from hexforge.backends.htp.numbers.bfloat16 import BFloat16Program, to_bfloat16
 from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.backends.htp.pipeline import lower_graph, prepare_graph
+from hexforge.backends.htp.symmetric_weights import round_weights, weights_remark
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, MB, THREADS, VTCM, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
 from hexforge.chips.htp_config import HtpConfig
@@ -121,14 +122,17 @@ class HtpBackend(ContextBackend, TimedBackend):
         return None if self.config.htp_bf16_enable else half_range.float16_hazard(node)
 
     def remark(self, node: Node) -> str | None:
-        """Why an attention's Softmax is not fused with its mask, and what would work; None where it is."""
-        return why_not_fused(node)
+        """Why an attention's Softmax is not fused with its mask, or what the matrix unit loses of weights."""
+        return why_not_fused(node) or weights_remark(node)
 
     def prepared(self, graph: Graph) -> Graph:
         """The graph after HTP's passes: what is lowered and what is timed."""
         if self.config.enable_block_quant_weight_optimization:
             to_lpbq(graph)
-        return prepare_graph(graph, self._folds)
+        own = self.config.graph
+        keep_short = own.short_depth_conv_on_hmx_off
+        rounds = None if own.exact_weights else functools.partial(round_weights, keep_short=keep_short)
+        return prepare_graph(graph, self._folds, rounds)
 
     @property
     def _folds(self) -> bool:

@@ -72,12 +72,12 @@ PASSES: tuple[Pass, ...] = (fuse_masked_softmax, align_concat, dequantize_last)
 """Rewrites of the QNN graph that HTP makes before lowering, at every level: levels give the same bits."""
 
 
-def prepare_graph(graph: Graph, folds: bool = True) -> Graph:
+def prepare_graph(graph: Graph, folds: bool = True, rounds: Pass | None = None) -> Graph:
     """The graph after HTP's passes, edited in place: the one that is lowered, and the one that is timed.
 
-    With `folds` convolutions take the place of the activations after them.
+    With `folds` convolutions take the place of the activations after them; `rounds` rounds weights first.
     """
-    run(graph, (fold_activations, *PASSES) if folds else PASSES)
+    run(graph, ((rounds,) if rounds is not None else ()) + ((fold_activations, *PASSES) if folds else PASSES))
     return graph
 
 
