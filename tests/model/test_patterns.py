@@ -12,7 +12,7 @@ import onnx_ir
 import pytest
 from onnx import numpy_helper
 
-from hexforge.model.patterns.activations import ScaledSoftmax, gelu, hard_swish, scaled_softmax
+from hexforge.model.patterns.activations import ScaledSoftmax, gelu, hard_swish, scaled_softmax, tanh_gelu
 from hexforge.model.patterns.match import Match
 from hexforge.model.patterns.normalizations import GroupNormalization, Normalization, group_norm, l2_norm, layer_norm
 from hexforge.model.reader import read
@@ -21,6 +21,7 @@ CONSTANTS = {
     "three": 3.0, "zero": 0.0, "six": 6.0, "sixth": 1 / 6, "one": 1.0, "half": 0.5, "two": 2.0, "root": math.sqrt(2),
     "eps": 1e-5, "eight": 8.0, "deep": np.full((1,) * 5, 3.0), "row": np.arange(8), "last": np.array([-1], np.int64),
     "groups": np.array([2, 2, -1], np.int64), "back": np.array([2, 4, 8], np.int64), "ones": np.ones(2),
+    "cubed": 0.044715, "inner": math.sqrt(2 / math.pi),
 }  # fmt: skip
 
 
@@ -41,6 +42,8 @@ def _matches(matcher: Callable[[onnx_ir.Node], Match | None], body: str, outputs
 
 GATE = "a = Add(x, three) g = Clip(a, zero, six)"
 HALVES = "s = Div(x, root) e = Erf(s) p = Add(one, e)"
+TANH = "k = Mul(cubed, c) s = Add(x, k) i = Mul(s, inner) t = Tanh(i) p = Add(t, one)"
+FACTORED = "a = Mul(x, cubed) b = Mul(x, a) c = Add(b, one) d = Mul(x, c) i = Mul(inner, d) t = Tanh(i)"
 CENTER = "m = ReduceMean(x, last) d = Sub(x, m)"
 DEVIATION = "v = ReduceMean(q, last) w = Add(v, eps) r = Sqrt(w)"
 
@@ -54,6 +57,9 @@ DEVIATION = "v = ReduceMean(q, last) w = Add(v, eps) r = Sqrt(w)"
         (gelu, f"{HALVES} h = Mul(x, half) y = Mul(h, p)", 5),
         (gelu, f"{HALVES} h = Mul(p, half) y = Mul(h, x)", 5),
         (gelu, f"{HALVES} h = Mul(x, p) y = Mul(half, h)", 5),
+        (tanh_gelu, f"c = Pow(x, three) {TANH} h = Mul(x, half) y = Mul(h, p)", 8),
+        (tanh_gelu, f"a = Mul(x, x) c = Mul(a, x) {TANH} h = Mul(half, p) y = Mul(x, h)", 9),
+        (tanh_gelu, f"{FACTORED} p = Add(one, t) h = Mul(x, p) y = Mul(h, half)", 9),
         (scaled_softmax, "s = Div(x, eight) y = Softmax(s)", 2),
         (layer_norm, f"{CENTER} q = Pow(d, two) {DEVIATION} y = Div(d, r)", 7),
         (layer_norm, f"{CENTER} q = Mul(d, d) {DEVIATION} n = Div(d, r) t = Mul(n, row) y = Add(row, t)", 9),
@@ -80,6 +86,9 @@ def test_a_function_is_recognized(matcher: Callable[[onnx_ir.Node], Match | None
         (gelu, f"{HALVES} h = Mul(x, p) y = Mul(two, h)", "y"),
         (gelu, f"{HALVES} h = Mul(x, half) y = Mul(h, p)", "y h"),
         (gelu, "s = Div(root, x) e = Erf(s) p = Add(one, e) h = Mul(x, p) y = Mul(half, h)", "y"),
+        (tanh_gelu, f"c = Pow(x, two) {TANH} h = Mul(x, half) y = Mul(h, p)", "y"),  # a square
+        (tanh_gelu, f"c = Pow(x, three) {TANH} h = Mul(x, half) y = Mul(h, p)", "y t"),  # the tanh is read
+        (tanh_gelu, "t = Tanh(x) p = Add(t, one) h = Mul(x, half) y = Mul(h, p)", "y"),
         (scaled_softmax, "s = Div(x, x) y = Softmax(s)", "y"),
         (layer_norm, f"m = ReduceMean(x, last) d = Sub(m, x) q = Pow(d, two) {DEVIATION} y = Div(d, r)", "y"),
         (layer_norm, f"{CENTER} q = Pow(d, three) {DEVIATION} y = Div(d, r)", "y"),

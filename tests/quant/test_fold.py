@@ -133,3 +133,16 @@ def test_any_chain_keeps_its_function(seed: int, chain: list[str]) -> None:
         else:
             x = net.node(what.capitalize(), x, row)
     _folded(net, x)
+
+
+def test_gelu_by_tanh_becomes_gelu() -> None:
+    net = Network((1, 3, 6, 6), opset=20)
+    x = net.conv("x", 3, 4)
+    cube = net.node("Mul", net.node("Pow", x, net.constant(np.float32(3))), net.constant(np.float32(0.044715)))
+    inner = net.node("Mul", net.node("Add", x, cube), net.constant(np.float32(0.7978846)))
+    outer = net.node("Add", net.node("Tanh", inner), net.constant(np.float32(1)))
+    model = net.model(net.node("Mul", net.node("Mul", x, net.constant(np.float32(0.5))), outer))
+    folded = fold(model)
+    assert [n.op_type for n in folded.graph] == ["Conv", "Gelu"]
+    for feeds in net.samples(2):  # nearer than 8 bits tell apart
+        np.testing.assert_allclose(run(folded, feeds)[0], run(model, feeds)[0], atol=5e-4)

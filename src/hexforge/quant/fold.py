@@ -13,7 +13,7 @@ from hexforge.errors import ModelError
 from hexforge.ir import Array
 from hexforge.model.nodes import dims, float_constant, integer, only_reader, real
 from hexforge.model.opset_conversion import to_opset
-from hexforge.model.patterns.activations import SINCE, gelu, hard_swish
+from hexforge.model.patterns.activations import SINCE, Activation, gelu, hard_swish, tanh_gelu
 from hexforge.model.patterns.match import Match
 from hexforge.model.patterns.normalizations import layer_norm
 from hexforge.quant.layers import Layer, layer, per_channel, set_constant
@@ -260,8 +260,8 @@ def _remove_identity(node: onnx_ir.Node) -> bool:
 def _fuse_elementwise(node: onnx_ir.Node) -> bool:
     """Replace an activation or normalization that is written out in elementwise nodes by one node."""
     opset = 0 if node.graph is None else node.graph.opset_imports.get("", 0)
-    for match in (hard_swish, gelu):
-        whole = match(node, _TOLERANCE)
+    matches: tuple[Activation | None, ...] = hard_swish(node, _TOLERANCE), gelu(node, _TOLERANCE), tanh_gelu(node)
+    for whole in matches:
         if whole is not None and opset >= SINCE[whole.op] and _is_float32(whole):
             return _replace(whole, whole.op, {})
     norm = layer_norm(node) if opset >= 17 else None

@@ -125,3 +125,31 @@ def test_a_root_of_something_else_has_eight_bits() -> None:
     model = net.model(net.node("Sqrt", net.node("Relu", net.conv("x", 3, 4))))
     plan = assign(model, calibrate(model, net.samples(2)), recipe("w8a8"))
     assert {fixed.dtype for fixed in plan.tensors.values()} <= {DType.UINT8, DType.INT8}
+
+
+def test_a_variance_of_squares_survives_eight_bits() -> None:
+    """As flax writes a normalization: the mean of squares less the square of the mean, of numbers with a few large."""
+    rows, columns = 32, 64
+    net = Network((1, rows, columns))
+
+    def mean(x: str) -> str:
+        summed = net.node("ReduceSum", x, net.constant(np.array([2])), keepdims=1)
+        return net.node("Mul", summed, net.constant(np.float32(1 / columns)))
+
+    squared = net.node("Mul", "x", "x")
+    average = mean("x")
+    variance = net.node("Sub", mean(squared), net.node("Mul", average, average))
+    variance = net.node("Max", variance, net.constant(np.float32(0)))
+    root = net.node("Sqrt", net.node("Add", variance, net.constant(np.float32(1e-6))))
+    normal = net.node("Mul", net.node("Sub", "x", average), net.node("Reciprocal", root))
+    model = net.model(net.node("Relu", normal))
+    sizes = np.exp(np.random.default_rng(3).normal(0, 0.7, (1, rows, 1))).astype(np.float32)
+    samples: list[Feeds] = [{"x": feeds["x"] * sizes + sizes} for feeds in net.samples(6)]
+    built = hexforge.quantize(to_bytes(model), samples)
+    assert built.model is not None
+    on_chip = runner(built.model, registry.backend("htp", {}))
+    noise = signal = 0.0
+    for feeds in samples:
+        exact, (coarse,) = run(model, feeds)[0], on_chip(feeds).values()
+        noise, signal = noise + float(np.square(exact - coarse).sum()), signal + float(np.square(exact).sum())
+    assert 10 * np.log10(signal / noise) > 12

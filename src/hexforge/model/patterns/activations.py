@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations that a model writes out: HardSwish, Gelu, and the Softmax of a scaled input."""
+"""Activations that a model writes out: HardSwish, Gelu and its approximation by tanh, the Softmax of a scaled input."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from onnx_ir import Node, Value
 
+from hexforge.ir import Array
 from hexforge.model.nodes import dims, is_op, number, operand, other, real, source, split_constant
 from hexforge.model.patterns.match import (
     TOLERANCE,
@@ -88,6 +91,71 @@ def gelu(erf: Node, tolerance: float = TOLERANCE) -> Activation | None:
             return None
         nodes.append(product)
     return Activation(tuple(nodes), (x,), "Gelu") if is_closed(nodes) and keeps_shape(x, nodes) else None
+
+
+TANH_GELU_ERROR = 5e-4
+"""How far the approximation of Gelu by tanh is from Gelu at most."""
+_GRID = np.linspace(-6.0, 6.0, 193)
+_GELU = np.array([x * (1 + math.erf(x * math.sqrt(0.5))) / 2 for x in _GRID.tolist()])
+_STEPS = 8
+_ARITHMETIC: dict[str, Callable[..., Array]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Pow": np.power, "Tanh": np.tanh,
+}  # fmt: skip
+
+
+def tanh_gelu(tanh: Node) -> Activation | None:
+    """x (1 + tanh(0.798 (x + 0.0447 x^3))) / 2 at the Tanh, in whatever order it is written.
+
+    What the nodes compute is evaluated: the order and the form of the cube differ between exporters.
+    """
+    if not is_op(tanh, "Tanh"):
+        return None
+    ends: list[Node] = []
+    following = reader_of(tanh, "Add", "Mul")
+    while following is not None and len(ends) < 4:
+        ends.append(following)
+        following = reader_of(following, "Add", "Mul")
+    for x in _read_twice(tanh):
+        for end in ends:
+            nodes: list[Node] = []
+            made = _evaluate(end.outputs[0], x, nodes)
+            if made is None or made.shape != _GRID.shape or tanh not in nodes:
+                continue
+            if np.abs(made - _GELU).max() <= 2 * TANH_GELU_ERROR and is_closed(nodes) and keeps_shape(x, nodes):
+                return Activation(tuple(nodes), (x,), "Gelu")
+    return None
+
+
+def _read_twice(node: Node) -> list[Value]:
+    """What the input of a node is made of and several nodes read, nearest first."""
+    values, seen = list(node.inputs), list[Value]()
+    while values and len(seen) < _STEPS:
+        value = values.pop(0)
+        if value is None or value.const_value is not None or value in seen:
+            continue
+        seen.append(value)
+        maker = value.producer()
+        values += [] if maker is None or maker.op_type not in _ARITHMETIC else list(maker.inputs)
+    return [value for value in seen if len(list(value.uses())) > 1]
+
+
+def _evaluate(value: Value | None, x: Value, nodes: list[Node]) -> Array | None:
+    """What a value is where x runs over a grid, and the nodes that make it in their order; None where it needs more."""
+    if value is x:
+        return _GRID
+    constant = None if value is None else number(value)
+    if constant is not None:
+        return np.asarray(constant)
+    node = None if value is None else value.producer()
+    if node is None or node.op_type not in _ARITHMETIC or len(nodes) > 2 * _STEPS:
+        return None
+    read = [_evaluate(operand, x, nodes) for operand in node.inputs]
+    if any(array is None for array in read):
+        return None
+    if node not in nodes:
+        nodes.append(node)
+    with np.errstate(all="ignore"):
+        return _ARITHMETIC[node.op_type](*read)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,8 +2,8 @@
 """Relative exactness: functions that need the digits of small numbers, which one fixed step for all numbers has not.
 
 A logarithm of powers between 1e-8 and 100 reads 0 for nearly all of them at 8 bits, and at 16 bits still for half. So a
-logarithm, and what makes its input back to the product that it starts with, computes in float. The root of squares
-(the length of a complex number in a spectrum) has 16 bits: it halves what the squares lose.
+logarithm, and what makes its input back to the product that it starts with, computes in float. The root of squares (the
+length of a complex number in a spectrum, a deviation) has 16 bits, as has what divides by it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def relative_units(units: Sequence[QuantUnit], *, floats: bool) -> dict[QuantUni
     chosen: dict[QuantUnit, tuple[DType | None, str]] = {}
     for unit in units:
         if unit.reason is None and unit.target.op_type == "Sqrt" and chains.has_squares(chains.makers(unit)):
-            for maker in chains.back_from(unit):
-                chosen.setdefault(maker, (DType.UINT16, ""))
+            for wide in (*chains.back_from(unit), *chains.dividing_by(unit)):
+                chosen.setdefault(wide, (DType.UINT16, ""))
     for unit in units:
         if unit.reason is None and unit.target.op_type == "Log":
             why = LOGARITHM.format(name=unit.name)
@@ -39,10 +39,18 @@ class _Chains:
 
     def __init__(self, units: Sequence[QuantUnit]) -> None:
         self._made_by = {v.name or "": unit for unit in units for v in unit.writes if unit.reason is None}
+        self._divided_by: dict[str, list[QuantUnit]] = {}
+        for unit in units:
+            if unit.reason is None and unit.target.op_type in ("Reciprocal", "Div"):
+                self._divided_by.setdefault(unit.reads[-1][2].name or "", []).append(unit)
 
     def makers(self, unit: QuantUnit) -> list[QuantUnit]:
         """The units that make what a unit reads."""
         return [self._made_by[name] for _, _, v in unit.reads if (name := v.name or "") in self._made_by]
+
+    def dividing_by(self, unit: QuantUnit) -> list[QuantUnit]:
+        """The units that divide by what a unit makes."""
+        return [reader for value in unit.writes for reader in self._divided_by.get(value.name or "", ())]
 
     def back_from(self, unit: QuantUnit) -> list[QuantUnit]:
         """A unit and all that makes its input; the first that is more than pointwise is the last of them."""
