@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 import yaml
 
@@ -113,3 +115,42 @@ def test_one_chip_needs_no_list(tmp_path: Path) -> None:
     path = tmp_path / "budget.yaml"
     path.write_text("models: [{model: m.onnx, soc: SM8550, latency_ms: {SM8550: 1.0}}]")
     assert budgets.load(path).models[0].soc == ["SM8550"]
+
+
+def open_model(folder: Path) -> None:
+    """y = w x for pictures of any size, w an input too."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 1, h, k] x, float[1] w) => (float[n, 1, h, k] y) {
+        z = Relu(x) y = Mul(z, w) }"""
+    onnx.save(onnx.parser.parse_model(text), folder / "open.onnx")
+
+
+def test_inputs_are_fixed_and_pictures_are_made_as_the_budget_says(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_model(folder)
+    (folder / "held").mkdir()
+    for number in range(3):
+        grey = np.full((6, 5), 40 * number, np.uint8)
+        pytest.importorskip("PIL.Image").fromarray(grey).save(folder / "held" / f"{number}.png")
+    np.save(folder / "w.npy", np.array([3.0], np.float32))
+    (folder / "mine.py").write_text("def mean(outputs, label):\n    return float(outputs['y'].mean())\n")
+    metric = {"data": "held", "name": str(folder / "mine.py") + ":mean", "at_least": 39.9}
+    path = folder / "budget.yaml"
+
+    def checked(**more: Any) -> list[dict[str, Any]]:
+        item = {"model": "open.onnx", "metric": metric, "dims": {"n": 1}, "shapes": {"x": [1, 1, 4, 4]}, **more}
+        path.write_text(yaml.safe_dump({"models": [item]}))
+        run("gate", str(path), "--json")
+        checks: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["checks"]
+        return checks
+
+    for pin in (3, [3.0], "w.npy"):
+        checks = checked(pins={"w": pin}, pictures={"scale": 1 / 3, "mean": 0.0}, context_mb=1)
+        assert all(check["passes"] for check in checks), checks
+        (score,) = (check for check in checks if "mean" in check["what"])
+        assert score["value"] == pytest.approx(40, abs=0.2)
+    faults = " ".join(check["fault"] for check in checked(pins={"w": "held/0.png"}))
+    assert "pins.w: 'held/0.png' is no .npy file of numbers" in faults
+    metric["data"] = "w.npy"
+    faults = " ".join(check["fault"] for check in checked(pins={"w": 3}, pictures={"scale": 1.0}))
+    assert "w.npy holds none" in faults

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
@@ -19,6 +21,7 @@ from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.budget import DecisionLimit, ModelBudget
 from hexforge.formats.budget import load as load_budget
+from hexforge.quant.data.pictures import PictureFolder, holds_pictures
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import backend_for
 
@@ -163,10 +166,35 @@ def _model_checks(item: ModelBudget, folder: Path, open_model: Callable[[Path], 
     return checks
 
 
+def _fixed_inputs(item: ModelBudget, folder: Path) -> dict[str, Any]:
+    """What the budget says of the model's inputs, as every function takes it; files are relative to the budget."""
+    pins = {name: _pin(value, f"{item.model}: pins.{name}", folder) for name, value in item.pins.items()}
+    return {"dims": dict(item.dims) or None, "shapes": dict(item.shapes) or None, "constants": pins or None}
+
+
+def _pin(value: Any, where: str, folder: Path) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return np.load(folder / value, allow_pickle=False)
+    except (ValueError, EOFError):
+        raise CallError(f"{where}: {value!r} is no .npy file of numbers; give one, or the numbers") from None
+
+
+def _samples(item: ModelBudget, data: str, folder: Path) -> Any:
+    """The samples, with what the budget says of pictures."""
+    path = folder / data
+    if not item.pictures:
+        return path
+    if not holds_pictures(path):
+        raise CallError(f"{item.model}: pictures says how pictures become numbers, and {data} holds none")
+    return PictureFolder(path, dict(item.pictures))
+
+
 def _latencies(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
     refused: dict[str, int] = {}
     by_ep: dict[str, int] = {}
-    shared = SharedModel(path, ModelRequest(dict(item.dims) or None))
+    shared = SharedModel(path, ModelRequest(**_fixed_inputs(item, folder)))
     for soc in item.soc:
         estimated = estimate(shared, Deployment(soc, item.precision), cpu_part=False)
         refused[soc] = len(estimated.left_on_cpu)
@@ -195,7 +223,7 @@ def _sizes(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
     if item.context_mb is None and item.spill_fill_mb is None:
         return
     request = ContextRequest(allow_partial=True)
-    compiled = compile_models(path, None, Deployment(item.soc[0]), request, dims=dict(item.dims) or None)
+    compiled = compile_models(path, None, Deployment(item.soc[0]), request, **_fixed_inputs(item, folder))
     spill = max((graph.spill_fill_bytes for graph in compiled.info.graphs), default=0)
     yield GateCheck(item.model, "context_mb", compiled.nbytes / _MB, item.context_mb)
     yield GateCheck(item.model, "spill_fill_mb", spill / _MB, item.spill_fill_mb)
@@ -209,7 +237,10 @@ def _against_float(item: ModelBudget, path: Path, folder: Path) -> Iterator[Gate
             run = budget.reference, budget.data, budget.limit
             runs[run] = budget.metric if isinstance(budget, DecisionLimit) else runs.get(run, AUTO)
     for (reference, data, limit), metric in runs.items():
-        compared = compare(folder / reference, path, folder / data, soc=item.soc[0], limit=limit, metric=metric)
+        compared = compare(
+            folder / reference, path, _samples(item, data, folder), soc=item.soc[0], limit=limit, metric=metric,
+            **_fixed_inputs(item, folder),
+        )  # fmt: skip
         for budget in (item.sqnr_db, item.decisions):
             if budget is None or (budget.reference, budget.data, budget.limit) != (reference, data, limit):
                 continue
@@ -230,5 +261,8 @@ def _metric(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
     if item.metric is not None:
         budget = item.metric
         labels = None if budget.labels is None else folder / budget.labels
-        evaluation = evaluate(path, folder / budget.data, labels, budget.name, soc=item.soc[0], limit=budget.limit)
+        evaluation = evaluate(
+            path, _samples(item, budget.data, folder), labels, budget.name, soc=item.soc[0], limit=budget.limit,
+            **_fixed_inputs(item, folder),
+        )  # fmt: skip
         yield GateCheck(item.model, evaluation.metric, evaluation.score, budget.at_least, higher_is_better=True)

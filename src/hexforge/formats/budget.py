@@ -49,7 +49,11 @@ class MetricLimit(_Limits):
 
 
 class ModelBudget(_Limits):
-    """What one model may cost."""
+    """What one model may cost, and how its inputs and pictures are made.
+
+    `dims`, `shapes` and `pins` fix inputs as --dim, --shape and --pin do (a pin is numbers, or a .npy file); `pictures`
+    says how pictures of `data` become numbers, as images.json does.
+    """
 
     model: str
     soc: Annotated[list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)] = Field(
@@ -57,6 +61,9 @@ class ModelBudget(_Limits):
     )
     precision: Literal["as-is", "float", "w8a8", "w8a16", "w4a16", "w16a16"] = "as-is"
     dims: dict[str, int] = {}
+    shapes: dict[str, list[int]] = {}
+    pins: dict[str, bool | int | float | list[bool | int | float] | str] = {}
+    pictures: dict[str, str | int | float | list[float]] = {}
     latency_ms: float | dict[str, float] | None = None
     refused_nodes: int | None = Field(None, ge=0)
     ep_refused_nodes: int | None = Field(None, ge=0)

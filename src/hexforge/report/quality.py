@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quality: a comparison of a quantized model with the float one, as sections of the page."""
+"""Quality: a comparison of a quantized model with the float one, or its score, as sections of the page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from hexforge.analysis.quality.comparison import Comparison, TensorError
+from hexforge.analysis.quality.evaluate import Evaluation
+from hexforge.analysis.quality.metrics import in_decibels
 from hexforge.report.decisions import decisions_section
-from hexforge.report.section import Bars, Cell, Column, Section, Table
+from hexforge.report.section import Bars, Cell, Column, Figure, Figures, Section, Table
 
 _BARS = 30
 _TENSORS = (
@@ -52,6 +54,17 @@ def quality_sections(comparison: Comparison, *, decided: bool = True) -> list[Se
         title = "outputs' SQNR with only this layer quantized" if alone else "what leaving this layer in float wins"
         drawn = Bars([r.name for r in worst], values, "dB", title)
         sections.append(Section("Sensitivity of layers", [drawn, Table(_LAYERS, rows)]))
+    return sections
+
+
+def evaluation_sections(evaluation: Evaluation) -> list[Section]:
+    """The score, and decisions where a float model was named."""
+    unit = " dB" if in_decibels(evaluation.metric) else ""
+    score = Figure("Score", f"{evaluation.score:.4f}{unit}", evaluation.metric)
+    samples = Figure("Samples", str(evaluation.samples), f"on {evaluation.backend}")
+    sections = [Section("Score", [Figures([score, samples], evaluation.model)])]
+    if evaluation.decisions is not None:
+        sections.insert(0, decisions_section(evaluation.decisions))
     return sections
 
 

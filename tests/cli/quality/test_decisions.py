@@ -182,6 +182,22 @@ def test_eval_compares_decisions_with_a_reference(folder: Path, capsys: pytest.C
         evaluate(folder / "alive.onnx", str(folder / "data"), metric="detection")
 
 
+@pytest.mark.parametrize("metric", ["detection", "sqnr"])
+def test_eval_draws_the_worst_sample_as_compare_does(folder: Path, tmp_path: Path, metric: str) -> None:
+    arguments = ("--data", str(folder / "data"), "--reference", str(folder / "yolo.onnx"), "--metric", metric)
+    assert run("eval", str(folder / "dead.onnx"), *arguments, "--report", str(tmp_path / "eval.html")) == 0
+    lead = content((tmp_path / "eval.html").read_text("utf-8"))["lead"]
+    assert [section["title"] for section in lead[:2]] == ["Decisions", "Score"]
+    compared = hexforge.compare(folder / "yolo.onnx", folder / "dead.onnx", str(folder / "data"))
+    (expected,) = [s for s in quality_sections(compared) if s.title == "Decisions"]
+    by_compare = content(page(hexforge.estimate(folder / "dead.onnx"), lead=[expected]))["lead"][0]
+    drawn, as_there = (
+        next(part for part in section["parts"] if part["draw"] == "pictures") for section in (lead[0], by_compare)
+    )
+    assert drawn == as_there
+    assert drawn["pictures"][0]["png"] != drawn["pictures"][1]["png"]
+
+
 def test_what_was_chosen_travels_to_other_processes(folder: Path) -> None:
     metric = DecisionAgreement.of("decisions", folder / "yolo.onnx")
     first, second = pictures(2)

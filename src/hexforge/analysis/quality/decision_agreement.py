@@ -60,9 +60,9 @@ class DecisionAgreement:
             self._run = runner(self.reference, "ort", threads=1)
         return self._run(feeds)
 
-    def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> JudgedSample:
-        """What one sample says of both models."""
-        return self.judge.compare(self.judge.reference(self._outputs(feeds)), outputs)
+    def measure(self, feeds: Feeds, outputs: Outputs, label: Any, *, draw: bool = False) -> JudgedSample:
+        """What one sample says of both models; `draw` keeps what they decide, too."""
+        return self.judge.compare(self.judge.reference(self._outputs(feeds)), outputs, draw=draw)
 
     @property
     def collector(self) -> DecisionCollector:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ def evaluate(
     reference: str | Path | None = None,
     jobs: int = 1,
     limit: int | None = None,
+    draw: bool = False,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
@@ -74,7 +75,8 @@ def evaluate(
 
     `labels` is a file, a list, or "folders"; `metric` is top1, top5, psnr, ssim, sqnr:FLOAT.onnx, FILE.py:NAME, or a
     Python function of (outputs by name, label) or an object with update(outputs, label) and result(); without labels a
-    kind of decisions, such as detection. `reference` is the float model that decisions and sqnr are compared with.
+    kind of decisions, such as detection. `reference` is the float model that decisions and sqnr are compared with;
+    `draw` keeps the sample on which both decide most differently, and what each of them decides, for a page.
     """
     float_model = None if reference is None else Path(reference)
     chosen = metric_of(metric, float_model)
@@ -102,7 +104,23 @@ def evaluate(
             progress(index + 1, len(chosen_samples))
     beside = chosen if isinstance(chosen, DecisionAgreement) else judged
     decisions = None if beside is None else beside.decisions(chosen_samples.names(), chosen_samples.order)
+    if draw and beside is not None and decisions is not None:
+        run = runner(model, backend_for(backend, soc, 0))
+        decisions = _with_drawn_sample(decisions, beside, chosen_samples, run)
     return Evaluation(loaded.name, chosen.name, chosen.result(), len(chosen_samples), backend, decisions)
+
+
+def _with_drawn_sample(
+    decisions: Decisions, judged: DecisionAgreement, samples: LabelledSamples, run: Callable[[Feeds], dict[str, Array]]
+) -> Decisions:
+    """The decisions with the worst sample as it is drawn: it is run once more, since no sample's input is kept."""
+    worst = decisions.worst_sample
+    feeds = None if worst is None else next((feeds for i, feeds, _ in samples if i == worst.number), None)
+    if worst is None or feeds is None:
+        return decisions
+    again = judged.measure(feeds, run(feeds), None, draw=True)
+    drawn = judged.judge.worst_sample(worst.number, worst.agreement, again, feeds, worst.name)
+    return replace(decisions, worst_sample=drawn)
 
 
 def _judged_beside(chosen: Metric, metric: Any, reference: Path | None) -> DecisionAgreement | None:

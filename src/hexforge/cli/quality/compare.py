@@ -20,13 +20,16 @@ from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
     from hexforge.analysis.quality.comparison import Comparison, TensorError
+    from hexforge.model.reader import Model
     from hexforge.quant.compare import ErrorSums
+    from hexforge.report.section import Section
 
 Data = Annotated[
     str, typer.Option("--data", help="Folder of samples (.npy, .npz, .raw, images), or random:8 to try it.")
 ]
 Backend = Annotated[str, typer.Option("--backend", help="Where the model runs: htp, cpu, or ort (onnxruntime).")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to work on.")]
+Report = Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="Samples to look at; 0: all.")]
 
 
@@ -43,7 +46,7 @@ def compare(
     jobs: Jobs = 1,
     limit: Limit = 0,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table; 0 for all.")] = 20,
-    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
+    report: Report = None,
     metric: JudgedBy = "decisions",
     *,
     inputs: InputArguments,
@@ -71,26 +74,36 @@ def compare(
             constants=constants_of(inputs.pin), progress=progress,
         )  # fmt: skip
     if report is not None:
-        _report(comparison, quantized, soc or DEFAULT_SOC, report)
+        from hexforge.report.quality import quality_sections
+
+        write_quality_page(report, quantized, soc or DEFAULT_SOC, quality_sections(comparison), comparison)
     if as_json:
         print_json(comparison.to_json())
     else:
         _print(comparison, rows)
 
 
-def _report(comparison: Comparison, model: Path, soc: str, target: Path) -> None:
+def write_quality_page(
+    target: Path,
+    model: Path,
+    soc: str,
+    lead: Sequence[Section],
+    comparison: Comparison | None = None,
+    fixed: Model | None = None,
+) -> None:
+    """Write a page that begins with sections on a model's quality; its time on a chip and its graph are behind.
+
+    `fixed` is the model with its inputs fixed, where they are.
+    """
     from hexforge.any_model import estimate
     from hexforge.report import page
     from hexforge.report.graph import graph_section_of
-    from hexforge.report.quality import quality_sections
 
     with spinner(f"timing {model.name} on {soc}"):
-        timed = estimate(model, soc)
+        timed = estimate(fixed or model, soc)
     graph = graph_section_of(model, timed, comparison)
     sections = [graph] if graph is not None else []
-    write_atomically(
-        target, page(timed, sections=sections, lead=quality_sections(comparison), title=model.name).encode()
-    )
+    write_atomically(target, page(timed, sections=sections, lead=list(lead), title=model.name).encode())
 
 
 def _print(comparison: Comparison, count: int) -> None:

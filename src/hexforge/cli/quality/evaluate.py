@@ -9,12 +9,14 @@ from typing import Annotated
 
 import typer
 
+from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DEFAULT_BACKEND, InputArguments, Json, Model, Soc
 from hexforge.cli.option_groups import with_option_groups
-from hexforge.cli.quality.compare import Backend, Data, Jobs, Limit
+from hexforge.cli.quality.compare import Backend, Data, Jobs, Limit, Report, write_quality_page
 from hexforge.cli.quality.decisions import print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, console, interruptible, print_json, table
+from hexforge.formats.files import require_writable
 
 Labels = Annotated[
     str, typer.Option("--labels", help="A .csv, .json, .txt or .npy file, or folders: the samples' folder names.")
@@ -47,6 +49,7 @@ def evaluate(
     soc: Soc = "",
     jobs: Jobs = 1,
     limit: Limit = 0,
+    report: Report = None,
     *,
     inputs: InputArguments,
     pictures: PictureArguments,
@@ -56,6 +59,7 @@ def evaluate(
     from hexforge.analysis.quality.evaluate import evaluate as evaluated
     from hexforge.analysis.quality.labels import read_classes
 
+    require_writable(report)
     samples = pictures.data(data)
     pictures.say(samples, quiet=as_json)
     fixed = inputs.request(model)
@@ -63,10 +67,18 @@ def evaluate(
     with interruptible("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
         evaluation = evaluated(
             model, samples, labels or None, metric, classes=None if classes is None else read_classes(classes),
-            backend=backend, soc=soc, reference=reference, jobs=jobs, limit=limit or None, dims=fixed.dims,
-            shapes=fixed.shapes, constants=fixed.constants, progress=progress,
+            backend=backend, soc=soc, reference=reference, jobs=jobs, limit=limit or None,
+            draw=report is not None, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants, progress=progress,
         )  # fmt: skip
     seconds = time.perf_counter() - start
+    if report is not None:
+        from hexforge.model.reader import read
+        from hexforge.report.quality import evaluation_sections
+
+        write_quality_page(
+            report, model, soc or DEFAULT_SOC, evaluation_sections(evaluation),
+            fixed=read(model, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants),
+        )  # fmt: skip
     if as_json:
         print_json(evaluation.to_json())
         return
