@@ -128,6 +128,7 @@ LINES = (
     " --log_level info",
     "tool qnn-context-binary-utility --context_binary two.bin --json_file two.json",
     "tool qnn-profile-viewer --input_log profile/qnn-profiling-data.log --output viewed.json",
+    "diff m.onnx other.onnx --report diff.html", "diff two.bin one.bin", "diff two.bin m.onnx", "diff m.onnx x.raw",
     "explain device.log --model m.onnx --all", "explain device.log --json",
     "replay saver_output", "gate budget.yaml", "eval m.onnx --data samples --labels labels.csv --metric top1",
     "search m.onnx --data samples --soc SM8650 --jobs 1",

@@ -97,6 +97,7 @@ INNER = {
     "analysis": (
         ("optimize", "gate", "minimise"),
         ("recommend",),
+        ("difference",),
         ("quality", "advise", "profile", "explain"),
         ("rewrite_trial", "placement_advice"),
         ("mixed_precision", "advice", "whole_cost"),

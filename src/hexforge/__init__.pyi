@@ -5,6 +5,8 @@ from hexforge import executorch as executorch
 from hexforge import ort as ort
 from hexforge.analysis.advice import Advice as Advice
 from hexforge.analysis.advise import advise as advise
+from hexforge.analysis.difference import diff as diff
+from hexforge.analysis.difference.changes import Difference as Difference
 from hexforge.analysis.estimate import Estimate as Estimate
 from hexforge.analysis.explain import explain as explain
 from hexforge.analysis.explain.reading import ExplainedLine as ExplainedLine

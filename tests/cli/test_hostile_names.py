@@ -14,6 +14,7 @@ SHORT = (
     "run m.onnx -o outputs",
     "estimate m.onnx --report estimate.html",
     "info two.bin",
+    "diff m.onnx other.onnx --report diff.html",
     "explain device.log --model m.onnx --all",
     "tool qnn-net-run",
 )

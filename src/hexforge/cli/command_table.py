@@ -123,6 +123,17 @@ COMMANDS = (
         ('hexforge info model.bin --soc "Galaxy S24"',),
     ),
     Command(
+        "diff",
+        "inspect.diff",
+        "diff",
+        "Say what changed from one context, model, profile or estimate to another, by layer, and why it is slower.",
+        (
+            "hexforge diff before.bin after.bin",
+            "hexforge diff model.onnx model.qdq.onnx --soc SM8650 --report page.html",
+            "hexforge diff before.json after.json --json",
+        ),
+    ),
+    Command(
         "wrap",
         "contexts.wrap",
         "wrap",

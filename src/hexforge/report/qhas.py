@@ -13,9 +13,9 @@ from hexforge.analysis.profile.profile_text import average
 from hexforge.analysis.profile.summary import summary
 from hexforge.analysis.profile.verdict import findings
 from hexforge.formats.profile.record import DMA, HMX, HVX, MEASURED, SERVICE, GraphProfile, Profile, ProfiledRun
+from hexforge.report.comparison import comparison_section
 from hexforge.report.graph import MOST_NODES, GraphNode, GraphPicture, box_positions
 from hexforge.report.page import SIMULATED, assemble_page
-from hexforge.report.profile_comparison import comparison_section
 from hexforge.report.section import Bars, Column, Figure, Figures, Section, Step, Steps, Table
 
 SCRIPTS = (

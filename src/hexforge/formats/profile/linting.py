@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hexforge.errors import FormatError
 
@@ -87,7 +88,7 @@ def parse_all(text: str, where: str = "report") -> list[ExecutionReport]:
     reports: list[ExecutionReport] = []
     lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
     starts = [k for k, (_, line) in enumerate(lines) if _TITLE.fullmatch(line)]
-    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+    for start, end in pairwise([*starts, len(lines)]):
         reports.append(_report(lines[start:end], where))
     return reports
 

@@ -7,7 +7,7 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend, Compatibility, ContextBackend
 from hexforge.errors import FormatError
@@ -19,6 +19,9 @@ from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import chip_backend, compare
 from hexforge.runtime.contexts.context import Context, is_context
 from hexforge.runtime.contexts.native_kv import recorded_format
+
+if TYPE_CHECKING:
+    from hexforge.frontends.onnx.context_model import ContextModel
 
 _BACKEND_IDS = {"cpu": 3, "gpu": 4, "htp": 6, "saver": 2}
 """QNN_BACKEND_ID_…"""
@@ -42,15 +45,7 @@ def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
                                   "context of it, `hexforge check` says where its nodes run") from None  # fmt: skip
             raise
     assert model is not None
-    contexts = [
-        Context(node.embedded, f"{path}: the context in node {node.name!r}")
-        if node.embedded is not None
-        else Context(model.context_path(node))
-        for node in model.contexts.values()
-        if node.main
-    ]
-    if not contexts:
-        raise FormatError(f"{path}: none of its EPContext nodes has the context (main_context=1); compile it again")
+    contexts = _contexts_of_model(model, path)
     description = describe_context(contexts[0], soc)
     description["hexforge"]["model"] = {
         "file": os.fspath(path),
@@ -73,6 +68,29 @@ def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
         "contexts": [c.where for c in contexts],
     }
     return description
+
+
+def contexts_of(path: str | os.PathLike[str]) -> list[Context] | None:
+    """The context of a file, or those that an EPContext model names; None for any other file."""
+    if is_context(path):
+        return [Context(path)]
+    from hexforge.frontends.onnx.context_model import read_context_model
+
+    model = read_context_model(path)
+    return None if model is None else _contexts_of_model(model, path)
+
+
+def _contexts_of_model(model: ContextModel, path: str | os.PathLike[str]) -> list[Context]:
+    contexts = [
+        Context(node.embedded, f"{path}: the context in node {node.name!r}")
+        if node.embedded is not None
+        else Context(model.context_path(node))
+        for node in model.contexts.values()
+        if node.main
+    ]
+    if not contexts:
+        raise FormatError(f"{path}: none of its EPContext nodes has the context (main_context=1); compile it again")
+    return contexts
 
 
 def describe_context(context: Context, soc: str = "") -> dict[str, Any]:
