@@ -243,6 +243,9 @@ def test_ops_lists_every_translator(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Conv2d" in found["onnx"]["Conv"]
     assert found["onnx"]["Add"] == ["ElementWiseAdd"]
     assert found["qnn"]["Conv2d"]["work"] == ["matrix MACs"]
+    in_columns = {name: (row["htp"], row["htp_fp16"]) for name, row in found["qnn"].items()}
+    assert (in_columns["Conv2d"], in_columns["ReduceProd"]) == ((True, True), (False, False))
+    assert (in_columns["IsNan"], in_columns["MaskedSoftmax"]) == ((False, True), (True, False))
 
 
 def test_options_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,3 +137,25 @@ def test_a_signed_process_domain_needs_a_signed_image_on_the_device() -> None:
     pushed = Device("SM8650", signed_image=True)
     Qnn(pushed.process("signed", signed=True)).QnnContext_createFromBinary(made)
     assert [e["domain"] for e in pushed.log.of("session_open")] == ["signed"]
+
+
+@pytest.mark.feature("Variable batch at execute", seed="004:43-45")
+@pytest.mark.parametrize("batch", [0, -1, 1.5, "2", True, None])
+def test_a_batch_that_is_no_count_is_refused(batch: Any, binary: Binary) -> None:
+    for made in (Binary("m", (GraphSpec("g", 1 << 20),)), binary):
+        q = Qnn(Device(tiny.SOC).process("app"))
+        (graph,) = q.QnnContext_createFromBinary(made).graphs.values()
+        with pytest.raises(DeviceError, match="a batch of") as error:
+            q.QnnGraph_execute(graph, X if made.source else None, batch=batch)
+        assert error.value.name == "QNN_GRAPH_ERROR_INVALID_ARGUMENT"
+
+
+@pytest.mark.feature("Variable batch at execute", seed="004:43-45")
+def test_a_batch_is_that_of_the_inputs(binary: Binary) -> None:
+    q = Qnn(Device(tiny.SOC).process("app"))
+    (graph,) = q.QnnContext_createFromBinary(binary).graphs.values()
+    three = {"x": np.ones((3, 8), np.float32)}
+    assert q.QnnGraph_execute(graph, three, batch=3).batch == q.QnnGraph_execute(graph, three).batch == 3
+    with pytest.raises(DeviceError, match="a batch of 2 is asked for, and the inputs have 3 times") as error:
+        q.QnnGraph_execute(graph, three, batch=2)
+    assert error.value.name == "QNN_GRAPH_ERROR_INVALID_TENSOR"

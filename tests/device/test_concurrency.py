@@ -16,6 +16,8 @@ from hexforge.device import Binary, CreationConfig, DeclaredTime, Device, Device
 from hexforge.device.contexts.configs import thread_priorities
 from hexforge.device.contexts.handles import DeviceGraph
 from hexforge.device.power.profiles import EP_PROFILES
+from hexforge.device.scenario.play import play
+from hexforge.device.scenario.script import parse_script
 from tests.backends.htp.test_graph_options import spilling_model
 from tests.device import tiny
 
@@ -143,6 +145,31 @@ def test_vtcm_that_others_hold_is_waited_for() -> None:
     small = graph(q, "b", 100, 1, vtcm_mb=7)
     device.reserve_vtcm(MB)  # type: ignore[attr-defined]
     assert q.wait(q.QnnGraph_executeAsync(small)).latency_us < 1000
+
+
+@pytest.mark.feature("VTCM sharing", seed="004:2725-2727")
+def test_vtcm_that_nobody_gives_back_is_code_1010() -> None:
+    q = qnn()
+    large, small = graph(q, "a", 100, 1, vtcm_mb=8), graph(q, "b", 100, 1, vtcm_mb=1)
+    device = q.client.device
+    device.reserve_vtcm(7 * MB)  # type: ignore[attr-defined]
+    with pytest.raises(DeviceError, match="others hold 7,340,032 of 8,388,608") as error:
+        q.QnnGraph_execute(large)
+    assert (error.value.name, error.value.code) == ("QNN_COMMON_ERROR_RESOURCE_UNAVAILABLE", 1010)
+    q.QnnGraph_execute(small)  # the core is free
+    device.release_vtcm(7 * MB)  # type: ignore[attr-defined]
+    q.QnnGraph_execute(large)
+    script = {
+        "binaries": {"m": {"graphs": [{"name": "g", "vtcm_mb": 8}]}},
+        "processes": [{"threads": [[
+            {"do": "reserve_vtcm", "size_mb": 8},
+            {"do": "create", "context": "c", "binary": "m"},
+            {"do": "execute", "graph": "c/g", "expect": "QNN_COMMON_ERROR_RESOURCE_UNAVAILABLE"},
+            {"do": "release_vtcm", "size_mb": 8},
+            {"do": "execute", "graph": "c/g"},
+        ]]}],
+    }  # fmt: skip
+    assert play(parse_script(script)).unexpected == []
 
 
 @pytest.mark.feature("VTCM sharing", seed="004:2725-2727")

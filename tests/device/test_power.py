@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hexforge.chips.power import Corner
+from hexforge.chips.power import Corner, cpu_wake_us
 from hexforge.device import Binary, DeclaredTime, Device, DeviceError, GraphSpec, Qnn
 from hexforge.device.contexts.handles import DeviceGraph
 from hexforge.device.graph_time import Clocks, SimulatedTime
@@ -222,7 +222,7 @@ def test_polling_and_control_latency_change_the_return() -> None:
     q = qnn()
     made, number = graph(q), q.createPowerConfigId()
     q.setPowerConfig(number, [vote()])
-    assert q.QnnGraph_execute(made).wake_us == 100
+    assert q.QnnGraph_execute(made).wake_us == 1000 / 4  # a quarter of what it sleeps
     q.setPowerConfig(number, [RpcControlLatency(40)])
     assert q.QnnGraph_execute(made).wake_us == 40
     q.setPowerConfig(number, [RpcPollingTime(500)])
@@ -354,3 +354,37 @@ def _network() -> Any:
     from tests.backends.htp.time.test_time import graph as timed_graph
 
     return timed_graph()
+
+
+@pytest.mark.feature("DCVS v3 payload", seed="004:575-607")
+def test_a_vote_names_the_id_that_it_is_made_with() -> None:
+    q = qnn()
+    one, two = q.createPowerConfigId(), q.createPowerConfigId()
+    q.setPowerConfig(one, [DcvsV3(contextId=one, setSleepLatency=1, sleepLatency=40)])
+    q.setPowerConfig(two, [DcvsV3(setSleepLatency=1, sleepLatency=40)])  # 0: not said
+    for wrong in (two, 99, -1):
+        with pytest.raises(DeviceError, match=f"contextId {wrong} is not the power config id") as error:
+            q.setPowerConfig(one, [DcvsV3(contextId=wrong)])
+        assert error.value.name == "QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT"
+
+
+@pytest.mark.feature("RPC control latency", seed="004:565-567, 736-745")
+def test_control_latencies_between_100_and_1000_us_act() -> None:
+    def executed(us: int) -> tuple[float, float]:
+        q = qnn()
+        made = graph(q, 20_000)
+        q.setPowerConfig(q.createPowerConfigId(), [RpcControlLatency(us)])
+        done = q.QnnGraph_execute(made)
+        return done.wake_us, done.latency_us
+
+    latencies = [executed(us)[1] for us in (0, 1000, 500, 200, 100, 50)]
+    assert [executed(us)[0] for us in (0, 1000, 500, 200, 100, 50)] == [1000, 1000, 500, 200, 100, 50]
+    assert latencies == sorted(latencies, reverse=True)
+    assert latencies[1] - latencies[2] == pytest.approx(500)
+
+
+def test_a_cpu_sleeps_as_deep_as_pays_and_a_vote_allows() -> None:
+    wakes = [cpu_wake_us(us, 0, 0, 0) for us in (10, 400, 1000, 2000, 4000, 10**6)]
+    assert wakes == [100, 100, 250, 500, 1000, 1000]
+    assert [cpu_wake_us(2000, 0, 0, vote) for vote in (50, 100, 300, 500, 1000)] == [50, 100, 300, 500, 500]
+    assert (cpu_wake_us(2000, 9999, 0, 0), cpu_wake_us(20_000, 9999, 0, 0)) == (0, 100)

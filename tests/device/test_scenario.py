@@ -120,10 +120,6 @@ def test_a_fault_in_a_script_is_told_before_it_is_played(data: Any, message: str
 def test_what_cannot_be_known_before_is_told_then(tmp_path: Path) -> None:
     with pytest.raises(CallError, match="has created no context 'c'"):
         played([{"do": "execute", "graph": "c/g"}])
-    with pytest.raises(CallError, match="VTCM that nobody releases"):
-        played([{"do": "reserve_vtcm", "size_mb": 8}, {"do": "create", "context": "c", "binary": "m"},
-                {"do": "execute", "graph": "c/g"}],
-               {"m": {"graphs": [{"name": "g", "vtcm_mb": 8}]}})  # fmt: skip
     bad = tmp_path / "bad.json"
     bad.write_text("{")
     with pytest.raises(FormatError, match="is no JSON"):

@@ -64,8 +64,12 @@ MODES: Mapping[str, Mode] = {
 
 AWAKE_US = MODES["burst"].sleep_latency_us
 """A wake-up that the fitted call includes already."""
-CPU_WAKE_US = 100.0
-"""Assumed: a CPU that does not poll sleeps, and wakes in this time unless a control latency is voted for."""
+CPU_WAKE_US, DEEPEST_CPU_WAKE_US = 100.0, 1000.0
+"""Assumed: a CPU that does not poll sleeps, and wakes in this time; the longer it sleeps the deeper, up to the second,
+unless a control latency is voted for."""
+SLEEP_PER_WAKE = 4.0
+"""Assumed: how many times as long as waking from it takes a CPU must sleep to choose a state; between 2 and 10 in the
+idle states that the Linux kernel's device trees list (min-residency against exit latency)."""
 VOTE_US = 35.0
 """Assumed: one setPowerConfig around an inference."""
 MAX_POLLING_US = 9999
@@ -145,7 +149,12 @@ class Power:
 def cpu_wake_us(accelerator_us: float, polling_us: float, adaptive_us: float, control_latency_us: float) -> float:
     """What the CPU takes to wake up for the result, unless it polls that long; a control latency of 0 is no vote."""
     polled = polling_us >= accelerator_us or 0 < adaptive_us <= accelerator_us
-    return 0.0 if polled and polling_us else min(CPU_WAKE_US, control_latency_us or CPU_WAKE_US)
+    if polled and polling_us:
+        return 0.0
+    deep = CPU_WAKE_US  # whoever polls keeps the CPU from deep sleep, too
+    if not polling_us:
+        deep = min(DEEPEST_CPU_WAKE_US, max(CPU_WAKE_US, accelerator_us / SLEEP_PER_WAKE))
+    return min(deep, control_latency_us) if control_latency_us else deep
 
 
 def core_wake_us(idle_us: float, sleep_latency_us: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from hexforge.chips.power import core_wake_us
 from hexforge.chips.priority import Priority
+from hexforge.device.codes import Code, DeviceError
 from hexforge.device.graph_time import Clocks, GraphTime
 from hexforge.device.log import DeviceLog
 from hexforge.device.power.votes import PowerVotes
@@ -38,6 +39,7 @@ class Cores(Scheduler):
     ) -> None:
         super().__init__(clock, accelerator, cores)
         self._log, self._power = log, power
+        clock.when_idle(self._end_starved_jobs)
 
     def clocks(self, core: Core) -> Clocks:
         """The corners in force on a core."""
@@ -53,6 +55,18 @@ class Cores(Scheduler):
         """Others give VTCM back."""
         self._log.write("vtcm_release", bytes=size, reserved_bytes=self.reserved_bytes - size)
         super().release_vtcm(size)
+
+    def _end_starved_jobs(self) -> bool:
+        """Fail jobs that wait for VTCM of others where nothing is left to happen that would give it back."""
+        starved = [job for job in self._ready if not self._can_run(job)]
+        for job in starved:
+            error = DeviceError(
+                Code.QNN_COMMON_ERROR_RESOURCE_UNAVAILABLE,
+                f"{job.name}: needs {job.vtcm_bytes:,} bytes of VTCM, of which others hold {self.reserved_bytes:,} of "
+                f"{self.vtcm_bytes:,}, and nobody releases them",
+            )
+            self.withdraw(lambda other, job=job: other is job, error)  # type: ignore[misc]
+        return bool(starved)
 
     def wake_us(self, core: Core, idle_us: float) -> float:
         """As deep as the votes let the core sleep."""

@@ -72,6 +72,7 @@ class VirtualClock:
         """Events that have happened."""
         self._heap: list[Timer] = []
         self._number = 0
+        self._when_idle: list[Callable[[], bool]] = []
 
     def at(self, us: float, call: Callable[..., Any], *arguments: Any) -> Timer:
         """Call a function at a time; calls of the same time run in the order in which they were made."""
@@ -88,6 +89,10 @@ class VirtualClock:
         """Take a call back."""
         timer[2] = None
 
+    def when_idle(self, call: Callable[[], bool]) -> None:
+        """Call a function whenever nothing is left to happen; True where it has made something happen."""
+        self._when_idle.append(call)
+
     def step(self) -> bool:
         """Let the next event happen; False where none is left."""
         while self._heap:
@@ -97,17 +102,20 @@ class VirtualClock:
                 self.count += 1
                 call(*arguments)
                 return True
-        return False
+        return any(call() for call in self._when_idle)
 
     def run(self, until_us: float = math.inf) -> None:
         """Let everything happen that is to happen until then."""
+        if until_us == math.inf:
+            while self.step():
+                pass
+            return
         while self._heap and self._heap[0][0] <= until_us:
             if self._heap[0][2] is None:
                 heapq.heappop(self._heap)
             else:
                 self.step()
-        if until_us < math.inf:
-            self.now_us = max(self.now_us, until_us)
+        self.now_us = max(self.now_us, until_us)
 
     def wait(self, pending: Pending) -> Any:
         """Let time pass until a result is there."""

@@ -13,7 +13,16 @@ import pytest
 import hexforge
 from hexforge.backends.htp import support
 from hexforge.backends.htp.backend import HtpBackend
-from hexforge.backends.htp.support import RULES, WEIGHTED, NodeOnChip, require_fit, unsupported
+from hexforge.backends.htp.support import (
+    FIXED_ONLY,
+    FLOAT_ONLY,
+    RULES,
+    WEIGHTED,
+    NodeOnChip,
+    columns,
+    require_fit,
+    unsupported,
+)
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.soc import DEFAULT_ARCH, SESSION_BYTES, SOCS, ChipTarget, find_chip, target
 from hexforge.errors import CallError, CapacityError
@@ -24,6 +33,7 @@ from hexforge.ir import (
     Encoding,
     Graph,
     Node,
+    Role,
     ScaleOffset,
     TensorType,
     Value,
@@ -31,6 +41,7 @@ from hexforge.ir import (
 )
 from tests import ROOT
 from tests.digits import MODEL, held_out
+from tests.ops.test_samples import SAMPLES
 
 ARCHS = (68, 69, 73, 75, 79, 81)
 U8, U16 = ScaleOffset(0.1, -128), ScaleOffset(0.001, -32768)
@@ -392,3 +403,35 @@ def test_rules_look_at_nothing_of_a_chip_but_its_traits() -> None:
     }
     assert {name for name, _ in looked_at} == {"name", "arch", "float16", "bfloat16", "bfloat16_math"}
     assert {rule for name, rule in looked_at if name == "arch"} == {"_too_new"}  # by the rows of WEIGHTED
+
+
+def _half(type: TensorType) -> TensorType:
+    return TensorType(DType.FLOAT16, type.shape) if type.dtype is DType.FLOAT32 else type
+
+
+@pytest.mark.feature("Supported-ops list with columns HTP and HTP_FP16", seed="004:35-41")
+@pytest.mark.parametrize("op", [row.name for row in table()])
+def test_columns_are_what_the_rules_take(op: str) -> None:
+    """An op is in a column where some sample of it, of that kind of numbers, is taken; kinds without sample count."""
+    chip = target("SM8650")
+    taken: dict[bool, list[bool]] = {True: [], False: []}
+    for sample in (s for s in SAMPLES if s.op == op):
+        node = sample.node()
+        floating = any(v.dtype.is_float for v in (*node.inputs, *node.outputs) if v is not None)
+        taken[floating].append(unsupported(node, chip) is None)
+        if floating:
+            graph = Graph("halves")
+            given = [None if v is None else graph.value(v.name, _half(v.type), v.role) for v in node.inputs]
+            made = [graph.value(v.name, _half(v.type), v.role) for v in node.outputs]
+            taken[True].append(unsupported(graph.node(op, given, made, **sample.params), chip) is None)
+        if sample.quantizable:
+            _, ins, outs = sample.quantized(DType.UINT8)
+            graph = Graph("quantized")
+            given = [None if t is None else graph.value(f"i{i}", t, Role.APP_WRITE) for i, t in enumerate(ins)]
+            made = [graph.value(f"o{i}", t, Role.APP_READ) for i, t in enumerate(outs)]
+            taken[False].append(unsupported(graph.node(op, given, made, **sample.params), chip) is None)
+    for says, seen in zip(columns(op), (taken[False], taken[True]), strict=True):
+        if says and seen:
+            assert any(seen)
+        elif not says and op not in FLOAT_ONLY | FIXED_ONLY:
+            assert not any(seen)

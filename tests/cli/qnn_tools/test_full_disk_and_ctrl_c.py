@@ -30,6 +30,7 @@ CLASSES = 10
 LIMIT = 24
 """Bytes: less than any file that a tool writes."""
 COMMANDS = {
+    "qnn-onnx-converter": "--input_network m.onnx --output_path made/m.dlc",
     "qnn-net-run": "--model m.onnx --backend libQnnHtp.so --input_list list.txt --output_dir made",
     "qnn-throughput-net-run": "--config plan.json --output made/throughput.json",
     "qnn-context-binary-generator": "--model m.onnx --backend libQnnHtp.so --binary_file c --output_dir made",

@@ -239,7 +239,7 @@ def test_a_vote_is_held_as_long_as_the_timeout_says(model: Path, tmp_path: Path)
         given = config(tmp_path, devices=[{"soc_model": 57, "cores": cores}])
         compiled = hexforge.compile(model, None, tool_backend("libQnnHtp.so", given, NET_RUN))
         program = on_device([compiled.to_bytes()], "SM8650", given)["m"]
-        device: Device = program._qnn.client.device  # type: ignore[assignment]
+        device: Device = program.qnn.client.device  # type: ignore[assignment]
         program.run({"x": np.zeros((1, 16, SIZE, SIZE), np.float32)})
         device.clock.wait(device.clock.start(asleep(50_000)))
         states[timeout] = [e["state"] for e in device.log.entries if e["event"] == "power_state"][-1]
@@ -275,7 +275,7 @@ def test_contexts_of_a_list_share_what_they_can(tmp_path: Path) -> None:
         programs = on_device([one.to_bytes() for one in made], "SM8650", given)
         assert set(programs) == {"m", "n"}
         used[shared] = sum(
-            e["bytes"] for e in programs["m"]._qnn.client.device.log.entries
+            e["bytes"] for e in programs["m"].qnn.client.device.log.entries
             if e["event"] == "allocate" and "spill" in e["what"]
         )  # fmt: skip
     assert used[True] < used[False]

@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -23,6 +24,7 @@ from hexforge.formats.profile.record import Profile
 from tests.analysis.profile.traces import check_trace
 from tests.formats.profile.test_linting import check_invariants
 from tests.models import showcase
+from tests.ort.models import quantized
 
 RAW, AVERAGE, OPTRACE = (
     f"/sdk/lib/x86_64-linux-clang/libQnn{name}ProfilingReader.so" for name in ("Htp", "Chrometrace", "HtpOptrace")
@@ -145,16 +147,43 @@ def test_a_sessions_log(folder: Path) -> None:
         (["--input_log", "optrace.log", "--reader", RAW, "--output", "x.json"], "prints text"),
         (["--input_log", "optrace.log", "--zoom_start", "sub"], "--reader"),
         (["--input_log", "optrace.log", "--dlc", "model.dlc"], "Qualcomm"),
+        (["--input_log", "optrace.log", "--dlc", "none.dlc"], "no such file"),
+        (["--input_log", "optrace.log", "--dlc", "other.onnx"], "of another model"),
         (["--input_log", "optrace.log", "--reader", OPTRACE, "--output", "nowhere/x.json"], "no folder"),
         (["--input_log", "optrace.log", "--standardized_json_output"], "published nowhere"),
         (["--input_log", "optrace.log", "--readr", "x"], "did you mean"),
     ],
 )
 def test_refusals(folder: Path, arguments: list[str], says: str) -> None:
+    (folder / "model.dlc").write_bytes(b"PK\3\4")  # the vendor's are archives
+    (folder / "other.onnx").write_bytes(quantized())
     before = {p.name for p in folder.iterdir()}
     with pytest.raises(HexforgeError, match=says):
         tool_command("qnn-profile-viewer").main(arguments, standalone_mode=False)
     assert {p.name for p in folder.iterdir()} == before
+
+
+@pytest.mark.feature("Framework names and zoom", seed="004:2523-2535")
+@pytest.mark.parametrize("kind", ["model.onnx", "model.dlc", "context.bin", "recording"])
+def test_framework_names_come_from_a_model_a_context_or_a_recording(folder: Path, kind: str) -> None:
+    known = log.read(Path("optrace.log"))
+    bare = [replace(graph, ops=tuple(replace(op, sources=()) for op in graph.ops)) for graph in known.graphs]
+    log.write(Path("bare.log"), replace(known, graphs=tuple(bare)))
+    if kind.startswith("model"):
+        Path(kind).write_bytes(MODEL)
+    elif kind == "context.bin":
+        hexforge.compile(MODEL, kind, "SM8650")
+    else:
+        saver = {"backend_type": "htp", "soc_model": "SM8650", "qnn_saver_path": "libQnnSaver.so"}
+        hexforge.InferenceSession(MODEL, providers=[("QNNExecutionProvider", saver)])
+        kind = "saver_output"
+    view("--reader", OPTRACE, "--input_log", "bare.log", "--dlc", kind, "--output", "named.json")
+    traced = json.loads(Path("named.json").read_text())["traceEvents"]
+    named = {tuple(e["args"].get("framework_ops", ())) for e in traced if e["ph"] == "X" and "args" in e} - {()}
+    wanted = {op.sources for graph in known.graphs for op in graph.ops if op.sources}
+    if kind != "saver_output":  # a recording has QNN's names only
+        assert named <= wanted
+    assert len(named) >= len(wanted) // 2
 
 
 def test_a_schematic_of_another_graph(folder: Path) -> None:

@@ -202,6 +202,7 @@ def test_profiles_are_logs_that_read_back(folder: Path) -> None:
 def test_bad_calls_are_said_and_write_nothing(folder: Path, arguments: tuple[str, ...], words: str) -> None:
     for name in ("libmodel.so", "model.dlc", "x.bin", "empty.txt"):
         (folder / name).touch()
+    (folder / "model.dlc").write_bytes(b"PK\3\4")  # the vendor's are archives
     (folder / "short.raw").write_bytes(bytes(100))
     (folder / "short.txt").write_text("short.raw\n")
     (folder / "many.txt").write_text("in0.raw in1.raw\n")

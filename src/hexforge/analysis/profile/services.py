@@ -111,8 +111,11 @@ def _padding_bytes(op: ProfiledOp) -> int:
     return op.result_bytes // op.shape[-1] * (-op.shape[-1] % BLOCK)
 
 
-def counters(line: Timeline, ops: GraphOps, done: Iterable[Activity]) -> list[CounterTrack]:
-    """Bandwidths to and from DRAM and VTCM, and the VTCM that is allocated, over time."""
+def counters(line: Timeline, ops: GraphOps, done: Iterable[Activity], cores: int = 1) -> list[CounterTrack]:
+    """Bandwidths to and from DRAM and VTCM, and the VTCM that is allocated, over time, of each core.
+
+    Several cores work on a graph together: each has an equal part of its tensors in a VTCM of its own (assumed).
+    """
     moved: dict[str, list[tuple[float, float, float]]] = {READ: [], WRITE: []}
     for a in done:
         if a.name in moved and a.us > 0:
@@ -130,12 +133,17 @@ def counters(line: Timeline, ops: GraphOps, done: Iterable[Activity]) -> list[Co
         read.append((row.start_us, end, ins / row.us / 1e3))
         written.append((row.start_us, end, sizes[places[-1]] / row.us / 1e3))
     allocated = line.vtcm()
-    return [
+    tracks = [
         CounterTrack("DRAM read", "GB/s", *_sum_of_rates(moved[READ])),
         CounterTrack("DRAM write", "GB/s", *_sum_of_rates(moved[WRITE])),
         CounterTrack("VTCM read", "GB/s", *_sum_of_rates(read)),
         CounterTrack("VTCM write", "GB/s", *_sum_of_rates(written)),
         CounterTrack("VTCM alloc", "bytes", tuple(at for at, _ in allocated), tuple(float(n) for _, n in allocated)),
+    ]
+    return [
+        replace(track, values=tuple(value / cores for value in track.values), core=core)
+        for core in range(cores)
+        for track in tracks
     ]
 
 

@@ -84,7 +84,11 @@ def profile(
     timed = timed_graphs(model, chosen, ModelRequest(dims, shapes))
     estimates = [estimate(replace(timed, graphs=(graph,)), chosen, cpu_part=False) for graph in timed.graphs]
     prepared_us = (time.monotonic_ns() - began) // 1000
-    graphs = [graph_profile(graph, e.timeline, level, e.soc) for graph, e in zip(timed.graphs, estimates, strict=True)]
+    own, cores = chosen.config.vtcm_bytes, chosen.config.num_cores
+    graphs = [
+        graph_profile(graph, e.timeline, level, e.soc, own or e.vtcm_size_bytes, cores)
+        for graph, e in zip(timed.graphs, estimates, strict=True)
+    ]
     if co_running:
         graphs[0] = _run_among_others(graphs[0], estimates[0], priority, co_running)
     start = time.time_ns() // 1000
@@ -98,8 +102,10 @@ def profile(
     return Profile(timed.name, level, SIMULATED, tuple(graphs), tuple(events))
 
 
-def graph_profile(graph: Graph, line: Timeline, level: str, chip: str) -> GraphProfile:
-    """A graph with one run of it."""
+def graph_profile(
+    graph: Graph, line: Timeline, level: str, chip: str, vtcm_bytes: int = 0, cores: int = 1
+) -> GraphProfile:
+    """A graph with one run of it, on some NSP cores; `vtcm_bytes` is what it was prepared for, where that is known."""
     line = _with_runtime_factor(line)
     ops = graph_ops(graph)
     costs = main_thread(line, ops)
@@ -119,9 +125,15 @@ def graph_profile(graph: Graph, line: Timeline, level: str, chip: str) -> GraphP
         run = replace(run, costs=tuple(costs if level != LEVELS[1] else (OpCost(c.cycles, c.wait) for c in costs)))
     if level == OPTRACE:
         acts = activities(line, ops)
-        run = replace(run, activities=tuple(acts), counters=tuple(counters(line, ops, acts)))
+        run = replace(run, activities=tuple(acts), counters=tuple(counters(line, ops, acts, cores)))
     return GraphProfile(
-        graph.name, "htp", chip, line.core_mhz, line.vtcm_bytes, ops.ops if level != LEVELS[0] else (), (run,)
+        graph.name,
+        "htp",
+        chip,
+        line.core_mhz,
+        vtcm_bytes or line.vtcm_bytes,
+        ops.ops if level != LEVELS[0] else (),
+        (run,),
     )
 
 

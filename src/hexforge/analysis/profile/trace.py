@@ -76,7 +76,7 @@ def _name_lanes(trace: ChromeTrace, profile: Profile) -> None:
     titles = {number: _TITLES.get(name, name) for name, number in _LANES.items()}
     titles |= {number: title for title, number in _span_lanes(profile).items()}
     lanes = sorted({(event["pid"], event["tid"]) for event in trace.events if event["ph"] == "X"})
-    for pid in sorted({pid for pid, _ in lanes}):
+    for pid in sorted({event["pid"] for event in trace.events}):
         trace.name_process(pid, "Host" if pid == 0 else f"Core {pid - 1} ({chips})")
     for pid, tid in lanes:
         trace.name_thread(pid, tid, "Calls" if pid == 0 else titles[tid])
@@ -110,6 +110,7 @@ class _Run:
         span_lanes: Mapping[str, int],
     ) -> None:
         self.trace, self.graph, self.run, self.features, self.span_lanes = trace, graph, run, features, span_lanes
+        self.cores = sorted({0, *(track.core for track in run.counters)})
         before = min((s.start_us for s in run.spans), default=0.0)
         self.host = at
         self.start = at + max((run.netrun_us - run.accelerator_us) / 2, -before)
@@ -163,7 +164,8 @@ class _Run:
         if a.bytes:
             args["bytes"] = a.bytes
         start, end = self.start + a.start_us, self.start + a.end_us
-        self.trace.span(a.core + 1, _lane(a), a.name, start, end, args | self.traceback(a.op))
+        for core in self.cores if a.core == 0 else (a.core,):  # cores that run a graph together do the same at once
+            self.trace.span(core + 1, _lane(a), a.name, start, end, args | self.traceback(a.op))
 
     def _by_op(self) -> dict[int, list[Activity]]:
         by_op: dict[int, list[Activity]] = defaultdict(list)

@@ -61,6 +61,12 @@ def traits(target: ChipTarget) -> tuple[object, ...]:
     return operands, target.float16, target.bfloat16, target.bfloat16_math
 
 
+def columns(op: str) -> tuple[bool, bool]:
+    """Whether HTP has the op of fixed point or integers (QNN's column HTP), and of floats (its column HTP_FP16)."""
+    absent = op in NOT_ON_HTP
+    return not absent and op not in FLOAT_ONLY, not absent and op not in FIXED_ONLY
+
+
 def require_fit(graph: Graph) -> int:
     """The bytes of a graph's constants; CapacityError where they do not fit one session's address space."""
     size = sum(v.type.nbytes for v in graph.values.values() if v.data is not None)
@@ -324,6 +330,12 @@ def _rule(ops: str, reason: str, evidence: str, check: Check) -> Rule[NodeOnChip
     return Rule.of(ops, lambda subject: check(subject.node, subject.target), reason, evidence, "HTP")
 
 
+NOT_ON_HTP = frozenset(("ReduceProd", "PoolMax3d"))
+"""Ops that HTP has for no data type."""
+FLOAT_ONLY = frozenset(("IsInf", "IsNan"))
+"""Ops that ask what only floats can be."""
+FIXED_ONLY = frozenset(("Convert", "MaskedSoftmax"))
+"""Ops between encodings, and (guide) one of 8 and 16 bits."""
 _LOG_SUM = "use Log, ReduceSum and Exp, or leave it to the CPU"
 _SLICES = "pool each depth slice, or leave it to the CPU"
 _WEIGHTED = " ".join(dict.fromkeys(op for row in WEIGHTED for op in row.ops.split()))

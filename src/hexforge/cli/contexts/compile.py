@@ -14,6 +14,7 @@ from rich.text import Text
 from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, THREADS, VTCM, GraphConfig
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, InputArguments, Json, pairs
+from hexforge.cli.contexts.info import vtcm_text
 from hexforge.cli.option_groups import GivenOptions, with_option_groups
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from hexforge.runtime.contexts.request import ContextRequest
 
 _FIXED = ("name", "arena_bytes", "spill_fill_bytes")
-_HEADINGS = {LEVEL: "level", THREADS: "HVX threads", VTCM: "VTCM budget MB"}
+_HEADINGS = {LEVEL: "level", THREADS: "HVX threads", VTCM: "VTCM budget"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,7 @@ def _facts(compiled: Compiled, output: Path, wrappers: list[Path]) -> dict[str, 
         "bytes": compiled.nbytes,
         "backend": compiled.info.backend,
         "socs": [t.name or t.label for t in compiled.info.targets],
+        "options": dict(compiled.info.options),
         "weight_sharing": compiled.info.weight_sharing,
         "weights_bytes": compiled.weights_bytes,
         "stored_weights_bytes": compiled.stored_bytes,
@@ -206,7 +208,7 @@ def _print(facts: dict[str, Any]) -> None:
     rows = [
         (
             g["name"],
-            *("all" if key == VTCM and not g[key] else str(g[key]) for key in settings),
+            *(vtcm_text(g[key], facts["options"]) if key == VTCM else str(g[key]) for key in settings),
             f"{g['arena_bytes']:,}",
             f"{g['spill_fill_bytes']:,}",
         )

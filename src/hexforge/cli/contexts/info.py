@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,14 +77,14 @@ def _print(screen: Console, description: dict[str, Any]) -> None:
         for i, tensor in enumerate(tensors)
     ]
     screen.print(table("", ("graph", "", "tensor", "QNN_DATATYPE_", "dimensions", "encoding"), rows))
-    columns = ("graph", "level", "HVX threads", "VTCM budget MB", "arena bytes", "spill-fill bytes", "weight bytes")
+    columns = ("graph", "level", "HVX threads", "VTCM budget", "arena bytes", "spill-fill bytes", "weight bytes")
     by_graph = ours["weights"]["by_graph"]
     lines = [
         (
             g["name"],
             str(g[LEVEL]),
             str(g[THREADS]),
-            str(g[VTCM]),
+            vtcm_text(g[VTCM], ours["options"]),
             *(f"{size:,}" for size in (g["arena_bytes"], g["spill_fill_bytes"], by_graph[g["name"]])),
         )
         for g in ours["graphs"]
@@ -102,6 +103,13 @@ def _print(screen: Console, description: dict[str, Any]) -> None:
         reasons = f": {'; '.join(verdict['reasons'])}" if verdict["reasons"] else ""
         colour = _COLOURS[verdict["verdict"]]
         screen.print(Text.assemble(f"on {verdict['soc']}: ", (verdict["verdict"], colour), reasons))
+
+
+def vtcm_text(vtcm_mb: int, options: Mapping[str, str]) -> str:
+    """The VTCM of a graph as it was given, in bytes or in MB."""
+    if (size := int(options.get("vtcm_size", 0))) and -(-size >> 20) == vtcm_mb:
+        return f"{size:,} bytes"
+    return f"{vtcm_mb} MB" if vtcm_mb else "all"
 
 
 def _weights(weights: dict[str, Any]) -> str:

@@ -37,6 +37,7 @@ def ops(
 ) -> None:
     """Which ONNX ops become which QNN ops, what those are, and what of them is refused, why, and how that is known."""
     import hexforge.ops  # noqa: F401 - fills the op table
+    from hexforge.backends.htp.support import columns as htp_columns
     from hexforge.frontends.onnx import support
     from hexforge.ir import table as op_table
 
@@ -62,6 +63,7 @@ def ops(
         cells = [
             (
                 row.name,
+                *("yes" if has else "no" for has in htp_columns(row.name)),
                 ", ".join(row.inputs),
                 ", ".join(p.name for p in row.params),
                 ", ".join(_units(row)),
@@ -69,7 +71,7 @@ def ops(
             )
             for row in known.values()
         ]
-        columns = ("QNN op", "inputs", "parameters", "work", "quantization")
+        columns: tuple[str, ...] = ("QNN op", "HTP", "HTP_FP16", "inputs", "parameters", "work", "quantization")
         optional = ("work", "quantization", "inputs")
         screen.print(table(f"{len(known)} QNN ops", columns, cells, optional=optional, whole=True))
     told = [
@@ -104,7 +106,12 @@ def _rules(ops: set[str]) -> list[dict[str, Any]]:
 
 
 def _facts(op: Op) -> dict[str, Any]:
+    from hexforge.backends.htp.support import columns
+
+    fixed, floating = columns(op.name)
     return {
+        "htp": fixed,
+        "htp_fp16": floating,
         "inputs": op.inputs,
         "outputs": op.outputs,
         "parameters": [p.name for p in op.params],

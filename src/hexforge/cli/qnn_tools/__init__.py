@@ -13,6 +13,7 @@ from hexforge.cli import exit_with_message
 from hexforge.cli.qnn_tools.flags import ToolCommand
 
 TOOLS = {
+    "qnn-onnx-converter": "onnx_converter",
     "qnn-net-run": "net_run",
     "qnn-throughput-net-run": "throughput_net_run",
     "qnn-context-binary-generator": "context_binary_generator",
@@ -40,6 +41,7 @@ def entry(name: str) -> Callable[[], None]:
     return main
 
 
+qnn_onnx_converter = entry("qnn-onnx-converter")
 qnn_net_run = entry("qnn-net-run")
 qnn_throughput_net_run = entry("qnn-throughput-net-run")
 qnn_context_binary_generator = entry("qnn-context-binary-generator")

@@ -30,6 +30,12 @@ def _version(context: typer.Context, wanted: bool) -> None:
 Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")]
 
 
+SHORT_FLAGS = {"-i": "--input_network", "-o": "--output_path", "-d": "--input_dim"}
+"""Short flags of the converter, which alone has some."""
+PAIRS = ("__input_dim",)
+"""Flags that take a name and a value."""
+
+
 class ToolCommand(TyperCommand):
     """A command whose flags are taken in every spelling of the vendor's tools."""
 
@@ -49,7 +55,7 @@ def normalized_flags(arguments: Sequence[str], command: Any) -> list[str]:
     known |= {name.replace("-", "_"): spelled for name, spelled in known.items()} | {"--help": "--help"}
     same = {name.replace("-", "_"): spelled for name, spelled in known.items()}
     made: list[str] = []
-    for argument in arguments:
+    for argument in _with_joined_pairs([SHORT_FLAGS.get(argument, argument) for argument in arguments]):
         if argument[:1] in "\u2013\u2014\u2212" and (mark := typographic_mark(argument)) is not None:
             raise CallError(f"argument {argument!r}: {mark}")
         flag, equals, value = argument.partition("=")
@@ -65,6 +71,15 @@ def normalized_flags(arguments: Sequence[str], command: Any) -> list[str]:
             raise CallError(f"no flag {flag}{hint}")
         made += [spelled, value] if equals else [spelled]
     return made
+
+
+def _with_joined_pairs(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the two values of a flag that takes a name and a value as one."""
+    joined = list(arguments)
+    for at in reversed(range(len(joined) - 2)):
+        if joined[at].replace("-", "_") in PAIRS and not joined[at + 2].startswith("-") and " " not in joined[at + 1]:
+            joined[at + 1 : at + 3] = [f"{joined[at + 1]} {joined[at + 2]}"]
+    return joined
 
 
 NOTHING = "Changes nothing: "

@@ -124,8 +124,19 @@ def require_model(path: Path) -> None:
         raise CallError(
             f"--model {path}: is a model library compiled with the vendor's SDK; give the ONNX file it was made from"
         )
-    if path.suffix.lower() == ".dlc":
-        raise CallError(f"{path}: is a DLC of the vendor's converter, which only its SDK reads; give the ONNX file")
+    if is_vendor_dlc(path):
+        raise CallError(
+            f"{path}: is a DLC of the vendor's converter, which only its SDK reads; give the ONNX file, or convert it "
+            "with hexforge's qnn-onnx-converter"
+        )
+
+
+def is_vendor_dlc(path: Path) -> bool:
+    """True for a .dlc that is an archive, as the vendor's are; those of hexforge's converter are ONNX models."""
+    if path.suffix.lower() != ".dlc":
+        return False
+    with path.open("rb") as file:
+        return file.read(2) == b"PK"
 
 
 def compiled_model(path: Path, backend: Backend, name: str, exposed: Sequence[str] = ()) -> Compiled:

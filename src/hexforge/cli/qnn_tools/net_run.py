@@ -12,7 +12,7 @@ from hexforge.backend import Backend, ContextBackend, Program, TimedBackend
 from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.flags import with_tool_flags
 from hexforge.cli.qnn_tools.net_run_flags import NetRunFlags
-from hexforge.cli.qnn_tools.on_device import DeviceProgram, on_device
+from hexforge.cli.qnn_tools.on_device import DeviceProgram, free_contexts, memory_lines, on_device
 from hexforge.cli.qnn_tools.profiling import level_of, write_profile
 from hexforge.cli.qnn_tools.raw import (
     SKIPPED,
@@ -50,24 +50,54 @@ def run(flags: NetRunFlags) -> None:
     graphs.register_packages(flags.op_packages)
     config = graphs.read_config(flags.config_file, TOOL)
     level = level_of(flags.profiling_level, flags.profiling_option, config)
-    programs = _programs(flags, config)
+    programs = _programs(flags, config, heap=bool(level))
     for name, adapter in _adapters(flags.binary_updates, programs):
         programs[name].apply(adapter)  # type: ignore[attr-defined]
     jobs = _jobs(programs, flags.input_list, flags.output_dir)
     native = graphs.tensors_by_graph(flags.native_input_tensor_names, "--native_input_tensor_names", list(programs))
     for name, tensors in native.items():
         _require_tensors(name, tensors, [v.name for v in programs[name].graph.inputs], "input")
+    counts: list[int] = []
     with interruptible("what was written before is whole"):
-        for number, job in enumerate(jobs):
+        for job in jobs:
             took = _run(job, flags, native.get(job.name, ()))
-            if level:
-                chip = graphs.tool_backend(flags.backend, config, TOOL, job.name)
-                computes = job.program.program if isinstance(job.program, DeviceProgram) else job.program
-                from hexforge.runtime.tool_config import power_of
-
-                power = power_of(config, flags.perf_profile)
-                write_profile(computes, chip, power, level, len(took), flags.output_dir, number)
+            counts.append(len(took))
             _say(job, took, flags.log_level)
+    placed = [program for program in programs.values() if isinstance(program, DeviceProgram)]
+    if _says_more(flags.log_level) or _shares_memory(config):
+        for line in memory_lines(placed):
+            say(line)
+    if level:
+        _write_profiles(jobs, counts, placed, flags, config, level)
+
+
+def _write_profiles(
+    jobs: Sequence[GraphRun], counts: Sequence[int], placed: Sequence[DeviceProgram], flags: NetRunFlags,
+    config: Config, level: str,
+) -> None:  # fmt: skip
+    """Free the contexts, and write the profile of each graph with what the DSP's heap had before and after."""
+    from hexforge.runtime.tool_config import power_of
+
+    prepared = {p: (p.program, p.graph_config) for p in placed}
+    events = free_contexts(placed) if placed else []
+    for number, (job, count) in enumerate(zip(jobs, counts, strict=True)):
+        chip = graphs.tool_backend(flags.backend, config, TOOL, job.name)
+        on_chip = isinstance(job.program, DeviceProgram)
+        program, own = prepared[job.program] if on_chip else (job.program, None)  # type: ignore[index]
+        power = power_of(config, flags.perf_profile)
+        write_profile(
+            program, chip, power, level, count, flags.output_dir, number, config=own, events=events if on_chip else ()
+        )
+
+
+def _shares_memory(config: Config) -> bool:
+    """Whether the config file asks for what changes the memory of contexts: switching, groups, shared resources."""
+    switching = bool(config.tool.context_configs.memory_limit_hint)
+    return switching or config.htp.context.group_id is not None or config.htp.groupContext.share_resources
+
+
+def _says_more(log_level: str) -> bool:
+    return log_level.lower() in ("info", "debug", "verbose")
 
 
 def _check(flags: NetRunFlags) -> None:
@@ -92,7 +122,7 @@ def _check(flags: NetRunFlags) -> None:
         raise CallError("--use_native_input_files makes all inputs native; leave --native_input_tensor_names out")
 
 
-def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
+def _programs(flags: NetRunFlags, config: Config, *, heap: bool) -> dict[str, Program]:
     """The graphs to run by name; those of the htp backend lie on a simulated device."""
     if flags.retrieve_context:
         made = graphs.tool_backend(flags.backend, config, TOOL)
@@ -103,7 +133,7 @@ def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
         for path in paths:
             graphs.require_suits(path, made, strict)
         if (chip := _chip(made)) is not None:
-            return _placed(paths, chip, flags, config)
+            return _placed(paths, chip, flags, config, heap=heap)
         programs: dict[str, Program] = {}
         for path in paths:
             programs |= graphs.open_context(path, made, config)
@@ -132,7 +162,9 @@ def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
         else:
             sources.append(graphs.compiled_model(path, made, name, wanted).to_bytes())
     chip = _chip(graphs.tool_backend(flags.backend, config, TOOL))
-    placed = _placed(sources, chip, flags, config) if sources and chip is not None else _off_device({}, flags)
+    placed = (
+        _placed(sources, chip, flags, config, heap=heap) if sources and chip is not None else _off_device({}, flags)
+    )
     return {name: (texts | placed)[name] for name in names}
 
 
@@ -143,11 +175,13 @@ def _chip(backend: Backend) -> str | None:
     return backend.targets[0].name or None
 
 
-def _placed(sources: Sequence[Path | bytes], chip: str, flags: NetRunFlags, config: Config) -> dict[str, Program]:
+def _placed(
+    sources: Sequence[Path | bytes], chip: str, flags: NetRunFlags, config: Config, *, heap: bool
+) -> dict[str, Program]:
     return dict(
         on_device(
             sources, chip, config, flags.perf_profile, shared=flags.shared_buffer, timeout_us=flags.timeout,
-            load_timeout_us=flags.retrieve_context_timeout if flags.retrieve_context else 0,
+            load_timeout_us=flags.retrieve_context_timeout if flags.retrieve_context else 0, heap=heap,
         )
     )  # fmt: skip
 
@@ -228,7 +262,7 @@ def _run(job: GraphRun, flags: NetRunFlags, native: Collection[str]) -> list[flo
 
 
 def _say(job: GraphRun, took: Sequence[float], log_level: str) -> None:
-    if log_level.lower() not in ("info", "debug", "verbose") or not took:
+    if not _says_more(log_level) or not took:
         return
     best, mean = min(took), sum(took) / len(took)
     say(f"{job.name}: {len(took)} inferences, {mean:.3f} ms each, {best:.3f} the best, {job.folder}")

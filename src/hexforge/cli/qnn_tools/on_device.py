@@ -16,10 +16,12 @@ from hexforge.formats.backend_extensions import Config
 from hexforge.ir import Array, Graph
 
 if TYPE_CHECKING:
+    from hexforge.chips.graph_config import GraphConfig
     from hexforge.device import Binary, CreationConfig, Qnn
     from hexforge.device.buffers import MemHandle
     from hexforge.device.contexts.binary import Tensors
     from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
+    from hexforge.formats.profile.record import HostEvent
 
 
 class DeviceProgram(Program):
@@ -27,7 +29,7 @@ class DeviceProgram(Program):
 
     def __init__(self, qnn: Qnn, handle: DeviceGraph, *, shared: bool = False, timeout_us: int = 0) -> None:
         program = handle.program
-        self._qnn, self._handle, self._timeout_us = qnn, handle, timeout_us
+        self.qnn, self._handle, self._timeout_us = qnn, handle, timeout_us
         self._known: Graph | None = program.graph if program is not None else None
         self._inputs: dict[str, MemHandle] = {}
         self._outputs: dict[str, MemHandle] = {}
@@ -61,20 +63,36 @@ class DeviceProgram(Program):
         signal = DeviceSignal(self._timeout_us) if self._timeout_us else None
         for name, handle in self._inputs.items():
             handle.array()[...] = feeds[name]
-        done = self._qnn.QnnGraph_execute(self._handle, self._inputs or feeds, self._outputs, signal)
+        done = self.qnn.QnnGraph_execute(self._handle, self._inputs or feeds, self._outputs, signal)
         self.latencies_us.append(done.latency_us)
         return {name: np.array(array) if self._outputs else array for name, array in done.outputs.items()}
 
+    @property
+    def graph_config(self) -> GraphConfig | None:
+        """How the graph was prepared, where it is one that exists."""
+        from hexforge.device import SimulatedTime
+
+        time = self._handle.time
+        return time.config if isinstance(time, SimulatedTime) else None
+
+    @property
+    def context(self) -> DeviceContext:
+        """The context that the graph is of."""
+        return self._handle.context
+
     def apply(self, adapter: Path) -> None:
         """Put an adapter on the graph."""
-        self._qnn.QnnContext_applyBinarySection(self._handle, str(adapter))
+        self.qnn.QnnContext_applyBinarySection(self._handle, str(adapter))
 
 
 def on_device(
     sources: Sequence[Path | bytes], chip: str, config: Config, perf_profile: str = "", *, shared: bool = False,
-    timeout_us: int = 0, load_timeout_us: int = 0,
+    timeout_us: int = 0, load_timeout_us: int = 0, heap: bool = False,
 ) -> dict[str, DeviceProgram]:  # fmt: skip
-    """The graphs of contexts on one device, as the config file says; DeviceError with QNN's code otherwise."""
+    """The graphs of contexts on one device, as the config file says; DeviceError with QNN's code otherwise.
+
+    `heap`: the DSP's heap is profiled, before the first context and after the last.
+    """
     from hexforge.device import Binary, Device, DeviceSignal, Qnn
     from hexforge.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
 
@@ -82,7 +100,7 @@ def on_device(
     device = Device(chip, cores=cores_of(config), signed_image=signed)
     qnn = Qnn(device.process("qnn-net-run", signed=signed, privileged=True))
     qnn.use_profile(profile_of(config, perf_profile))
-    own = creation_config(config)
+    own = replace(creation_config(config), dsp_memory_profiling_enabled=heap)
     signal = DeviceSignal(load_timeout_us) if load_timeout_us else None
     binaries = [Binary.of(source, device.soc) for source in sources]
     if config.htp.groupContext.share_resources:
@@ -105,6 +123,42 @@ def on_device(
                 raise CallError(f"two contexts have a graph {name!r}; give one of them a time, or rename one")
             programs[name] = DeviceProgram(qnn, handle, shared=shared or config.shares_buffers, timeout_us=timeout_us)
     return programs
+
+
+def memory_lines(programs: Sequence[DeviceProgram]) -> list[str]:
+    """What graphs have in memory on their device, for what; the most there was; and how often graphs were switched."""
+    if not programs:
+        return []
+    client = programs[0].context.client
+    by_kind: dict[str, int] = {}
+    for session in client.sessions:
+        for what, size in session.by_kind().items():
+            by_kind[what] = by_kind.get(what, 0) + size
+    peak = max(entry["memory_bytes"] for entry in client.device.log.entries)
+    listed = ", ".join(f"{what} {size:,}" for what, size in sorted(by_kind.items()))
+    held = f"{client.heap_bytes:,} bytes in {len(client.sessions)} session{'s' if len(client.sessions) != 1 else ''}"
+    lines = [f"memory on the device: {held}, at most {peak:,}"]
+    lines += [f"  {listed}"] if listed else []
+    for context in dict.fromkeys(program.context for program in programs):
+        if context.config.switching:
+            lines.append(f"  {context.label}: loaded {', '.join(context.loaded)} after {context.switches} switches")
+        if context.group is not None:
+            kind = "shares resources" if context.group.sharing is not None else "is in a group"
+            lines.append(f"  {context.label}: {kind}, one spill-fill buffer of {context.group.max_spill_fill:,} bytes")
+    return lines
+
+
+def free_contexts(programs: Sequence[DeviceProgram]) -> list[HostEvent]:
+    """Free the contexts of programs; the events of the DSP's heap, where that was profiled."""
+    from hexforge.formats.profile.record import HostEvent
+
+    for context in dict.fromkeys(program.context for program in programs):
+        programs[0].qnn.QnnContext_free(context)
+    stages = {"DSP:before_context_created": "INIT", "DSP:after_context_freed": "DE-INIT"}
+    entries = programs[0].context.client.device.log.of(*stages) if programs else []
+    return [
+        HostEvent(stages[e["event"]], e["event"], e["bytes"], "BYTES", timestamp_us=round(e["at_us"])) for e in entries
+    ]
 
 
 def _create_sharing_contexts(qnn: Qnn, members: Sequence[tuple[Binary, CreationConfig]]) -> list[DeviceContext]:

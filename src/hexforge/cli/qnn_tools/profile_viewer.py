@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.cli.qnn_tools.flags import Version
+from hexforge.cli.qnn_tools.graphs import is_vendor_dlc
 from hexforge.cli.say import say
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.files import write_together
@@ -35,7 +37,8 @@ def run(
     config: Annotated[Path | None, typer.Option("--config", help='JSON: {"features": {"gzip": true, …}}.')] = None,
     output: Annotated[Path | None, typer.Option("--output", help="The trace to write; .gz compresses it.")] = None,
     dlc: Annotated[
-        Path | None, typer.Option("--dlc", help="Where ops come from: qnn_op_trace.json; logs here know it anyway.")
+        Path | None,
+        typer.Option("--dlc", help="Where ops come from: a model, context, recording or qnn_op_trace.json."),
     ] = None,
     zoom_start: Annotated[str, typer.Option("--zoom_start", help="Only from this node on, by either name.")] = "",
     zoom_end: Annotated[str, typer.Option("--zoom_end", help="Only up to this node, by either name.")] = "",
@@ -45,7 +48,7 @@ def run(
     version: Version = False,
 ) -> None:
     """Show what a profiling log holds: as text, and where --output is given as a trace and a summary beside it."""
-    from hexforge.analysis.profile.profile_text import average_reports, reports
+    from hexforge.analysis.profile.profile_text import average_reports, heap_lines, reports
     from hexforge.analysis.profile.trace import ViewerFeatures
     from hexforge.analysis.profile.zoom import zoom_profile
     from hexforge.report.profile_files import viewer_files
@@ -76,6 +79,8 @@ def run(
     if chosen != OPTRACE:
         for report in reports(profile) if chosen == RAW else average_reports(profile):
             say(report, nl=False)
+        for line in heap_lines(profile):
+            say(line)
     if output is None:
         return
     if chosen == RAW:
@@ -150,15 +155,53 @@ def with_schematic(profile: Profile, texts: str) -> Profile:
 
 
 def with_sources(profile: Profile, path: Path) -> Profile:
-    """The profile with the model's nodes that a qnn_op_trace.json names for its ops."""
-    if path.suffix == ".dlc":
+    """The profile with the model's nodes that its ops come from, by a model, a context, a recording or an op trace."""
+    if not path.exists():
+        raise CallError(f"--dlc {path}: there is no such file")
+    if is_vendor_dlc(path):
         raise UnsupportedError(
-            f"--dlc {path}: a DLC is read by Qualcomm's tools only; give the qnn_op_trace.json of a session "
-            "(enable_framework_op_trace), or leave it out: logs of hexforge know where ops come from"
+            f"--dlc {path}: a DLC of Qualcomm's tools is read by them only; give the ONNX file, the .dlc of hexforge's "
+            "qnn-onnx-converter, a context, a recording or the qnn_op_trace.json of a session"
         )
+    return named_ops(profile, _op_trace(path) if path.suffix == ".json" else _sources_of(profile, path), path)
+
+
+def _sources_of(profile: Profile, path: Path) -> dict[str, tuple[str, ...]]:
+    """The nodes of the framework for each op, by the op's name, of the graphs that a file or a recording holds."""
+    from hexforge.analysis.profile.graph_ops import graph_ops
+    from hexforge.analysis.timed_graphs import timed_graphs
+    from hexforge.chips.deployment import Deployment
+    from hexforge.formats.recording import Recording
+    from hexforge.frontends.qnn.recorded import read_session
+    from hexforge.runtime.contexts.context import Context, is_context
+
+    if path.is_dir():
+        held = [recorded.graph for recorded in read_session(Recording(path)).graphs.values()]
+    elif is_context(path):
+        context = Context(path)
+        held = [context.program(row.name).graph for row in context.graphs]
+    else:
+        held = list(timed_graphs(path, Deployment(profile.graphs[0].chip)).graphs)
+    return {op.name: op.sources or (op.name,) for graph in held for op in graph_ops(graph).ops if op.name}
+
+
+def named_ops(profile: Profile, sources: Mapping[str, tuple[str, ...]], path: Path) -> Profile:
+    """The profile with the sources of its ops by their names; CallError where none of them has such a name."""
+    listed = [op.name for graph in profile.graphs for op in graph.ops]
+    if listed and not any(name in sources for name in listed if name not in ("", "Input", "Output")):
+        raise CallError(f"--dlc {path}: is of another model: none of its ops is one of the log's")
+
+    def named(op: Any) -> Any:
+        return replace(op, sources=sources.get(op.name, op.sources))
+
+    return replace(profile, graphs=tuple(replace(g, ops=tuple(map(named, g.ops))) for g in profile.graphs))
+
+
+def _op_trace(path: Path) -> dict[str, tuple[str, ...]]:
+    """What a session's qnn_op_trace.json says of ops."""
     content = read_json(path)
     try:
-        sources: dict[str, tuple[str, ...]] = {
+        return {
             mapping["dst_name"]: tuple(str(s["name"]) for s in mapping["sources"] if s["type"] == "OP")
             for soc in content["soc_traces"]
             for graph in soc["subgraph_traces"]
@@ -166,8 +209,3 @@ def with_sources(profile: Profile, path: Path) -> Profile:
         }
     except (KeyError, TypeError) as error:
         raise FormatError(f"{path}: is no qnn_op_trace.json: {error!r}") from None
-
-    def named(op: Any) -> Any:
-        return replace(op, sources=sources.get(op.name, op.sources))
-
-    return replace(profile, graphs=tuple(replace(g, ops=tuple(map(named, g.ops))) for g in profile.graphs))

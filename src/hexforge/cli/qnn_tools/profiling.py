@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,9 @@ from hexforge.options import did_you_mean
 
 if TYPE_CHECKING:
     from hexforge.backend import Backend, Program
+    from hexforge.chips.graph_config import GraphConfig
     from hexforge.chips.power import Power
-    from hexforge.formats.profile.record import Profile
+    from hexforge.formats.profile.record import HostEvent, Profile
 
 LEVELS = ("basic", "detailed", "backend", "client")
 """What --profiling_level takes: backend is as the backend's own config says."""
@@ -42,14 +44,27 @@ def level_of(profiling_level: str, profiling_option: str, config: Config) -> str
 
 
 def write_profile(
-    program: Program, backend: Backend, power: Power, level: str, runs: int, folder: Path, number: int
+    program: Program,
+    backend: Backend,
+    power: Power,
+    level: str,
+    runs: int,
+    folder: Path,
+    number: int,
+    *,
+    config: GraphConfig | None = None,
+    events: Sequence[HostEvent] = (),
 ) -> Path:
-    """Write the log of a graph's runs, as the vendor's tools name it."""
+    """Write the log of a graph's runs, as the vendor's tools name it.
+
+    `config` is how the graph was prepared, where that is not as the backend prepares; `events` are figures beside runs.
+    """
     from hexforge.formats.profile import log
 
     name = "qnn-profiling-data.log" if level == "optrace" and not number else f"qnn-profiling-data_{number}.log"
     folder.mkdir(parents=True, exist_ok=True)
-    log.write(folder / name, _profile(program, backend, power, level, max(runs, 1)))
+    profile = _profile(program, backend, power, level, max(runs, 1), config)
+    log.write(folder / name, replace(profile, events=(*profile.events, *events)))
     return folder / name
 
 
@@ -63,12 +78,15 @@ def write_schematic(program: Program, backend: Backend, power: Power, stem: str,
     return folder / f"{stem}_schematic.bin"
 
 
-def _profile(program: Program, backend: Backend, power: Power, level: str, runs: int) -> Profile:
+def _profile(
+    program: Program, backend: Backend, power: Power, level: str, runs: int, config: GraphConfig | None = None
+) -> Profile:
     from hexforge.analysis.profile.simulated import profile
     from hexforge.backend import TimedBackend
     from hexforge.chips.deployment import Deployment
 
     if not isinstance(backend, TimedBackend):
         raise CallError(f"--profiling_level: the {backend.name} backend has no clock here; use libQnnHtp.so")
-    deployment = Deployment(backend.chip_name, config=backend.graph_config, power=power, backend=backend.name)
+    prepared = config or backend.graph_config
+    deployment = Deployment(backend.chip_name, config=prepared, power=power, backend=backend.name)
     return profile(program, deployment, level=level, runs=runs)

@@ -281,9 +281,12 @@ def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
     )
     if timed.little_known:
         screen.print(f"little known, so less certain: {', '.join(timed.little_known)}")
+    asked = timed.deployment.config
+    own = f", the graph {asked.vtcm_size:,} bytes" if asked.vtcm_size else ""
+    own = f", the graph {asked.vtcm_mb} MB" if asked.vtcm_mb else own
     screen.print(
         f"VTCM peak {size(line.vtcm_peak_bytes)} of a budget of {size(line.vtcm_bytes)} (the chip has "
-        f"{size(timed.vtcm_size_bytes)}); DRAM {size(line.dram_bytes)}: weights "
+        f"{size(timed.vtcm_size_bytes)}{own}); DRAM {size(line.dram_bytes)}: weights "
         f"{size(line.weight_bytes)}, activations {size(line.spill_bytes)}; context about {size(line.context_bytes)}"
     )
     _print_left_out(screen, timed, refused)

@@ -15,8 +15,8 @@ Feed = Array | MemHandle
 
 def checked_feeds(graph: DeviceGraph, inputs: dict[str, Feed], batch: int) -> tuple[dict[str, Array], int]:
     """Inputs as arrays, and the batch multiple that all of them have."""
-    if batch < 1:
-        raise DeviceError(Code.QNN_GRAPH_ERROR_INVALID_ARGUMENT, f"{graph.label}: a batch of {batch}; give 1 or more")
+    if type(batch) is not int or batch < 1:
+        raise DeviceError(Code.QNN_GRAPH_ERROR_INVALID_ARGUMENT, f"{graph.label}: a batch of {batch!r}; give 1 or more")
     if graph.program is None and graph.context.binary.source is None:
         return {}, batch
     known = dict(graph.spec.inputs)
@@ -39,7 +39,13 @@ def checked_feeds(graph: DeviceGraph, inputs: dict[str, Feed], batch: int) -> tu
             Code.QNN_GRAPH_ERROR_INVALID_TENSOR,
             f"{graph.label}: all tensors have one batch multiple; given: {listed}",
         )
-    return feeds, next(iter(multiples.values()), batch)
+    multiple = next(iter(multiples.values()), batch)
+    if batch not in (1, multiple):
+        raise DeviceError(
+            Code.QNN_GRAPH_ERROR_INVALID_TENSOR,
+            f"{graph.label}: a batch of {batch} is asked for, and the inputs have {multiple} times the graph's",
+        )
+    return feeds, multiple
 
 
 def _not_registered(graph: DeviceGraph, name: str) -> DeviceError:

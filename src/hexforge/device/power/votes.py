@@ -84,6 +84,8 @@ class PowerVotes:
             if not isinstance(config, PowerConfig):
                 raise invalid(f"a power config is a {type(config).__name__}; give DcvsV3, HmxV2 and the like")
             config.check()
+            if isinstance(config, DcvsV3) and config.contextId not in (0, number):
+                raise invalid(f"contextId {config.contextId} is not the power config id that is voted with, {number}")
             self._check(config, votes, dcvs, any(isinstance(c, RpcPollingTime) and c.us for c in configs))
         for config in configs:
             if isinstance(config, DcvsV3):

@@ -87,7 +87,7 @@ def play(script: Script) -> PlayedScenario:
     device.clock.run()
     for name, thread in threads:
         if not thread.done:
-            raise CallError(f"{name}: waits for something that never comes, such as VTCM that nobody releases")
+            raise CallError(f"{name}: waits for something that never comes")
         thread.result()
     audit(device.log.entries)
     return played

@@ -45,7 +45,8 @@ class StageProfile:
         from hexforge.analysis.profile.simulated import graph_profile
 
         line = clock.timing(self._timed, AS_IS, RUNTIME, power=power).timeline
-        profile = graph_profile(self._timed, line, self._level, clock.chip_name)
+        vtcm_bytes = clock.graph_config.vtcm_bytes or clock.accelerator().vtcm_bytes
+        profile = graph_profile(self._timed, line, self._level, clock.chip_name, vtcm_bytes)
         self._same[power] = profile.runs[0]
         return profile
 

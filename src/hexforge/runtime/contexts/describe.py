@@ -131,7 +131,7 @@ def describe_context(context: Context, soc: str = "") -> dict[str, Any]:
     if soc:
         ours["compatibility"] = _verdict(soc, compare(info, chip_backend(info.backend, soc)))
     first = info.targets[0] if info.targets else None
-    backend = registry.backend(info.backend)
+    backend = registry.backend(info.backend, info.options)
     return {
         "info": {
             "backendId": _BACKEND_IDS.get(info.backend, 0),
