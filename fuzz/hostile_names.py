@@ -122,7 +122,7 @@ LINES = (
     "fix-shapes open.onnx fixed.onnx", "convert-opset m.onnx newer.onnx --opset 18",
     "quantize m.onnx --data samples -o m.qdq.onnx", "compare m.onnx m.qdq.onnx --data samples --report compare.html",
     "compile m.qdq.onnx -o one.bin --soc SM8650 --soc SM8750 --wrap", "info one.bin", "info two.bin",
-    "info two.bin --json",
+    "info two.bin --json", "whatif m.onnx --switch float_order --tries 2", "whatif m.onnx --switch short_depth",
     "wrap two.bin -o wrapped", "prune one.bin --soc SM8650 -o pruned.bin", "run two.bin", "info m.onnx",
     "tool qnn-net-run --retrieve_context two.bin --backend libQnnHtp.so --input_list list.txt,list.txt --output_dir out"
     " --log_level info",

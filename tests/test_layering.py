@@ -50,7 +50,7 @@ INNER = {
     ),
     "backends.htp": (
         ("backend",),
-        ("timing", "preparation", "pipeline", "support", "block_weights"),
+        ("timing", "preparation", "pipeline", "support", "block_weights", "numeric_switches"),
         ("time", "numbers"),
         ("activations", "masked_softmax", "symmetric_weights", "tiled_caches"),
     ),

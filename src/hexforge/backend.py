@@ -222,6 +222,19 @@ class Backend(ABC):
         """What keeps a node from the backend's best way to run it, and what would work; None where nothing does."""
         return None
 
+    @property
+    def numeric_switches(self) -> Mapping[str, str]:
+        """What the chip may compute otherwise than the backend does, by name, and what each means."""
+        return {}
+
+    def switchable_nodes(self, graph: Graph, switch: str) -> tuple[Node, ...]:
+        """The nodes of a graph, before it is compiled, that a numeric switch changes."""
+        return ()
+
+    def switch_nodes(self, graph: Graph, switch: str, names: Collection[str]) -> None:
+        """Let some nodes of a graph, before it is compiled, compute as a numeric switch says."""
+        raise NotImplementedError(f"the {self.name} backend has no numeric switch {switch!r}")
+
     @abstractmethod
     def compile(self, graph: Graph) -> Program:
         """A program that computes the graph; the graph is the program's from then on."""

@@ -20,7 +20,7 @@ from tests.cli.test_cli import run
 from tests.digits import MODEL
 from tests.runtime.contexts.lora_models import transformer
 
-QUICK = {"ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner"}
+QUICK = {"ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner", "explain"}
 """Commands that read nothing large; `tool` and `executor-runner` have the vendor's flags and output."""
 DATA = ("--data", "random:4")
 
@@ -55,6 +55,8 @@ LONG: dict[str, Callable[[Path], list[object]]] = {
     "advise": lambda f: [MODEL],
     "quantize": lambda f: [MODEL, *DATA, "-o", f / "again.onnx"],
     "compare": lambda f: [MODEL, f / "q.onnx", *DATA],
+    "whatif": lambda f: [MODEL, "--switch", "float_order", "--tries", "2"],
+    "diff": lambda f: [MODEL, f / "q.onnx"],
     "search": lambda f: [MODEL, *DATA, "--budget", "2"],
     "compile": lambda f: [f / "q.onnx", "-o", f / "again.bin"],
     "info": lambda f: [f / "c.bin"],

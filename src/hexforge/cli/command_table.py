@@ -96,6 +96,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        "whatif",
+        "quality.whatif",
+        "whatif",
+        "Switch one thing that a chip may compute otherwise, and search the input that shows it most, op by op.",
+        (
+            "hexforge whatif model.onnx --switch fold_relu",
+            "hexforge whatif model.onnx --switch float_order --range -4:4 --tries 500 --save-input worst.npz",
+        ),
+    ),
+    Command(
         "search",
         "quality.search",
         "search",

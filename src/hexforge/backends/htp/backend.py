@@ -24,7 +24,7 @@ from hexforge.backend import (
     Verdict,
     processors,
 )
-from hexforge.backends.htp import activations, preparation, support
+from hexforge.backends.htp import activations, numeric_switches, preparation, support
 from hexforge.backends.htp.block_weights import to_lpbq
 from hexforge.backends.htp.masked_softmax import why_not_fused
 from hexforge.backends.htp.numbers import half_range
@@ -124,6 +124,19 @@ class HtpBackend(ContextBackend, TimedBackend):
     def remark(self, node: Node) -> str | None:
         """Why an attention's Softmax is not fused with its mask, or what the matrix unit loses of weights."""
         return why_not_fused(node) or weights_remark(node)
+
+    @property
+    def numeric_switches(self) -> Mapping[str, str]:
+        """What the chip may compute otherwise, by name, and what each means."""
+        return {name: switch.title for name, switch in numeric_switches.SWITCHES.items()}
+
+    def switchable_nodes(self, graph: Graph, switch: str) -> tuple[Node, ...]:
+        """The nodes of a graph that a numeric switch changes."""
+        return numeric_switches.switchable_nodes(graph, switch)
+
+    def switch_nodes(self, graph: Graph, switch: str, names: Collection[str]) -> None:
+        """Let some nodes of a graph compute as a numeric switch says."""
+        numeric_switches.switch_nodes(graph, switch, names)
 
     def prepared(self, graph: Graph) -> Graph:
         """The graph after HTP's passes: what is lowered and what is timed."""

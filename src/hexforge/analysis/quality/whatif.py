@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What-if: one thing that a chip may compute otherwise is switched, and the input is searched that shows it most.
+
+Inputs are drawn at random first, then changed a few elements at a time, as long as the outputs with and without the
+switch move apart. At the input that was found each node is switched alone, and all nodes but it: what the one does and
+what the other leaves out is what it is to blame for.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hexforge.chips.deployment import Deployment
+from hexforge.errors import CallError, UnsupportedError
+from hexforge.formats.files import write_atomically
+from hexforge.ir import Array, Graph, Role, ScaleOffset
+from hexforge.ir.fixed_point import dequantize, quantized_range
+from hexforge.options import did_you_mean
+from hexforge.runtime.model_request import ModelRequest
+from hexforge.runtime.plan import Plan
+from hexforge.runtime.prepare import prepare_model, read_static
+from hexforge.runtime.registry import backend_for
+
+if TYPE_CHECKING:
+    from hexforge.backend import Backend
+    from hexforge.model.source import ModelSource
+    from hexforge.runtime.prepare import PartitionedModel
+
+TRIES = 200
+FLOAT_RANGE = (-1.0, 1.0)
+MOST_BLAMED = 32
+"""Nodes that are switched alone."""
+FEW = 64
+"""Elements of an input up to which they are changed one by one."""
+Observe = Callable[[str, int, int], None]
+"""Told what goes on, how much of it is done, and of how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfRequest:
+    """How long and where an input is searched."""
+
+    tries: int = TRIES
+    """Inputs that are tried, half of them at random."""
+    float_range: tuple[float, float] = FLOAT_RANGE
+    """Where float inputs lie that the model does not quantize."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        low, high = self.float_range
+        if self.tries < 1 or not np.isfinite((low, high)).all() or low >= high:
+            raise CallError(f"tries {self.tries}, range {low:g}:{high:g}: give 1 or more tries, and LOW below HIGH")
+
+
+@dataclass(frozen=True, slots=True)
+class BlamedNode:
+    """A node of the graph and what it has to do with the difference at the input that was found."""
+
+    node: str
+    op: str
+    source: tuple[str, ...]
+    """The model's nodes it came from."""
+    alone: float
+    """The largest difference of an output with this node alone switched."""
+    saves: float
+    """How much smaller the difference is with all nodes but this one switched."""
+    share: float
+    """Of the sum of both over all nodes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WhatIf:
+    """What a switch does to a model at the input that shows it most of those tried."""
+
+    model: str
+    soc: str
+    switch: str
+    meaning: str
+    nodes: int
+    """Nodes that the switch changes."""
+    difference: float
+    """The largest difference of an output with and without the switch, in its own units."""
+    relative: float
+    """The same relative to the largest number of that output without the switch."""
+    output: str
+    place: tuple[int, ...]
+    """Where in that output."""
+    without: float
+    with_switch: float
+    random_difference: float
+    """The most that random inputs showed."""
+    tries: int
+    blame: tuple[BlamedNode, ...]
+    """The worst first."""
+    worst_input: Mapping[str, Array] = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without the input."""
+        plain = ("model", "soc", "switch", "meaning", "nodes", "difference", "relative", "output")
+        return {
+            **{name: getattr(self, name) for name in plain},
+            "place": list(self.place),
+            "without": self.without,
+            "with": self.with_switch,
+            "random_difference": self.random_difference,
+            "tries": self.tries,
+            "blame": [
+                {
+                    "node": b.node,
+                    "op": b.op,
+                    "source": list(b.source),
+                    "alone": b.alone,
+                    "saves": b.saves,
+                    "share": b.share,
+                }
+                for b in self.blame
+            ],
+        }
+
+    def save_input(self, path: str | Path) -> Path:
+        """Write the input as an .npz file."""
+        held = io.BytesIO()
+        np.savez(held, **dict(self.worst_input))  # type: ignore[arg-type]
+        write_atomically(Path(path), [held.getvalue()])
+        return Path(path)
+
+
+def whatif(
+    model: ModelSource,
+    switch: str,
+    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
+    request: WhatIfRequest = WhatIfRequest(),  # noqa: B008 - it is frozen
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    observe: Observe | None = None,
+) -> WhatIf:
+    """Switch one thing that a chip may compute otherwise, and search the input that shows it most.
+
+    `switch` is fold_relu, short_depth, float_order or encodings. UnsupportedError where no node of the model has it.
+    """
+    chosen = Deployment.of(deployment)
+    backend = backend_for(chosen, threads=1)
+    if switch not in backend.numeric_switches:
+        near = did_you_mean(switch, backend.numeric_switches)
+        every = ", ".join(backend.numeric_switches) or f"none with the {backend.name} backend"
+        raise CallError(f"switch {switch!r} is not known{near}; there is {every}")
+    asked = ModelRequest(dims=dims, shapes=shapes, constants=constants)
+    loaded = read_static(model, asked)
+    parts = prepare_model(loaded, backend, asked)
+    variants = _Variants(parts, backend, switch)
+    if not variants.names:
+        raise UnsupportedError(f"{loaded.name}: {switch} changes no node of it: {backend.numeric_switches[switch]}")
+    search = _Search(variants, variants.plan(variants.names), request, observe or (lambda what, done, of: None))
+    search.run()
+    worst = search.best
+    blame = _blame(variants, worst, search.observe)
+    return WhatIf(
+        loaded.name, chosen.soc, switch, backend.numeric_switches[switch], len(variants.names), worst.difference,
+        worst.relative, worst.output, worst.place, worst.without, worst.with_switch, search.random_difference,
+        search.tried, blame, worst.feeds,
+    )  # fmt: skip
+
+
+class _Variants:
+    """A model as programs in which some nodes are switched."""
+
+    def __init__(self, parts: PartitionedModel, backend: Backend, switch: str) -> None:
+        self.parts, self._backend, self._switch = parts, backend, switch
+        self.outputs = [str(value.name) for value in parts.model.ir.graph.outputs]
+        self.nodes: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """By name, the op and the model's nodes of those that can be switched."""
+        self.base = Plan(parts, backend, before_compiling=self._note)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.nodes)
+
+    def plan(self, names: Collection[str]) -> Plan:
+        """The model with some nodes switched."""
+
+        def switched(graph: Graph, part: object) -> None:
+            present = [node.name for node in graph if node.name in names]
+            if present:
+                self._backend.switch_nodes(graph, self._switch, present)
+
+        return Plan(self.parts, self._backend, before_compiling=switched)
+
+    def _note(self, graph: Graph, part: object) -> None:
+        for node in self._backend.switchable_nodes(graph, self._switch):
+            self.nodes[node.name] = (node.op.name, node.source)
+
+    def results(self, plan: Plan, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs as real numbers."""
+        types = {value.name: value.type for graph in plan.graphs for value in graph.outputs}
+        given = plan.run(feeds, self.outputs)
+        return {
+            name: dequantize(array, types[name]) if name in types and types[name].encoding is not None
+            else np.asarray(array, np.float64)
+            for name, array in given.items()
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    """Where the elements of an input lie."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    low: float
+    high: float
+
+    def cast(self, values: Array) -> Array:
+        """Numbers as the input has them."""
+        whole = np.rint(values) if self.dtype.kind != "f" else values
+        return np.clip(whole, self.low, self.high).astype(self.dtype)
+
+
+def _boxes(variants: _Variants, float_range: tuple[float, float]) -> dict[str, _Box]:
+    """By input, the range of its encoding, or of the encoding that the model quantizes it to."""
+    known = {value.name: value for graph in variants.base.graphs for value in graph.inputs}
+    boxes = {}
+    for value in variants.parts.model.ir.graph.inputs:
+        name, dtype = str(value.name), np.dtype(value.dtype.numpy())  # type: ignore[union-attr]
+        shape = tuple(size for size in value.shape or () if isinstance(size, int))
+        low, high = float_range if dtype.kind == "f" else (0.0, 1.0)
+        inner = known.get(name)
+        if inner is not None and inner.encoding is not None:
+            low, high = map(float, quantized_range(inner.dtype, inner.encoding))
+        elif inner is not None and inner.role is Role.APP_WRITE and dtype.kind == "f":
+            encoded = [u.outputs[0] for u in inner.users if u.op.name == "Quantize"]
+            encoding = encoded[0].encoding if encoded and len(encoded) == len(inner.users) else None
+            if isinstance(encoding, ScaleOffset):
+                first, last = quantized_range(encoded[0].dtype, encoding)
+                low, high = ((code + encoding.offset) * encoding.scale for code in (first, last))
+        boxes[name] = _Box(shape, dtype, low, high)
+    return boxes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shown:
+    """What the outputs of an input show of the switch."""
+
+    feeds: dict[str, Array]
+    difference: float
+    total: float
+    relative: float
+    output: str
+    place: tuple[int, ...]
+    without: float
+    with_switch: float
+
+    def exceeds(self, other: _Shown) -> bool:
+        """True where it shows more: the largest difference counts, then the sum of all."""
+        return (self.difference, self.total) > (other.difference, other.total)
+
+
+class _Search:
+    """Random inputs, then changes to the best of them."""
+
+    def __init__(self, variants: _Variants, switched: Plan, request: WhatIfRequest, observe: Observe) -> None:
+        self._variants, self._switched, self._request, self.observe = variants, switched, request, observe
+        self._random = np.random.default_rng(request.seed)
+        self._boxes = _boxes(variants, request.float_range)
+        self.tried = 0
+        self.random_difference = 0.0
+        self.best: _Shown = self._try({name: box.cast(np.zeros(box.shape)) for name, box in self._boxes.items()})
+
+    def run(self) -> None:
+        """Search."""
+        half = (self._request.tries + 1) // 2
+        while self.tried < half:
+            self._keep(self._try(self._drawn(self.tried % 3)))
+        self.random_difference = self.best.difference
+        while self.tried < self._request.tries:
+            self._keep(self._try(self._changed(self.best.feeds)))
+
+    def _keep(self, shown: _Shown) -> None:
+        if shown.exceeds(self.best):
+            self.best = shown
+
+    def _drawn(self, how: int) -> dict[str, Array]:
+        """An input at random: anywhere, at the ends of its range, or small but for some elements."""
+        feeds = {}
+        for name, box in self._boxes.items():
+            values = self._random.uniform(box.low, box.high, box.shape)
+            if how == 1:
+                values = np.where(self._random.random(box.shape) < 0.5, box.low, box.high)
+            if how == 2:
+                values = np.where(self._random.random(box.shape) < 0.2, values, values * 0.01)
+            feeds[name] = box.cast(values)
+        return feeds
+
+    def _changed(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """One input with one element changed, or some where it has many: to an end, to the middle, to anything."""
+        sizes = np.array([box.low < box.high and np.prod(box.shape) for box in self._boxes.values()], np.float64)
+        name = list(self._boxes)[int(self._random.choice(len(sizes), p=sizes / sizes.sum()))] if sizes.sum() else ""
+        if not name:
+            return dict(feeds)
+        box, values = self._boxes[name], feeds[name].astype(np.float64).ravel()
+        count = 1 if values.size <= FEW else max(1, values.size >> int(self._random.integers(1, 12)))
+        at = self._random.choice(values.size, count, replace=False)
+        to = (box.low, box.high, (box.low + box.high) / 2, self._random.uniform(box.low, box.high, count))
+        values[at] = to[int(self._random.integers(len(to)))]
+        return {**feeds, name: box.cast(values.reshape(box.shape))}
+
+    def _try(self, feeds: dict[str, Array]) -> _Shown:
+        base = self._variants.results(self._variants.base, feeds)
+        changed = self._variants.results(self._switched, feeds)
+        self.tried += 1
+        self.observe("searching", self.tried, self._request.tries)
+        return _shown(feeds, base, changed)
+
+
+def _shown(feeds: dict[str, Array], base: Mapping[str, Array], changed: Mapping[str, Array]) -> _Shown:
+    worst: tuple[float, str, tuple[int, ...]] = (-1.0, "", ())
+    total = 0.0
+    for name, array in base.items():
+        apart = np.abs(array - changed[name])
+        apart = np.where(np.isfinite(apart), apart, 0.0)
+        total += float(apart.sum())
+        if apart.size and float(apart.max()) > worst[0]:
+            worst = float(apart.max()), name, tuple(map(int, np.unravel_index(int(apart.argmax()), apart.shape)))
+    if not worst[1]:
+        raise UnsupportedError("the model has no output to compare")
+    difference, name, place = worst
+    largest = float(np.abs(base[name]).max())
+    relative = difference / largest if largest else 0.0
+    return _Shown(
+        feeds, difference, total, relative, name, place, float(base[name][place]), float(changed[name][place])
+    )
+
+
+def _blame(variants: _Variants, worst: _Shown, observe: Observe) -> tuple[BlamedNode, ...]:
+    """What each node does, the worst first."""
+    base = variants.results(variants.base, worst.feeds)
+    chosen = variants.names[:MOST_BLAMED]
+
+    def difference(names: Collection[str]) -> float:
+        return _shown(worst.feeds, base, variants.results(variants.plan(names), worst.feeds)).difference
+
+    rows: list[tuple[str, float, float]] = []
+    for done, name in enumerate(chosen):
+        observe("blaming", done, len(chosen))
+        rest = [other for other in variants.names if other != name]
+        left = difference(rest) if rest else 0.0
+        rows.append((name, difference([name]) if rest else worst.difference, max(0.0, worst.difference - left)))
+    total = sum(alone + saves for _, alone, saves in rows)
+    blamed = [
+        BlamedNode(name, *variants.nodes[name], alone, saves, (alone + saves) / total if total else 0.0)
+        for name, alone, saves in rows
+    ]
+    return tuple(sorted(blamed, key=lambda row: (-row.share, row.node)))

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge whatif`: one thing that a chip may compute otherwise, and the input that shows it most."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from hexforge.chips.soc import DEFAULT_SOC
+from hexforge.cli.arguments import InputArguments, Json, Model, Soc, constants_of, dims, shapes
+from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.screen import bars, console, interruptible, print_json, table
+from hexforge.errors import CallError
+from hexforge.formats.files import require_writable
+
+if TYPE_CHECKING:
+    from hexforge.analysis.quality.whatif import WhatIf
+
+
+@with_option_groups
+def whatif(
+    model: Model,
+    switch: Annotated[
+        str,
+        typer.Option(
+            "--switch", metavar="NAME", help="What is switched: fold_relu, short_depth, float_order, encodings."
+        ),
+    ],
+    soc: Soc = DEFAULT_SOC,
+    tries: Annotated[int, typer.Option("--tries", min=1, help="Inputs to try, half of them at random.")] = 200,
+    float_range: Annotated[
+        str,
+        typer.Option("--range", metavar="LOW:HIGH", help="Where float inputs lie that the model does not quantize."),
+    ] = "-1:1",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Other inputs for another number.")] = 0,
+    save_input: Annotated[
+        Path | None, typer.Option("--save-input", dir_okay=False, help="Write the input that shows it most, as .npz.")
+    ] = None,
+    *,
+    inputs: InputArguments,
+    as_json: Json = False,
+) -> None:
+    """Switch one thing that a chip may compute otherwise, and search the input that shows it most, op by op."""
+    from hexforge.analysis.quality.whatif import WhatIfRequest
+    from hexforge.analysis.quality.whatif import whatif as found
+
+    require_writable(save_input)
+    request = WhatIfRequest(tries, _range(float_range), seed)
+    with interruptible("nothing was written"), bars() as observe:
+        result = found(
+            model, switch, soc, request, dims=dims(inputs.dim), shapes=shapes(inputs.shape),
+            constants=constants_of(inputs.pin), observe=observe,
+        )  # fmt: skip
+    if save_input is not None:
+        result.save_input(save_input)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        _print(result, save_input)
+
+
+def _range(text: str) -> tuple[float, float]:
+    low, colon, high = text.partition(":")
+    try:
+        return float(low), float(high if colon else "")
+    except ValueError:
+        raise CallError(f"--range {text}: give two numbers, LOW:HIGH") from None
+
+
+def _print(result: WhatIf, saved: Path | None) -> None:
+    screen = console()
+    screen.print(Text(f"{result.model}: {result.switch} ({result.meaning}) changes {result.nodes} nodes"))
+    place = ", ".join(map(str, result.place))
+    screen.print(
+        Text.assemble(
+            (f"output {result.output} differs by up to {result.difference:.6g}", "bold"),
+            f" ({100 * result.relative:.3g} % of its largest number) at [{place}]: {result.without:.6g} without it, "
+            f"{result.with_switch:.6g} with it",
+        )
+    )
+    screen.print(Text(f"{result.tries} inputs tried; random ones showed {result.random_difference:.6g}\n"))
+    rows = [
+        (
+            row.node,
+            row.op,
+            f"{100 * row.share:.1f} %",
+            f"{row.alone:.6g}",
+            f"{row.saves:.6g}",
+            ", ".join(row.source[:3]),
+        )
+        for row in result.blame
+    ]
+    columns = ("node", "op", "share", "switched alone", "left out: less by", "of the model's nodes")
+    screen.print(table("", columns, rows))
+    if saved is not None:
+        screen.print(Text(f"the input is in {saved}"))
