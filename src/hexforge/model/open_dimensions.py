@@ -31,10 +31,14 @@ def with_batch_of_one(
     source: ModelSource, dims: Mapping[str, int] | None = None, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> FixedSizes:
     """The sizes given, with 1 for every open dimension that is a batch; the others stay open."""
+    return batch_of_one(declared_inputs(source), dims or {}, shapes or {})
+
+
+def declared_inputs(source: ModelSource) -> dict[str, InputShape]:
+    """The inputs of a model with the shapes that it declares."""
     proto = open_source(source, schemas=False).proto
     constants = {t.name for t in proto.graph.initializer}
-    declared = {v.name: declare(v).shape for v in proto.graph.input if v.name not in constants}
-    return batch_of_one(declared, dims or {}, shapes or {})
+    return {v.name: declare(v).shape for v in proto.graph.input if v.name not in constants}
 
 
 def batch_of_one(

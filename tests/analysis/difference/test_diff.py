@@ -151,6 +151,20 @@ def test_the_bottleneck_of_the_guides_first_model_is_named_first(files: Path) ->
     assert found.layers[0].after is None
 
 
+def test_sizes_go_to_the_model_that_leaves_them_open(files: Path, tmp_path: Path) -> None:
+    model = onnx.load(files / "small.onnx")
+    for axis, name in enumerate(("batch", "", "rows", "columns")):
+        if name:
+            model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = name
+    onnx.save(model, tmp_path / "open.onnx")
+    found = diff(tmp_path / "open.onnx", files / "small.onnx", dims={"rows": SIZE, "columns": SIZE})
+    assert [fact.name for fact in found.facts if fact.differs] == []
+    with pytest.raises(hexforge.CallError, match="'rowz' is no input or named dimension of either"):
+        diff(files / "small.onnx", files / "small.onnx", dims={"rowz": SIZE})
+    with pytest.raises(hexforge.CallError, match="sizes are for ONNX models"):
+        diff(files / "small.bin", files / "small.bin", shapes={"x": (1, 16, SIZE, SIZE)})
+
+
 MIXED = [("small.bin", "small.onnx"), ("small.onnx", "small_SM8650.json"), ("small.log", "small.bin")]
 
 

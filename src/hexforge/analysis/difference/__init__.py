@@ -30,7 +30,7 @@ def diff(
 
     A profile is a profiling log, or the text that qnn-profile-viewer prints; an estimate is what
     `hexforge estimate --json` prints. Models are timed as `deployment`, or the chip of that name, says; of a context
-    for several chips that one is taken.
+    for several chips that one is taken. `dims` and `shapes` fix what either model leaves open; a batch is 1.
     """
     chosen = Deployment() if deployment is None else Deployment.of(deployment)
     request = ModelRequest(dims, shapes)
@@ -38,6 +38,8 @@ def diff(
     if sides[0].kind != sides[1].kind:
         words = [f"{Path(path).name} is {_a(side.kind)}" for path, side in zip((before, after), sides, strict=True)]
         raise CallError(f"{words[0]} and {words[1]}: give two of one kind (compile, estimate or profile the other)")
+    if unknown := sorted({*(dims or {}), *(shapes or {})} - sides[0].open_names - sides[1].open_names):
+        raise CallError(f"{unknown[0]!r} is no input or named dimension of either; sizes are for ONNX models")
     if sides[0].name == sides[1].name:
         sides = [replace(side, name=os.fspath(path)) for side, path in zip(sides, (before, after), strict=True)]
     return compare_sides(*sides)

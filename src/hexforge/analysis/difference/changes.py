@@ -215,24 +215,30 @@ def _verdict(difference: Difference, one: float, two: float) -> str:
 
 
 def _slower_layers(difference: Difference, change: float, in_us: bool) -> Iterator[str]:
-    """Layers that account for the change of time, the largest first."""
+    """Layers that account for the change of time, the largest first, and the one that acts most against it."""
     amounts = [(layer.us if in_us else float(layer.cycles), layer) for layer in difference.layers]
     whole = change if in_us and change else sum(amount for amount, _ in amounts)
     way = 1.0 if whole >= 0 else -1.0
-    told = 0.0
     causes = [(amount, layer) for amount, layer in amounts if amount * way > 0]
-    for count, (amount, layer) in enumerate(causes):
-        if count == MOST_SENTENCES or told * way >= EXPLAINED * abs(whole):
-            rest = sum(amount for amount, _ in causes[count:])
-            if abs(rest) > SAME * max(abs(whole), 1e-9):
-                left = len(causes) - count
-                words = "One more layer changes" if left == 1 else f"{left} more layers change"
-                yield f"{words} it by {_amount(rest, in_us)}{'' if left == 1 else ' together'}."
-            return
-        told += amount
-        why = f": {layer.why}" if layer.why else ""
-        word = "longer" if amount > 0 else "less"
-        yield f"{layer.name} takes {_amount(abs(amount), in_us)} {word}{why}."
+    told = 0.0
+    count = 0
+    while count < min(len(causes), MOST_SENTENCES) and told * way < EXPLAINED * abs(whole):
+        yield _layer_sentence(*causes[count], in_us)
+        told += causes[count][0]
+        count += 1
+    rest = sum(amount for amount, _ in causes[count:])
+    if abs(rest) > SAME * max(abs(whole), 1e-9):
+        left = len(causes) - count
+        words = "One more layer changes" if left == 1 else f"{left} more layers change"
+        yield f"{words} it by {_amount(rest, in_us)}{'' if left == 1 else ' together'}."
+    against = next(((amount, layer) for amount, layer in amounts if amount * way < 0), None)
+    if against is not None and abs(against[0]) > (1 - EXPLAINED) * abs(whole):
+        yield f"Against that, {_layer_sentence(*against, in_us)}"
+
+
+def _layer_sentence(amount: float, layer: LayerChange, in_us: bool) -> str:
+    why = f": {layer.why}" if layer.why else ""
+    return f"{layer.name} takes {_amount(abs(amount), in_us)} {'longer' if amount > 0 else 'less'}{why}."
 
 
 def _host(difference: Difference, change: float) -> Iterator[str]:

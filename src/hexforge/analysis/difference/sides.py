@@ -19,6 +19,7 @@ from hexforge.formats.json_text import parse_json
 from hexforge.formats.profile import linting, log
 from hexforge.formats.profile.record import GraphProfile
 from hexforge.ir import Graph, Node
+from hexforge.model.open_dimensions import batch_of_one, declared_inputs
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.describe import contexts_of, describe_context
 from hexforge.runtime.model_request import ModelRequest
@@ -74,6 +75,9 @@ class Side:
     """Tensors that adapters may change, by graph."""
     graphs: tuple[str, ...] = ()
     """The graphs whose names stand before facts and layers, as in `graph: layer`."""
+
+    open_names: frozenset[str] = frozenset()
+    """Inputs of a model, and names of dimensions that it leaves open."""
 
     def of_one_graph(self) -> Side:
         """The side of a single graph without its name before facts and layers."""
@@ -168,7 +172,12 @@ def _name(value: Any) -> str:
 
 
 def _of_model(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
-    timed = timed_graphs(path, deployment, request)
+    declared = declared_inputs(path)
+    names = {*declared, *(dim for shape in declared.values() for dim in shape or () if isinstance(dim, str))}
+    dims = {name: size for name, size in (request.dims or {}).items() if name in names}
+    shapes = {name: tuple(shape) for name, shape in (request.shapes or {}).items() if name in names}
+    fixed = batch_of_one(declared, dims, shapes)
+    timed = timed_graphs(path, deployment, ModelRequest(fixed.dims, fixed.shapes))
     made = estimate(timed, deployment, cpu_part=False)
     side = _of_estimate_json(made.to_json(), path.name)
     nodes = {node.name: node for graph in timed.graphs for node in graph}
@@ -180,7 +189,7 @@ def _of_model(path: Path, deployment: Deployment, request: ModelRequest) -> Side
         for layer in side.layers
     )
     facts = {**side.facts, "npu_layers": len(rows), "constant_bytes": sum(map(_constant_bytes, timed.graphs))}
-    return Side("model", path.name, facts, layers)
+    return Side("model", path.name, facts, layers, open_names=frozenset(names))
 
 
 def _with_types(layer: LayerFigures, nodes: Sequence[Node]) -> LayerFigures:

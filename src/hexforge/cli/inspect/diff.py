@@ -11,8 +11,7 @@ from rich.console import Console
 
 from hexforge import amounts
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import All, InputArguments, Json
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.arguments import All, Dims, Json, Shapes, dims, shapes
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
 from hexforge.cli.time.estimate import Precision
 from hexforge.errors import CallError
@@ -26,15 +25,14 @@ _File = typer.Argument(
 )
 
 
-@with_option_groups
 def diff(
     before: Annotated[Path, _File],
     after: Annotated[Path, _File],
     soc: Annotated[str, typer.Option("--soc", help="Models are timed for this chip.")] = DEFAULT_SOC,
     precision: Precision = "as-is",
     report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
-    *,
-    inputs: InputArguments,
+    dim: Dims = None,
+    shape: Shapes = None,
     every: All = False,
     as_json: Json = False,
 ) -> None:
@@ -44,13 +42,11 @@ def diff(
     """
     from hexforge.analysis.difference import diff as differ
     from hexforge.chips.deployment import Deployment
-    from hexforge.runtime.model_request import ModelRequest
 
     if report is not None and report.resolve() in (before.resolve(), after.resolve()):
         raise CallError("--report is a file of its own; it may be neither of the two that are compared")
     with spinner(f"comparing {before.name} and {after.name}"):
-        sizes = inputs.request(before) if before.suffix == ".onnx" and before.is_file() else ModelRequest()
-        found = differ(before, after, Deployment(soc, precision), dims=sizes.dims, shapes=sizes.shapes)
+        found = differ(before, after, Deployment(soc, precision), dims=dims(dim), shapes=shapes(shape))
     if report is not None:
         from hexforge.report.comparison import difference_page
 
