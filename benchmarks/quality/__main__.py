@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decisions of models of other people's packages: in float, quantized plainly, and as `optimize` recommends.
 
-    python -m benchmarks.quality [--plain] [--quick] [--budget 24] [--markdown] [MODEL ...]
+    python -m benchmarks.quality [--plain] [--calibrated 16] [--judged 32] [--budget 24] [--markdown] [MODEL ...]
 
 Everything is done by the public functions with their defaults: `hexforge.quantize(model, samples)` and
 `hexforge.optimize`. Both results run on the emulator of the NPU, and are judged on samples that calibration has not
@@ -32,8 +32,6 @@ from hexforge.analysis.quality.runners import runner
 from hexforge.chips.deployment import Deployment
 from hexforge.model.reader import read
 
-CALIBRATED, JUDGED = 16, 32
-QUICK_CALIBRATED, QUICK_JUDGED = 4, 4
 LEAST_PRECISION = 0.95
 
 
@@ -95,11 +93,11 @@ def judged(model: PackagedModel, quantized: Path, samples: Sequence[Feeds]) -> D
     return judge.decisions(results)
 
 
-def measure(model: PackagedModel, quick: bool, budget: int) -> Row:
+def measure(model: PackagedModel, calibrated: int, judged_on: int, budget: int) -> Row:
     """All figures of one model; `budget` mixes are measured to recommend one, none with a budget of 0."""
     start = time.perf_counter()
-    calibration = model.samples(CALIBRATION, QUICK_CALIBRATED if quick else CALIBRATED)
-    samples = model.samples(0, QUICK_JUDGED if quick else JUDGED)
+    calibration = model.samples(CALIBRATION, calibrated)
+    samples = model.samples(0, judged_on)
     float_ms = hexforge.estimate(model.path(), Deployment(precision="float")).latency_ms
     with tempfile.TemporaryDirectory() as made, no_output():
         folder = Path(made)
@@ -144,14 +142,15 @@ def main(arguments: list[str]) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_names(parser, "model", MODELS)
-    parser.add_argument("--quick", action="store_true", help="few samples, to see that it works")
+    parser.add_argument("--calibrated", type=int, default=16, help="samples to calibrate and to judge mixes by")
+    parser.add_argument("--judged", type=int, default=32, help="other samples to judge both results by")
     parser.add_argument("--plain", action="store_true", help="quantize only, recommend nothing")
     parser.add_argument("--budget", type=int, default=24, help="mixes that optimize measures (default: its own, 24)")
     parser.add_argument("--markdown", action="store_true", help="as docs/figures.md has it")
     given = parser.parse_args(arguments)
     rows = []
     for name in given.models:
-        rows.append(measure(MODELS[name], given.quick, 0 if given.plain else given.budget))
+        rows.append(measure(MODELS[name], given.calibrated, given.judged, 0 if given.plain else given.budget))
         last = [rows[-1].plain] if rows[-1].recommended is None else [rows[-1].plain, rows[-1].recommended]
         said = "; ".join(f"{r.recipe} {r.decisions.text()}" for r in last)
         print(f"  {name}: {said} ({rows[-1].seconds:.0f} s)", file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hexforge.analysis.quality.decisions.boxes import Boxes, average_precision, match, overlaps, suppress
+from hexforge.analysis.quality.decisions.detection_layout import of_first_picture
 from hexforge.analysis.quality.decisions.graph_facts import ModelFacts, OutputFacts
 from hexforge.analysis.quality.decisions.judge import judge
 from hexforge.analysis.quality.decisions.metric import decision_metric
@@ -80,6 +81,12 @@ def layouts() -> dict[str, dict[str, Array]]:
             f"cls_{stride}": batch(SCORES[rows]), f"obj_{stride}": batch(np.ones((rows.sum(), 1))),
             f"bbox_{stride}": batch(logs[rows]), f"kps_{stride}": batch(np.zeros((rows.sum(), 10))),
         }  # fmt: skip
+    maps = {}  # of the three anchors of a cell the second has the boxes, the others no objectness
+    for stride in STRIDES:
+        rows, side = (s == stride)[:, 0], SIDE // stride
+        own = np.concatenate([logs[rows], SCORES[rows].max(1, keepdims=True) > 0.5, SCORES[rows]], 1)
+        cells = np.concatenate([0 * own, own, 0 * own], 1).astype(np.float32)
+        maps[f"p{stride}"] = cells.reshape(1, side, side, -1)
     bins = np.full((len(CELLS), 4, 17), -30.0)  # each distance as a distribution of 17 bins, between two of them
     for row, distance in enumerate(distances.clip(0, 15.9)):
         for side, value in enumerate(distance):
@@ -116,6 +123,8 @@ def layouts() -> dict[str, dict[str, Array]]:
         "YOLOX in cells": {"output": batch(logs, np.ones((len(CELLS), 1)), SCORES)},
         "centres in a heat map": {"hm": heat, "wh": sizes, "reg": offsets},
         "centres with logarithms": {"537": heat[:, :1].copy(), "538": np.log(sizes.clip(1)), "539": offsets},
+        "YOLO's maps": {n: a.transpose(0, 3, 1, 2) for n, a in maps.items()},
+        "YOLO's maps, channels behind": maps,
         "listed": {"dets": listed[None]},
         "listed apart": {
             "boxes": listed[None, :, :4], "scores": listed[None, :, 4], "labels": listed[None, :, 5].astype(np.int64),
@@ -143,6 +152,25 @@ def test_a_usual_layout_is_decoded_to_the_same_boxes(name: str) -> None:
     assert overlaps(boxes.corners * scale, wanted).diagonal() == pytest.approx([1, 1, 1], abs=0.02)
     if "background" not in name:
         assert boxes.scores == pytest.approx([score for _, score, *_ in OBJECTS], abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["YOLO", "YOLO's maps", "by stride, logarithms", "with background"])
+def test_the_pictures_of_a_batch_are_judged_each_by_itself(name: str) -> None:
+    one, facts = LAYOUTS[name], ModelFacts({}, (SIDE, SIDE), batch=3)
+    together = {n: np.concatenate([a, a, np.zeros_like(a)]) for n, a in one.items()}
+    layout = detection_layout(together, facts)
+    assert layout is not None
+    alone = detection_layout(one, FACTS)
+    assert alone is not None
+    assert layout.about() == alone.about()
+    boxes = layout.decode(together)
+    assert len(boxes) == 2 * len(OBJECTS)
+    assert len(of_first_picture(boxes.corners)) == len(OBJECTS)
+    swapped = {n: a[[0, 2, 1]] for n, a in together.items()}  # the same boxes, in another picture
+    found = judge([together], [swapped], facts)
+    assert found.kind == "detection"
+    assert found.agreement == pytest.approx(0.5)
+    assert judge([together], [together], facts).agreement == 1
 
 
 def test_key_points_are_not_judged_where_there_is_no_box() -> None:
@@ -241,6 +269,10 @@ def test_what_is_no_detector_is_none() -> None:
         random.random((1, 3, 64, 64)),
     ):
         assert detection_layout({"y": array.astype(np.float32)}, FACTS) is None
+    for channels in (64, 192):
+        sizes = {f"p{s}": (1, channels, SIDE // s, SIDE // s) for s in STRIDES}
+        features = {name: random.normal(0, 1, size).astype(np.float32) for name, size in sizes.items()}
+        assert detection_layout(features, FACTS) is None
 
 
 def test_channels_that_are_concatenated_are_told_apart_by_the_graph() -> None:

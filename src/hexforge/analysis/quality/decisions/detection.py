@@ -56,11 +56,11 @@ class Detection:
         boxes = self.layout.decode(outputs, LOWEST * self.layout.threshold)
         ranked = boxes.above(np.inf)
         if not len(boxes.above(self.layout.threshold)):
-            scores = np.concatenate([head.best_scores(outputs) for head in self.layout.heads])
+            scores = self.layout.best_scores(outputs)
             least = float(np.sort(scores[np.isfinite(scores)])[-4 * RANKED :].min(initial=np.inf))
             best = self.layout.decode(outputs, least)
             ranked = best.chosen(np.arange(min(RANKED, len(best))))
-        maps = outputs.get(self.layout.prototypes) if self.layout.prototypes else None
+        maps = outputs.get(self.layout.prototypes) if self.layout.prototypes and self.layout.batch == 1 else None
         return Detections(
             boxes, ranked, None if maps is None else np.asarray(maps, np.float64).reshape(maps.shape[-3:])
         )

@@ -29,6 +29,8 @@ CANDIDATES = 4096
 """Boxes above the threshold that are looked at before those that overlap are dropped."""
 APART = 1e4
 """Cells between two anchors of unknown place."""
+PICTURES_APART = 1e6
+"""Pixels between the boxes of two pictures of a batch, which are laid below each other."""
 SSD_CENTRE, SSD_SIZE = 0.1, 0.2
 """What SSD's offsets are scaled by (the variances of the paper's code)."""
 
@@ -174,6 +176,8 @@ class DetectionLayout:
     beside: tuple[str, ...] = ()
     """Outputs about the same anchors, such as key points: where there is no box they mean nothing, so they are not
     judged alone."""
+    batch: int = 1
+    """Pictures of one sample; masks are compared where it is one."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -193,6 +197,27 @@ class DetectionLayout:
     def decode(self, outputs: Outputs, threshold: float | None = None) -> Boxes:
         """The boxes of one sample, the best first."""
         least = self.threshold if threshold is None else threshold
+        if self.batch == 1:
+            return self._decode_picture(outputs, least)
+        pictures = [self._decode_picture(picture, least) for picture in self._pictures(outputs)]
+        below = np.array([0.0, PICTURES_APART, 0.0, PICTURES_APART])
+        joined = Boxes(
+            np.concatenate([boxes.corners + number * below for number, boxes in enumerate(pictures)]),
+            np.concatenate([boxes.scores for boxes in pictures]), np.concatenate([boxes.classes for boxes in pictures]),
+        )  # fmt: skip
+        return joined.chosen(np.argsort(-joined.scores, kind="stable"))
+
+    def best_scores(self, outputs: Outputs) -> Array:
+        """The score of every anchor."""
+        return np.concatenate([head.best_scores(o) for o in self._pictures(outputs) for head in self.heads])
+
+    def _pictures(self, outputs: Outputs) -> list[Outputs]:
+        """The outputs of each picture of a batch."""
+        if self.batch == 1:
+            return [outputs]
+        return [{name: outputs[name][i : i + 1] for name in self.outputs} for i in range(self.batch)]
+
+    def _decode_picture(self, outputs: Outputs, least: float) -> Boxes:
         parts = [head.decode(outputs, least) for head in self.heads]
         masks = [part.coefficients for part in parts if part.coefficients is not None]
         boxes = Boxes(
@@ -211,6 +236,11 @@ class DetectionLayout:
             where += f" times {first.objectness}"
         more = f" and {len(self.heads) - 1} more such" if len(self.heads) > 1 else ""
         return f"{self.name}: {where}{more}"
+
+
+def of_first_picture(corners: Array) -> Array:
+    """The boxes of the first picture of a batch."""
+    return np.asarray(corners[corners[:, 1] < PICTURES_APART / 2])
 
 
 def _is_peak(heat: Array) -> Array:

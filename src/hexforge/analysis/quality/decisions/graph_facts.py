@@ -47,6 +47,8 @@ class ModelFacts:
     """Height and width of the input, where it has the shape of a picture."""
     tokens: bool = False
     """True where all inputs are integers: the model reads symbols, as language models do."""
+    batch: int = 1
+    """Pictures that go in at a time."""
 
     def of(self, output: str) -> OutputFacts:
         """What is told of an output."""
@@ -62,10 +64,12 @@ def model_facts(model: Any) -> ModelFacts:
     if ir is None:
         return NO_FACTS
     outputs = {str(value.name): _output_facts(value) for value in ir.graph.outputs}
-    picture = next((size for v in ir.graph.inputs if (size := _picture_size(shape_of(v)))), None)
+    shapes = [shape for v in ir.graph.inputs if _picture_size(shape := shape_of(v))]
+    picture = _picture_size(shapes[0]) if shapes else None
     inputs = [v.dtype for v in ir.graph.inputs]
     tokens = bool(inputs) and all(dtype is not None and dtype.is_integer() for dtype in inputs)
-    return ModelFacts(outputs, picture, tokens and picture is None)
+    batch = shapes[0][0] if shapes and shapes[0] is not None else 1
+    return ModelFacts(outputs, picture, tokens and picture is None, batch)
 
 
 def _picture_size(shape: tuple[int, ...] | None) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from hexforge.analysis.quality.decisions.channels import ChannelSums, OutputChannels
 from hexforge.analysis.quality.decisions.detection import Detection, Detections
+from hexforge.analysis.quality.decisions.detection_layout import of_first_picture
 from hexforge.analysis.quality.decisions.graph_facts import ModelFacts, model_facts
 from hexforge.analysis.quality.decisions.maps import Segmentation
 from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally, finite_numbers
@@ -149,12 +150,14 @@ class DecisionJudge:
         known = [m.figures([t])["agreement"] for m, t in zip(self.measures, sample.tallies, strict=True)]
         least = min(range(len(known)), key=lambda i: math.inf if math.isnan(known[i]) else known[i])
         measure, one, two = self.measures[least], sample.drawn[0][least], sample.drawn[1][least]
-        picture = next((p for a in (feeds or {}).values() if (p := as_picture(a)) is not None), None)
+        firsts = [a[:1] if np.ndim(a) == 4 else a for a in (feeds or {}).values()]  # a batch is shown by its first
+        picture = next((p for a in firsts if (p := as_picture(a)) is not None), None)
         boxes = maps = None
         if isinstance(measure, Detection) and measure.layout.placed and isinstance(one, Detections):
             threshold = measure.layout.threshold
             first, second = (
-                _in_pixels(detections.boxes.above(threshold).corners, picture) for detections in (one, two)
+                _in_pixels(of_first_picture(detections.boxes.above(threshold).corners), picture)
+                for detections in (one, two)
             )
             boxes = first, second
         if isinstance(measure, Segmentation):

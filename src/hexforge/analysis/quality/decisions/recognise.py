@@ -30,6 +30,8 @@ HEAT = re.compile(r"heat|(?<![a-z])hm(?![a-z])|center_map", re.IGNORECASE)
 OFFSETS = re.compile(r"off|(?<![a-z])reg(?![a-z])", re.IGNORECASE)
 DISTRIBUTIONS = (32, 64, 68)
 """Channels of four distances as distributions of 8, 16 or 17 bins."""
+ANCHORS, MOST_OBJECTS = 3, 0.2
+"""Anchors of each cell of YOLO's raw maps, and the share of them that may have an object."""
 STRIDE_IN_NAME = re.compile(r"(?<!\d)(8|16|32|64|128)(?!\d)")
 
 
@@ -44,7 +46,14 @@ class _Table:
 
 def detection_layout(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
     """The layout of a detector's outputs; None where they are not those of a detector."""
-    layout = _listed(outputs) or _concatenated(outputs, facts) or _raw_grids(outputs, facts)
+    if facts.batch > 1:
+        alone = replace(facts, batch=1)
+        numbers = {name: array for name, array in outputs.items() if array.ndim and array.shape[0] == facts.batch}
+        layout = detection_layout({name: array[:1] for name, array in numbers.items()}, alone)
+        return None if layout is None or len(numbers) < len(outputs) else replace(layout, batch=facts.batch)
+    layout = (
+        _listed(outputs) or _concatenated(outputs, facts) or _raw_grids(outputs, facts) or _raw_maps(outputs, facts)
+    )
     return layout or _apart(outputs, facts) or _centres(outputs, facts)
 
 
@@ -200,6 +209,38 @@ def _by_grid(head: Head, anchors: int, facts: ModelFacts) -> Iterator[Head]:
             head, boxes=replace(head.boxes, anchors=rows), scores=replace(head.scores, anchors=rows), format="log",
             objectness=objectness, grid=(height, width, 1), stride=float(stride),
         )  # fmt: skip
+
+
+def _raw_maps(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
+    """Maps of YOLO before anything is decoded: [1, 3 (5 + classes), rows, columns] by stride, or channels last."""
+    maps = {n: a for n, a in outputs.items() if a.ndim == 4 and a.shape[0] == 1 and a.dtype.kind == "f"}
+    if len(maps) < 2 or len(maps) < len(outputs) or facts.picture is None:
+        return None
+    heads: list[Head] = []
+    sizes = set()
+    for name, array in maps.items():
+        grids = {size: stride for stride in STRIDES for size in _grid_sizes(facts, (stride,))}
+        first = array.shape[2:] in grids
+        rows, columns, channels = (array.shape[i] for i in ((2, 3, 1) if first else (1, 2, 3)))
+        numbers, stride = channels // ANCHORS, grids.get((rows, columns))
+        if stride is None or channels % ANCHORS or not 5 < numbers <= MOST_CHANNELS:
+            return None
+        sizes.add((stride, numbers))
+        there = array[:, 4::numbers] if first else array[..., 4::numbers]
+        shares = _shares(there)
+        if float((there > (0.5 if shares else 0.0)).mean()) > MOST_OBJECTS:
+            return None  # features: most cells of a detector have no object
+        heads += [
+            Head(
+                OutputPart(name, k, k + 4, first), OutputPart(name, k + 5, k + numbers, first), "log",
+                OutputPart(name, k + 4, k + 5, first), activation="none" if shares else "sigmoid",
+                grid=(rows, columns, 1), stride=float(stride),
+            )
+            for k in range(0, channels, numbers)
+        ]  # fmt: skip
+    if len(sizes) < len(maps) or len({numbers for _, numbers in sizes}) > 1:
+        return None
+    return DetectionLayout("YOLO's maps", tuple(heads), picture=facts.picture)
 
 
 def _raw_grids(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
