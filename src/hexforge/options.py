@@ -140,7 +140,9 @@ class Option:
                 raise ValueError(f"expected {self.expects}")
             return text == "1"
         if self.kind == "choice":
-            word = {c.lower(): c for c in self.known_choices}.get(text.lower())
+            word = {c.lower(): c for c in self.choices}.get(text.lower())
+            if word is None:  # others may have to be looked for
+                word = {c.lower(): c for c in self.known_choices}.get(text.lower())
             if word is None:
                 raise ValueError(f"expected {self.expects}{did_you_mean(text, self.known_choices)}")
             return word

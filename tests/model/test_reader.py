@@ -515,3 +515,28 @@ def test_the_plainest_ops_write_what_their_schemas_say(op):
     assert made.shape is not None
     assert made.shape.numpy() == tuple(d.dim_value for d in want.type.tensor_type.shape.dim)
     assert int(made.dtype or 0) == want.type.tensor_type.elem_type
+
+
+SIZED = {
+    "strided": ("Conv", [(2, 6, 13, 9), (8, 3, 3, 2)], {"strides": [2, 3], "pads": [1, 0, 2, 1], "group": 2}),
+    "dilated": ("Conv", [(1, 4, 30), (5, 4, 3), (5,)], {"dilations": [4], "kernel_shape": [3]}),
+    "same": ("Conv", [(1, 4, 7, 7), (4, 4, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    "too small": ("Conv", [(1, 4, 2, 2), (4, 4, 3, 3)], {}),
+    "joined": ("Concat", [(2, 3, 4), (2, 1, 4), (2, 5, 4)], {"axis": -2}),
+    "unequal": ("Concat", [(2, 3, 4), (3, 1, 4)], {"axis": 1}),
+    "normalized": ("BatchNormalization", [(2, 3, 4), (3,), (3,), (3,), (3,)], {}),
+    "pooled": ("GlobalAveragePool", [(2, 3, 4, 5)], {}),
+}
+
+
+@pytest.mark.parametrize("case", SIZED)
+def test_sizes_that_are_counted_here_are_those_of_the_schemas(case):
+    op, shapes, attributes = SIZED[case]
+    infos = [helper.make_tensor_value_info(f"i{i}", TensorProto.FLOAT, shape) for i, shape in enumerate(shapes)]
+    node = helper.make_node(op, [info.name for info in infos], ["y"], **attributes)
+    graph = helper.make_graph([node], "g", infos, [helper.make_empty_tensor_value_info("y")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    (wanted,) = onnx.shape_inference.infer_shapes(proto).graph.output
+    (made,) = read(proto).ir.graph.outputs
+    shape = [d.dim_value for d in wanted.type.tensor_type.shape.dim]
+    assert ([] if made.shape is None else list(made.shape.numpy())) == shape

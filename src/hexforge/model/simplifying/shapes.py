@@ -139,6 +139,9 @@ def _plain(node: onnx_ir.Node) -> list[Type] | None:
     """What ops write that most nodes of a model are, where their inputs are known; None leaves it to the schema."""
     if node.domain or len(node.outputs) != 1:
         return None
+    rule = _PLAIN_RULES.get(node.op_type)
+    if rule is not None:
+        return _by_plain_rule(node, rule)
     known = [v for v in node.inputs if v is not None and v.dtype is not None and _static(v.shape)]
     if not known or len(known) != len(node.inputs):
         return None
@@ -153,6 +156,71 @@ def _plain(node: onnx_ir.Node) -> list[Type] | None:
         if node.op_type == "DequantizeLinear":
             return [(known[1].dtype, known[0].shape)]
     return None
+
+
+def _by_plain_rule(
+    node: onnx_ir.Node, rule: Callable[[onnx_ir.Node, Sequence[Sequence[int]]], Sequence[int] | None]
+) -> list[Type] | None:
+    shapes = [v.shape.numpy() for v in node.inputs if v is not None and v.shape is not None and v.shape.is_static()]
+    dtype = _dtype(node, 0)
+    sizes = None if dtype is None or len(shapes) != len(node.inputs) else rule(node, shapes)
+    return None if sizes is None else [(dtype, onnx_ir.Shape(sizes))]
+
+
+def _conv_sizes(node: onnx_ir.Node, shapes: Sequence[Sequence[int]]) -> Sequence[int] | None:
+    """The sizes of a Conv whose pads are numbers."""
+    source, weight, *_ = shapes
+    spatial = len(source) - 2
+    if spatial < 1 or len(weight) != len(source) or "auto_pad" in node.attributes:
+        return None
+    kernel = ints(node, "kernel_shape", weight[2:])
+    strides, dilations = ints(node, "strides", [1] * spatial), ints(node, "dilations", [1] * spatial)
+    pads = ints(node, "pads", [0] * (2 * spatial))
+    if not len(kernel) == len(strides) == len(dilations) == len(pads) // 2 == spatial or len(pads) % 2:
+        return None
+    room = [
+        size + before + after - dilation * (window - 1) - 1
+        for size, before, after, dilation, window in zip(
+            source[2:], pads[:spatial], pads[spatial:], dilations, kernel, strict=True
+        )
+    ]
+    if min(room) < 0 or min(strides) < 1 or min(pads) < 0 or min(dilations) < 1 or min(kernel) < 1:
+        return None
+    return [source[0], weight[0], *(space // stride + 1 for space, stride in zip(room, strides, strict=True))]
+
+
+def _concat_sizes(node: onnx_ir.Node, shapes: Sequence[Sequence[int]]) -> Sequence[int] | None:
+    first, axis = shapes[0] if shapes else (), node.attributes.get("axis")
+    if axis is None or not -len(first) <= axis.value < len(first):
+        return None
+    along = axis.value % len(first)
+    sizes = [*first]
+    for shape in shapes[1:]:
+        if len(shape) != len(first) or any(
+            a != b for i, (a, b) in enumerate(zip(shape, first, strict=True)) if i != along
+        ):
+            return None
+        sizes[along] += shape[along]
+    return sizes
+
+
+def _normalized_sizes(node: onnx_ir.Node, shapes: Sequence[Sequence[int]]) -> Sequence[int] | None:
+    source, *others = shapes
+    fits = len(source) > 1 and len(others) == 4 and all(tuple(shape) == (source[1],) for shape in others)
+    return source if fits else None
+
+
+def _pooled_sizes(node: onnx_ir.Node, shapes: Sequence[Sequence[int]]) -> Sequence[int] | None:
+    (source,) = shapes
+    return [*source[:2], *([1] * (len(source) - 2))] if len(source) > 2 else None
+
+
+_PLAIN_RULES = {
+    "Conv": _conv_sizes,
+    "Concat": _concat_sizes,
+    "BatchNormalization": _normalized_sizes,
+    "GlobalAveragePool": _pooled_sizes,
+}
 
 
 def _static(shape: onnx_ir.Shape | None) -> bool:

@@ -86,6 +86,8 @@ def _integer_sums(node: Node) -> str | None:
 def _constant(node: Node, data: Array) -> str | None:
     if not data.size or data.size > 1 << 16:
         return None  # of a weight's many elements the small ones do not matter
+    if node.op.name not in _GUARDS and np.abs(data).max() <= LARGEST_FLOAT16:
+        return None
     real = data.astype(np.float64)
     finite = np.isfinite(real)
     rounded = matrix_half(data)
