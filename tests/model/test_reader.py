@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -517,7 +518,7 @@ def test_the_plainest_ops_write_what_their_schemas_say(op):
     assert int(made.dtype or 0) == want.type.tensor_type.elem_type
 
 
-SIZED = {
+SIZED: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any]]] = {
     "strided": ("Conv", [(2, 6, 13, 9), (8, 3, 3, 2)], {"strides": [2, 3], "pads": [1, 0, 2, 1], "group": 2}),
     "dilated": ("Conv", [(1, 4, 30), (5, 4, 3), (5,)], {"dilations": [4], "kernel_shape": [3]}),
     "same": ("Conv", [(1, 4, 7, 7), (4, 4, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),

@@ -88,7 +88,9 @@ def quantize(real: Array, type: TensorType) -> Array:
     working = np.float32 if real.dtype == np.float32 else np.float64
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         steps = np.rint(real.astype(working, copy=False) / scale_array(type.encoding, type.shape).astype(working))
-    steps = np.nan_to_num(steps.astype(np.float64, copy=False), nan=-np.inf)  # as onnxruntime does
+    steps = steps.astype(np.float64, copy=False)
+    if (no_number := np.isnan(steps)).any():
+        steps = np.where(no_number, -np.inf, steps)  # as onnxruntime does
     steps = steps - offset_array(type.encoding, type.shape)
     saturated: Array = np.clip(steps, low, high).astype(np.int64).astype(type.dtype.numpy)
     return saturated

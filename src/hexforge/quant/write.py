@@ -14,6 +14,7 @@ from hexforge.errors import ModelError
 from hexforge.ir import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import encoding_fault, quantize
 from hexforge.model.nodes import dims, float_constant
+from hexforge.model.simplifying.tidying import sort_graph
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.quant_units import Bias, QuantUnit, is_float, quant_units
 from hexforge.quant.decide.ranges import INT16_WEIGHT_RANGE
@@ -24,12 +25,19 @@ _IR_VERSION = 10
 _MICROSOFT = "com.microsoft"
 
 
-def write(model: onnx_ir.Model, plan: EncodingPlan) -> onnx_ir.Model:
-    """A copy of the model with the plan in it; ModelError where an encoding does not fit its tensor."""
+KnownIntegers = dict[tuple[str, Fixed], Array]
+"""Constants of a model as integers, by their names and types: several plans for one model have many in common."""
+
+
+def write(model: onnx_ir.Model, plan: EncodingPlan, known: KnownIntegers | None = None) -> onnx_ir.Model:
+    """A copy of the model with the plan in it; ModelError where an encoding does not fit its tensor.
+
+    `known` keeps integers from one plan of the model to the next.
+    """
     quantized = model.clone()
-    quantized.graph.sort()
-    _Writer(quantized, plan).write()
-    quantized.graph.sort()
+    sort_graph(quantized.graph)
+    _Writer(quantized, plan, {} if known is None else known).write()
+    sort_graph(quantized.graph)
     quantized.ir_version = max(quantized.ir_version, _IR_VERSION)
     quantized.producer_name = "hexforge"
     return quantized
@@ -51,8 +59,8 @@ def bias_fixed(data: Fixed, weight: Fixed) -> Fixed:
 
 
 class _Writer:
-    def __init__(self, model: onnx_ir.Model, plan: EncodingPlan) -> None:
-        self.graph, self.plan = model.graph, plan
+    def __init__(self, model: onnx_ir.Model, plan: EncodingPlan, known: KnownIntegers) -> None:
+        self.graph, self.plan, self.known = model.graph, plan, known
         self.units = [u for u in quant_units(model.graph) if u.reason is None and u.name not in plan.floats]
         self.values = {v.name or "": v for v in (*self.graph.inputs, *self.graph.initializers.values())}
         self.values.update((v.name or "", v) for node in self.graph for v in node.outputs)
@@ -165,7 +173,11 @@ class _Writer:
             chosen = self.plan.converts.get((name, use.node.name or ""), fixed)
             if chosen not in stored:
                 integers = self.plan.integers.get(name) if chosen == fixed else None
+                changed = integers is not None or name in self.plan.constants
+                integers = integers if changed else self.known.get((name, chosen))
                 stored[chosen] = self._integers(name, data if integers is None else integers, chosen)
+                if not changed and (tensor := stored[chosen].const_value) is not None:
+                    self.known[name, chosen] = np.asarray(tensor.numpy())
             use.node.replace_input_with(use.idx, self._dequantize(stored[chosen], chosen, name))
 
     def _integers(self, name: str, data: Array, fixed: Fixed) -> onnx_ir.Value:
@@ -242,7 +254,7 @@ class _Writer:
 
     def _initializer(self, stem: str, array: Array) -> onnx_ir.Value:
         name = self._unique(stem)
-        tensor = onnx_ir.tensor(array, name=name)
+        tensor = onnx_ir.Tensor(array, name=name)
         value = onnx_ir.Value(
             name=name, shape=onnx_ir.Shape(array.shape), type=onnx_ir.TensorType(tensor.dtype), const_value=tensor
         )

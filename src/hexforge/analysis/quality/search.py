@@ -44,7 +44,7 @@ from hexforge.quant.decide.recipe_reading import recipe as recipe_of
 from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
 from hexforge.quant.search import Choice, Point, SearchPoints, search_mixes
-from hexforge.quant.write import write
+from hexforge.quant.write import KnownIntegers, write
 from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend_for, timed_backend
 
@@ -382,6 +382,7 @@ class Measurer:
 
     def __init__(self, task: MeasuringTask) -> None:
         self._model, self._statistics = fold(read(task.model).ir), Statistics.load(Path(task.statistics))
+        self._integers: KnownIntegers = {}
         self._recipes, self._groups, self._deployment = task.recipes, task.groups, task.deployment
         self._arithmetic = task.arithmetic or chip_arithmetic(backend_for(task.deployment))
         labels = task.labels
@@ -425,7 +426,7 @@ class Measurer:
         """The model of a choice: what quantizing by its recipe gives."""
         chosen = mixed_recipe(*self._recipes, self._groups, frozenset(choice))
         plan = assign(self._model, self._statistics, chosen, arithmetic=self._arithmetic)
-        return to_bytes(write(self._model, plan))
+        return to_bytes(write(self._model, plan, self._integers))
 
 
 def _metric_source(metric: Any) -> str:

@@ -32,6 +32,7 @@ from hexforge.ir import DType, Encoding, TensorType
 from hexforge.ir.fixed_point import quantize
 from hexforge.model.nodes import is_clamp, operand
 from hexforge.model.op_table import OPS, OnnxOp, QdqCandidate, same_type
+from hexforge.model.simplifying.tidying import sort_graph
 from hexforge.model.tensors import stored_bytes
 from hexforge.ops.packages import custom_op
 
@@ -43,7 +44,7 @@ def node_units(graph: onnx_ir.Graph, *, offload_io_quantization: bool = False) -
     a constant, and a DequantizeLinear that several units take is copied for each.
     """
     try:
-        graph.sort()
+        sort_graph(graph)
     except ValueError:
         raise ModelError(f"graph {graph.name}: nodes form a cycle; no order can run them") from None
     _fold_quantized_constants(graph)

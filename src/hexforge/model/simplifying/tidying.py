@@ -47,6 +47,12 @@ def sort_nodes(model: onnx_ir.Model, flat: bool) -> None:
         common.TopologicalSortPass()(model)
 
 
+def sort_graph(graph: onnx_ir.Graph) -> None:
+    """The same for one graph; ValueError where its nodes form a cycle."""
+    if any(map(has_body, graph)) or not is_sorted(graph):
+        graph.sort()
+
+
 def is_sorted(graph: onnx_ir.Graph) -> bool:
     """True where no node of a graph without bodies comes before one whose result it reads."""
     seen: set[onnx_ir.Node] = set()
