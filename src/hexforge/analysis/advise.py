@@ -12,7 +12,7 @@ from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.mixed_precision import PRECISION_RULES, PrecisionRule, with_masked_softmax
 from hexforge.analysis.placement_advice import PlacementTrial, pin_advice, refused_advice
 from hexforge.analysis.rewrite_trial import AllRewrites, RewriteTrial, TriedRewrite
-from hexforge.analysis.timed_graphs import FLOAT, SharedModel, TimedGraphs, timed_graphs
+from hexforge.analysis.timed_graphs import FLOAT, HAS_CODES, SharedModel, TimedGraphs, timed_graphs
 from hexforge.analysis.whole_cost import IMPOSSIBLE, WholeCost, whole_cost
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.errors import CallError, CapacityError, UnsupportedError
@@ -213,7 +213,8 @@ def _quantize_advice(
     shared: SharedModel, model: Model, deployment: Deployment, before: WholeCost, cpu_part: bool
 ) -> Advice | None:
     """What quantizing a float model would gain, as `quantize` builds it."""
-    if deployment.precision not in (AS_IS, FLOAT) or is_quantized(as_float(model).ir):
+    has_codes = is_quantized(as_float(model).ir) or any(node.op_type in HAS_CODES for node in model.ir.graph)
+    if deployment.precision not in (AS_IS, FLOAT) or has_codes:
         return None
     times: dict[str, float] = {}
     for precision in PROMISED:

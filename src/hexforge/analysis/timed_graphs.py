@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     Timeable: TypeAlias = "ModelSource | Model | Graph | Program | TimedGraphs | SharedModel"
 
 FLOAT = "float"
+HAS_CODES = ("MatMulNBits", "GatherBlockQuantized")
+"""Ops whose weights are codes, beside what has QuantizeLinear and DequantizeLinear."""
 MOST_REASONS = 3
 """Why nodes are refused, in an error."""
 
@@ -96,7 +98,8 @@ class SharedModel:
 
         assert not isinstance(self.source, TimedGraphs)
         floating = as_float(self.source)
-        return None if is_quantized(floating.ir) else PromisedModel(floating)
+        has_codes = is_quantized(floating.ir) or any(node.op_type in HAS_CODES for node in floating.ir.graph)
+        return None if has_codes else PromisedModel(floating)
 
     def graphs_of(self, model: Model, backend: Backend) -> TimedGraphs:
         """The graphs of the model, or of one that was made of it, as the backend's programs would run them."""

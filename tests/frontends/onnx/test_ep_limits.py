@@ -398,8 +398,32 @@ def test_every_limit_has_a_sample() -> None:
         unit, opset = sample.unit()
         subject = Subject(unit, opset)
         refused.update(row.reason for row in LIMITS.of(subject.op) if row.applies(subject))
-    # QLinearConv is a unit of its own kind; its sample is below
-    assert {row.reason for row in LIMITS} - refused <= {"weights computed at run time; make them constants"}
+    # QLinearConv is a unit of its own kind, GroupQueryAttention of another domain; their samples are below
+    left = {row.reason for row in LIMITS} - refused
+    assert {reason.partition("; ")[0] for reason in left} <= {"weights computed at run time", "GroupQueryAttention"}
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])
+@pytest.mark.parametrize(("tokens", "past"), [(1, 7), (8, 0)])
+def test_attention_of_grouped_queries_stays_with_the_cpu(kind: int, tokens: int, past: int) -> None:
+    """As the EP leaves it in 20 forms: float32 and float16, one token and many, rotated, packed, without a past."""
+    names = ["q", "k", "v", "pk" if past else "", "pv" if past else "", "seqlens", "total"]
+    node = helper.make_node(
+        "GroupQueryAttention", names, ["o", "nk", "nv"], domain="com.microsoft", num_heads=4, kv_num_heads=2
+    )
+    shapes: dict[str, tuple[int, ...]] = {"q": (1, tokens, 64), "k": (1, tokens, 32), "v": (1, tokens, 32)}
+    shapes |= {"pk": (1, 2, past, 16), "pv": (1, 2, past, 16)} if past else {}
+    outputs = {"o": (1, tokens, 64), "nk": (1, 2, past + tokens, 16), "nv": (1, 2, past + tokens, 16)}
+    graph = helper.make_graph(
+        [node], "attention",
+        [helper.make_tensor_value_info(n, kind, s) for n, s in shapes.items()],
+        [helper.make_tensor_value_info(n, kind, s) for n, s in outputs.items()],
+        [numpy_helper.from_array(np.array([past + tokens - 1], np.int32), "seqlens"),
+         numpy_helper.from_array(np.array(past + tokens, np.int32), "total")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = read(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    assert all("refuses it: GroupQueryAttention; write" in (ep_refuses(unit) or "") for unit in units(model.ir))
 
 
 def test_a_quantized_convolution_op_needs_constant_weights() -> None:

@@ -156,7 +156,8 @@ class _Scheduler:
 
     def _add(self, node: Node) -> None:
         p, op, out = self._precision(node), node.op.name, self._shape(node, node.outputs[0])
-        task = Task(node.name, op, p, [node.name], [op], local=_is_local(node, out))
+        own = self._asked is None
+        task = Task(node.name, op, p, [node.name], [op], local=_is_local(node, out), own_types=own)
         self._work(task, node, out)
         if p.passes > 1:
             task.hmx = {kind: p.passes * amount for kind, amount in task.hmx.items()}

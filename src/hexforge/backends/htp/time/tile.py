@@ -124,6 +124,8 @@ class Task:
     out_bytes: int = 0
     local: bool = False
     """True where an output tile needs only a neighbourhood of the input: such tasks are tiled together."""
+    own_types: bool = False
+    """True where it runs at the model's own types, not at a precision that was asked for."""
     packed: float = 1.0
     """Part of its weights' bytes that is left where 4-bit values of 8-bit weights lie packed."""
     halo: float = 0.0

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hexforge.backends.htp.tiled_caches import JOIN, tile_of
 from hexforge.backends.htp.time.tile import CHANNELS, Task, padded_elements, pixel_rows, round_up, window_depth
-from hexforge.ir import Node, Role, Value, Work
+from hexforge.ir import Block, BlockwiseExpansion, Node, Role, Value, Work
 from hexforge.ops import of_kind
 
 RECURRENT = of_kind(Work.RECURRENT)
@@ -25,9 +25,34 @@ def fixed_cost_share(size: float) -> float:
     return min(1.0, size / WHOLE_BYTES)
 
 
+def stored_constant(value: Value) -> Value | None:
+    """The constant that a value is, or is dequantized from; None where it is computed."""
+    if value.is_static:
+        return value
+    node = value.producer
+    source = node.inputs[0] if node is not None and node.op.name == "Dequantize" else None
+    return source if source is not None and source.is_static else None
+
+
+def weight_bytes(task: Task, value: Value) -> int:
+    """Bytes of weights: at the precision that is asked for, or, at the model's own, as many as their codes have.
+
+    A scale per block is a half, or what LPBQ has in its place.
+    """
+    encoding = value.encoding
+    if not task.own_types or encoding is None:
+        return task.precision.weight_bytes(value.type.size)
+    scales = 0
+    if isinstance(encoding, Block):
+        scales = 2 * len(encoding.scales)
+    if isinstance(encoding, BlockwiseExpansion):
+        scales = len(encoding.block_scales) * encoding.block_scale_bitwidth // 8
+    return value.type.size * (encoding.bitwidth or value.dtype.bits) // 8 + scales
+
+
 def dynamic_inputs(node: Node) -> list[Value]:
     """The inputs that are not constant."""
-    return [v for v in node.inputs if v is not None and not v.is_static]
+    return [v for v in node.inputs if v is not None and stored_constant(v) is None]
 
 
 def data_input(node: Node) -> Value:
@@ -36,9 +61,9 @@ def data_input(node: Node) -> Value:
 
 
 def constant_input(node: Node, index: int = 1) -> Value | None:
-    """The input at an index where it is constant, else None."""
+    """The constant that the input at an index is, or is dequantized from, else None."""
     value = node.inputs[index] if index < len(node.inputs) else None
-    return value if value is not None and value.is_static else None
+    return stored_constant(value) if value is not None else None
 
 
 def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int], *, on_hvx: bool = False) -> None:
@@ -53,7 +78,8 @@ def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int
     group = node.params.get("group", 1)
     stride = max(node.params.get("stride", (1, 1)))
     dilation = max(node.params.get("dilation", (1, 1)))
-    task.weight_bytes = p.weight_bytes(math.prod(kernel))
+    constant = constant_input(node)
+    task.weight_bytes = p.weight_bytes(math.prod(kernel)) if constant is None else weight_bytes(task, constant)
     pointwise = height * width == group == 1 and source[-1] >= CHANNELS and node.op.name == "Conv2d"
     rows, wide = pixel_rows(out, p, folded=pointwise), round_up(out[-1], CHANNELS)
     size = p.activation_bytes / 1e6
@@ -88,7 +114,10 @@ def convolution_3d(task: Task, node: Node, out: Sequence[int]) -> None:
     rows = math.prod(out[:-3]) * round_up(out[-3], 8) * round_up(out[-2], 4)
     depth = kernel[0] * window_depth(kernel[1], kernel[2], kernel[3])
     task.hmx["conv3d"] = rows * depth * round_up(out[-1], CHANNELS) / 1e9
-    task.weight_bytes = task.precision.weight_bytes(math.prod(kernel))
+    constant = constant_input(node)
+    task.weight_bytes = (
+        task.precision.weight_bytes(math.prod(kernel)) if constant is None else weight_bytes(task, constant)
+    )
 
 
 def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -> None:
@@ -96,7 +125,7 @@ def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -
     p = task.precision
     constant = constant_input(node)
     if constant is not None:
-        task.weight_bytes = p.weight_bytes(constant.type.size)
+        task.weight_bytes = weight_bytes(task, constant)
     if node.op.name == "FullyConnected":
         weight = constant.shape if constant is not None else (out[-1], source[-1])
         wide, deep = weight[0], weight[1]

@@ -186,6 +186,12 @@ LIMITS: tuple[EpRule, ...] = (
         Evidence.OBSERVED, Refuser.BUILDER,
     ),
     EpRule.of(
+        "GroupQueryAttention",
+        lambda s: True,
+        "GroupQueryAttention; write attention with MatMul, a mask and Softmax, or as Attention of opset 23",
+        Evidence.OBSERVED, Refuser.BUILDER,
+    ),
+    EpRule.of(
         "STFT",
         lambda s: s.dequantized_bits(2) > 0,
         "a quantized window; leave this node in float",
