@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hexforge.ir import DType
+from hexforge.model.tensors import repeat_constant, stored_bytes
+from hexforge.quant.decide.ranges import weight_encoding
 from hexforge.quant.fold import fold
 from tests.quant.networks import Network, run
 
@@ -43,6 +46,26 @@ def test_a_normalization_goes_into_the_layer_before(op: str) -> None:
         x = net.conv("x", 6, 4 if op == "Conv" else 6, group=1 if op == "Conv" else 6)
     channels = {"depthwise": 6}.get(op, 4)
     assert sum(_folded(net, _norm(net, x, channels)).values()) == 1
+
+
+@pytest.mark.parametrize("op", ["Conv", "ConvTranspose", "Gemm"])
+def test_a_weight_that_repeats_one_number_is_folded_without_holding_it_all(op: str) -> None:
+    net = Network((2, 64) if op == "Gemm" else (1, 6, 5, 5))
+    shape = {"Conv": (4, 6, 3, 3), "ConvTranspose": (6, 4, 3, 3), "Gemm": (64, 4)}[op]
+    weight = net.constant(np.full(shape, 0.3, np.float32))
+    model = net.model(_norm(net, net.node(op, "x", weight), 4))
+    held = [v for v in fold(model).graph.initializers.values() if v.shape == shape]
+    model.graph.initializers[weight].const_value = repeat_constant(np.array(0.3, np.float32), shape, weight)
+    viewed = [v for v in fold(model).graph.initializers.values() if v.shape == shape]
+    (one,), (other,) = ([v.const_value for v in values] for values in (held, viewed))
+    assert one is not None
+    assert other is not None
+    np.testing.assert_array_equal(one.numpy(), other.numpy())
+    if op != "ConvTranspose":
+        assert stored_bytes(other) == 4 * 4 < stored_bytes(one)
+    for axis in (None, 0, 1):
+        encodings = [weight_encoding(tensor.numpy(), DType.INT8, axis=axis) for tensor in (one, other)]
+        assert encodings[0] == encodings[1]
 
 
 def test_factors_and_shifts_go_into_layers_before_and_behind() -> None:

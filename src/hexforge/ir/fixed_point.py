@@ -135,12 +135,12 @@ def encoding_fault(type: TensorType) -> str | None:
         return f"{type.dtype.value} cannot carry an encoding"
     scales = (encoding.scale,) if isinstance(encoding, ScaleOffset) else encoding.scales
     offsets = (encoding.offset,) if isinstance(encoding, ScaleOffset) else encoding.offsets
-    bad = next((s for s in scales if not (math.isfinite(s) and s > 0)), None)
-    if bad is not None:
+    if not all(map(math.isfinite, scales)) or min(scales, default=1.0) <= 0:
+        bad = next(s for s in scales if not (math.isfinite(s) and s > 0))
         return f"scale {bad} is not a positive finite number"
     low, high = quantized_range(type.dtype, encoding)
-    wrong = next((o for o in offsets if not low <= -o <= high), None)
-    if wrong is not None:
+    if offsets and not (low <= -max(offsets) and -min(offsets) <= high):
+        wrong = next(o for o in offsets if not low <= -o <= high)
         return f"zero point {-wrong} is outside {low}..{high} of {type.dtype.value}"
     if len(scales) != len(offsets):
         return f"{len(scales)} scales but {len(offsets)} offsets"

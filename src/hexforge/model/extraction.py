@@ -15,7 +15,7 @@ from hexforge.ir import Array
 from hexforge.model.reader import Model
 from hexforge.model.source import schema_of
 from hexforge.model.standalone import MOST_BYTES, RUNTIME_IR, RUNTIME_OPSET, Extract
-from hexforge.model.tensors import stored_bytes
+from hexforge.model.tensors import stored_bytes, unrepeated
 
 OLDEST_IR = 10  # from 4 on initializers need not be inputs; 10 has every data type that onnxruntime takes
 LEAST_SEPARATE_BYTES = 1 << 16
@@ -154,8 +154,7 @@ def _write_spread(graph: onnx.GraphProto, value: onnx_ir.Value) -> None:
     """A constant that repeats its elements becomes the small one and an Expand, as it was before folding."""
     assert value.const_value is not None
     array, name = value.const_value.numpy(), value.name or ""
-    unrepeated = array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)]
-    small = serde.serialize_tensor(onnx_ir.Tensor(np.ascontiguousarray(unrepeated), value.const_value.dtype))
+    small = serde.serialize_tensor(onnx_ir.Tensor(np.ascontiguousarray(unrepeated(array)), value.const_value.dtype))
     small.name = f"{name}_element"
     shape = onnx.numpy_helper.from_array(np.array(array.shape, np.int64), f"{name}_shape")
     graph.initializer.extend([small, shape])

@@ -209,6 +209,16 @@ def stored_bytes(tensor: onnx_ir.TensorProtocol) -> int:
     return math.prod(stored_dims) * int(array.itemsize)
 
 
+def unrepeated(array: Array) -> Array:
+    """The array once along axes that repeat it (of stride 0): all that its least, its largest or a factor need."""
+    return array[tuple(slice(0, 1) if s == 0 else slice(None) for s in array.strides)]
+
+
+def repeated(array: Array, shape: tuple[int, ...]) -> Array:
+    """The array over a larger shape without holding it; the array itself where that is its shape."""
+    return array if array.shape == shape else np.broadcast_to(array, shape)
+
+
 def repeat_constant(value: Array, shape: tuple[int, ...], name: str | None) -> onnx_ir.TensorProtocol:
     """A constant that repeats `value` over `shape` without holding it: a view with zero strides."""
     return onnx_ir.Tensor(np.broadcast_to(value, shape), name=name)

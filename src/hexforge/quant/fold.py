@@ -16,6 +16,7 @@ from hexforge.model.opset_conversion import to_opset
 from hexforge.model.patterns.activations import SINCE, Activation, gelu, hard_swish, tanh_gelu
 from hexforge.model.patterns.match import Match
 from hexforge.model.patterns.normalizations import layer_norm
+from hexforge.model.tensors import repeated, unrepeated
 from hexforge.quant.layers import Layer, layer, per_channel, set_constant
 from hexforge.quant.widen import in_float32
 
@@ -111,8 +112,9 @@ def _fold_into_layer_before(node: onnx_ir.Node) -> bool:
     if before.node.op_type == "MatMul" and shift.any():
         return False  # it has no bias: the Add stays, and becomes one with the product later
     weight, bias = _weight_and_bias(before)
-    matrix = before.matrix(weight).astype(np.float64)
-    _set_weight_and_bias(before, matrix * factor.reshape(-1, *[1] * (matrix.ndim - 1)), bias * factor + shift)
+    matrix = before.matrix(weight)
+    scaled = unrepeated(matrix).astype(np.float64) * factor.reshape(-1, *[1] * (matrix.ndim - 1))
+    _set_weight_and_bias(before, repeated(scaled, matrix.shape), bias * factor + shift)
     name = after.outputs[0].name
     _remove_node(after, node.outputs[0])
     node.outputs[0].name = name  # what it holds now: comparing with the float model goes by name
@@ -127,7 +129,8 @@ def _weight_and_bias(of: Layer) -> tuple[Array, Array]:
 
 def _set_weight_and_bias(of: Layer, matrix: Array, bias: Array) -> None:
     name = of.node.name or of.out.name or "layer"
-    set_constant(of.node, 1, of.stored(matrix.astype(np.float32)), f"{name}.weight")
+    narrow = repeated(unrepeated(matrix).astype(np.float32), matrix.shape)
+    set_constant(of.node, 1, of.stored(narrow), f"{name}.weight")
     if of.node.op_type != "MatMul" and (of.bias is not None or bias.any()):
         set_constant(of.node, 2, bias.astype(np.float32), f"{name}.bias")
 

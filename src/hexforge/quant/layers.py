@@ -12,6 +12,7 @@ import onnx_ir
 from hexforge.ir import Array
 from hexforge.model.nodes import dims, float_constant, integer, ints, real, text
 from hexforge.model.op_table import PRODUCTS
+from hexforge.model.tensors import unrepeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +80,11 @@ class Layer:
                 return matrix
             case "ConvTranspose":
                 by_group = matrix.reshape(self.group, self.outputs // self.group, *matrix.shape[1:])
-                return np.ascontiguousarray(
-                    np.moveaxis(by_group, 2, 1).reshape(-1, self.outputs // self.group, *matrix.shape[2:])
-                )
+                return np.moveaxis(by_group, 2, 1).reshape(-1, self.outputs // self.group, *matrix.shape[2:])
             case "Gemm":
-                return matrix if integer(self.node, "transB", 0) else np.ascontiguousarray(matrix.T)
+                return matrix if integer(self.node, "transB", 0) else matrix.T
             case _:
-                return np.ascontiguousarray(matrix.T)
+                return matrix.T
 
     @property
     def output_axis(self) -> int:
@@ -172,10 +171,11 @@ def set_constant(node: onnx_ir.Node, index: int, array: Array, name: str) -> Non
     graph = node.graph
     assert isinstance(graph, onnx_ir.Graph)
     old = node.inputs[index] if index < len(node.inputs) else None
-    array = np.ascontiguousarray(array, np.float32)
+    repeats = unrepeated(array).size < array.size
+    array = array.astype(np.float32, copy=False) if repeats else np.ascontiguousarray(array, np.float32)
     if old is not None and old.const_value is not None and len(old.uses()) == 1 and not old.is_graph_output():
         assert old.name is not None
-        old.const_value = onnx_ir.tensor(array, name=old.name)
+        old.const_value = onnx_ir.Tensor(array, name=old.name)
         old.shape = onnx_ir.Shape(array.shape)
         return
     taken = set(graph.initializers) | {o.name for n in graph for o in n.outputs} | {v.name for v in graph.inputs}
@@ -184,7 +184,7 @@ def set_constant(node: onnx_ir.Node, index: int, array: Array, name: str) -> Non
         name=fresh,
         shape=onnx_ir.Shape(array.shape),
         type=onnx_ir.TensorType(onnx_ir.DataType.FLOAT),
-        const_value=onnx_ir.tensor(array, name=fresh),
+        const_value=onnx_ir.Tensor(array, name=fresh),
     )
     graph.register_initializer(value)
     if index >= len(node.inputs):

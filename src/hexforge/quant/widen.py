@@ -62,7 +62,7 @@ def _values(model: onnx_ir.Model) -> Iterator[Value]:
 def _widen(value: Value) -> None:
     value.type = onnx_ir.TensorType(DataType.FLOAT)  # a new one: clones share theirs
     if value.const_value is not None:
-        value.const_value = onnx_ir.tensor(value.const_value.numpy().astype(np.float32), name=value.name)
+        value.const_value = onnx_ir.Tensor(value.const_value.numpy().astype(np.float32), name=value.name)
 
 
 def _widen_attributes(node: Node) -> None:

@@ -16,6 +16,7 @@ import onnx_ir
 from hexforge.ir import QuantRule
 from hexforge.model.nodes import dims, float_constant, integer, is_clamp, only_reader, real, text
 from hexforge.model.op_table import OPS, PRODUCTS, OnnxOp
+from hexforge.model.tensors import unrepeated
 from hexforge.ops.rules import NEVER, SAME_FIRST
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -123,7 +124,7 @@ def _why_float(node: onnx_ir.Node, op: OnnxOp | None) -> str | None:
         return f"{other.name!r} is {kind}; only float32 tensors are quantized"
     for value in data:
         array = float_constant(value)
-        if value is not None and array is not None and not np.abs(array).max(initial=0.0) <= FLOAT16_MOST:
+        if value is not None and array is not None and not np.abs(unrepeated(array)).max(initial=0.0) <= FLOAT16_MOST:
             return f"constant {value.name!r} has numbers that no scale spans beside others; it computes in float16"
     others = [v for v in node.outputs if v.name and not is_float(v)]
     if rule.output == "input" and len(others) > (node.op_type == "TopK"):

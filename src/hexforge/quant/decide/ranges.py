@@ -12,6 +12,7 @@ import numpy as np
 from hexforge._native import clipping_errors, divergences, rounding_errors
 from hexforge.errors import CallError
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Encoding, ScaleOffset
+from hexforge.model.tensors import unrepeated
 from hexforge.quant.data.observe import TensorStatistics
 
 METHODS = ("minmax", "moving_average", "percentile", "entropy", "mse")
@@ -214,7 +215,7 @@ def weight_encoding(
     if steps is not None:
         least, most = max(least, steps[0]), min(most, steps[1], -steps[0])
     values = np.asarray(weight).astype(np.float32, copy=False)
-    if not np.isfinite(values).all():
+    if not np.isfinite(unrepeated(values)).all():
         raise CallError("a constant with infinities or NaN has no encoding; leave what reads it in float")
     if axis is not None:
         axis = axis % values.ndim if values.ndim else 0
@@ -222,7 +223,9 @@ def weight_encoding(
             raise CallError(f"axis {axis} of a constant with {values.ndim} dimensions")
     if block is not None:
         return _block_encoding(values, dtype, least, most, axis, method, block)
-    rows = values.reshape(1, -1) if axis is None else np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    once = unrepeated(values) if method == "minmax" else values
+    rows = once.reshape(1, -1) if axis is None else np.moveaxis(once, axis, 0).reshape(once.shape[axis], -1)
+    rows = rows if axis is None else np.broadcast_to(rows, (values.shape[axis], rows.shape[1]))
     scales, zeros = _row_scales(np.ascontiguousarray(rows), least, most, symmetric, method)
     if axis is None:
         return ScaleOffset(float(scales[0]), -int(zeros[0]))

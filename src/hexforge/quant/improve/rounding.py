@@ -85,7 +85,7 @@ def _layer(step: NodeStep, here: Layer, compensate: bool, random: np.random.Gene
         better = seen.loss(exact, grid.real(moved)) < seen.loss(exact, grid.real(nearest))
         integers = np.where(better[..., None], moved, nearest)
     step.plan.tensors[name] = fixed
-    stored = here.stored(integers.reshape(here.matrix_shape))
+    stored = np.ascontiguousarray(here.stored(integers.reshape(here.matrix_shape)))
     step.plan.integers[name] = stored.astype(np.int64).astype(fixed.dtype.numpy)
     step.forget()
 
