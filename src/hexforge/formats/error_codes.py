@@ -22,7 +22,7 @@ DSP_OFFSET = 0x80000400
 _RANGES = (
     (1000, "common"), (2000, "property"), (3000, "op package"), (4000, "backend"), (5000, "context"), (6000, "graph"),
     (7000, "tensor"), (8000, "memory"), (9000, "signal"), (10000, "error"), (11000, "log"), (12000, "profile"),
-    (13000, "performance infrastructure"), (14000, "device"), (15000, "global config"), (30000, "system"),
+    (13000, "performance infrastructure"), (14000, "device"), (30000, "system"),
     (60000, "interface"),
 )  # fmt: skip
 """First numbers of QNN's components, each of which has a thousand; the system library has those up to 49999."""
@@ -67,8 +67,8 @@ def _by_name() -> dict[str, ErrorCode]:
 
 
 def code_named(name: str) -> ErrorCode | None:
-    """The code of a name such as QNN_CONTEXT_ERROR_CREATE_FROM_BINARY."""
-    return _by_name().get(name.upper())
+    """The code of a name such as QNN_CONTEXT_ERROR_CREATE_FROM_BINARY, which newer headers spell QAIRT_…."""
+    return _by_name().get(re.sub("^QAIRT_", "QNN_", name.upper()))
 
 
 def parse_number(text: str) -> int | None:

@@ -84,6 +84,7 @@ def test_the_devices_codes_are_those_of_the_table() -> None:
         (" 5005 ", "QNN_CONTEXT_ERROR_CREATE_FROM_BINARY"),
         ("-5005", "QNN_CONTEXT_ERROR_CREATE_FROM_BINARY"),
         ("4294972301", "QNN_CONTEXT_ERROR_CREATE_FROM_BINARY"),
+        ("QAIRT_GRAPH_ERROR_INVALID_CONTEXT", "QNN_GRAPH_ERROR_INVALID_CONTEXT"),
         ("0x80000406", "AEE_EUNABLETOLOAD"),
         ("-2147482618", "AEE_EUNABLETOLOAD"),
         ("0xffffffff", "GENIE_STATUS_ERROR_GENERAL"),
@@ -107,6 +108,14 @@ def test_an_unknown_code_in_a_log_is_told_beside_known_ones() -> None:
     assert [(f.kind, f.line) for f in found.findings] == [("unknown", 1), ("code", 2)]
     assert "range of QNN's graph component" in found.findings[0].happened
     assert found.first_cause is found.findings[1]
+
+
+def test_an_error_line_that_nobody_knows_is_told() -> None:
+    line = "[ ERROR ] QnnDsp <E> Nobody has seen this"
+    found = explain(f"0.1ms {line}\n<I> fine\n 9.9ms {line}")
+    (finding,) = found.findings
+    assert (finding.kind, finding.times) == ("unknown", 2)
+    assert finding.happened == "This error line is not known, and has no code."
 
 
 def test_words_that_are_no_errors_are_not_codes() -> None:

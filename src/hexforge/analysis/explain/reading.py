@@ -18,7 +18,7 @@ LONGEST_EXCERPT = 240
 MOST_FINDINGS = 1000
 """Different findings that are kept of a log."""
 
-_NAME = re.compile(r"\b(?:QNN|AEE|GENIE)_[A-Z0-9_]*(?:ERROR|WARNING|AEE_E)[A-Z0-9_]+\b|\bAEE_E[A-Z0-9]+\b")
+_NAME = re.compile(r"\b(?:QNN|QAIRT|AEE|GENIE)_[A-Z0-9_]*(?:ERROR|WARNING|AEE_E)[A-Z0-9_]+\b|\bAEE_E[A-Z0-9]+\b")
 _NUMBER = re.compile(
     r"(?:\berr(?:or)?s?\b(?:[ _]?(?:code|no))?|\bcode\b|\bstatus\b|\brc\b|\bfailed\b|\breturn(?:ed|s)?\b)"
     r"[\s:=(\"'`,]*(?:with|is|error|err|code|status|and)?[\s:=(\"'`,]*(-?0[xX][0-9a-fA-F]+|-?\d+)\b",
@@ -27,6 +27,8 @@ _NUMBER = re.compile(
 _FASTRPC = re.compile(r"fastrpc|adsprpc|rpcmem|remote_|apps_(?:mem|std)|qnn_open|DspTransport|listener_", re.I)
 _GENIE = re.compile(r"genie", re.IGNORECASE)
 _SEVERE = re.compile(r"[Ee]rr|ERR|<E>|\bE\b|[Ff]ail|FAIL|[Ff]atal|FATAL|[Aa]bort|ABORT")
+_ERROR_OF_QNN = re.compile(r"<E>|\[ ?ERROR ?\]|Qnn ExecuTorch\].*\bE\b")
+"""Lines that QNN's libraries and tools mark as errors."""
 _STAMP = re.compile(r"^\s*(?:[\d:.\-T]+(?:ms)?\s+)+")
 
 
@@ -127,7 +129,7 @@ def _alone(text: str) -> ExplainedLine | None:
     """The finding of a text that is one code and nothing else; None for any other text."""
     if (number := parse_number(text)) is not None:
         return _finding_of_codes(text, codes_of(number))
-    if re.fullmatch(r"(?:QNN|AEE|GENIE)_\w+", text, re.IGNORECASE):
+    if re.fullmatch(r"(?:QNN|QAIRT|AEE|GENIE)_\w+", text, re.IGNORECASE):
         code = code_named(text)
         return _unknown_name(text) if code is None else _finding_of_codes(text, FoundCodes(code.number, (code,)))
     return None
@@ -145,10 +147,15 @@ def _of_line(line: str, number: int) -> Iterator[ExplainedLine]:
         code = code_named(name)
         found = _unknown_name(name) if code is None else _finding_of_codes(name, FoundCodes(code.number, (code,)))
         yield replace(found, text=text, line=number)
-    if not names and _SEVERE.search(line):
-        for given in dict.fromkeys(_NUMBER.findall(line)):
-            if (found_codes := _codes_in(line, given)) is not None:
-                yield replace(_finding_of_codes(given, found_codes), text=text, line=number)
+    if names or not _SEVERE.search(line):
+        return
+    explained = False
+    for given in dict.fromkeys(_NUMBER.findall(line)):
+        if (found_codes := _codes_in(line, given)) is not None:
+            explained = True
+            yield replace(_finding_of_codes(given, found_codes), text=text, line=number)
+    if not explained and _ERROR_OF_QNN.search(line):
+        yield ExplainedLine("unknown", text, number, happened="This error line is not known, and has no code.")
 
 
 def _codes_in(line: str, given: str) -> FoundCodes | None:
