@@ -134,6 +134,7 @@ LINES = (
     "search m.onnx --data samples --soc SM8650 --jobs 1",
     "optimize m.onnx --data samples --soc SM8650 -o fast --jobs 1",
     "lora info two.bin", "device m.onnx", "executor-runner --model_path m.onnx",
+    "tool qnn-onnx-converter --input_network m.onnx --output_path converted.onnx --input_list list.txt",
     "tool qnn-throughput-net-run --config m.onnx", "tool qnn-context-binary-generator --model m.onnx --backend"
     " libQnnHtp.so --binary_file made --output_dir made",
 )  # fmt: skip
