@@ -13,7 +13,8 @@ import onnx_ir
 
 from hexforge.ir import Array
 from hexforge.model.simplifying.known_values import KnownValues, Replacement, constant_array, read_constant
-from hexforge.model.simplifying.shapes import infer_node
+from hexforge.model.simplifying.node_keys import Key, computation_key
+from hexforge.model.simplifying.shapes import InferredTypes, infer_node
 from hexforge.model.simplifying.tidying import fix_names, has_body
 from hexforge.model.simplifying.value_rules import apply_rule
 from hexforge.model.tensors import repeat_constant, stored_bytes
@@ -44,6 +45,8 @@ class Fold:
         self._model = model
         self._flat = flat
         self._values = KnownValues()
+        self._types: InferredTypes = {}
+        self._results: dict[Key, Any] = {}
         self._changed = False
 
     def run(self) -> bool:
@@ -69,7 +72,7 @@ class Fold:
         if node.op_type in ("SplitToSequence", "ConcatFromSequence") and opset < 13:
             return None  # the ops it would be rewritten to have another form in these opsets
         if node.op_type == "CastLike" and "saturate" in node.attributes:
-            infer_node(node, self._model.opset_imports, self._model.ir_version)
+            infer_node(node, self._model.opset_imports, self._model.ir_version, self._types)
             return None  # the Cast it would be rewritten to loses the attribute
         for index, value in enumerate(node.inputs):
             same = self._values.of(value)
@@ -79,7 +82,7 @@ class Fold:
         if _is_constant(node):
             read_constant(node)
         elif self._flat or not has_body(node):
-            infer_node(node, self._model.opset_imports, self._model.ir_version)
+            infer_node(node, self._model.opset_imports, self._model.ir_version, self._types)
         if node.domain in self._model.opset_imports:
             try:
                 replacement = apply_rule(node, self._values, opset)
@@ -111,11 +114,21 @@ class Fold:
             return None
         if _is_constant(node) or has_body(node) or not self._wanted(node):
             return None
-        result = _evaluated(node, opset, [constant_array(v) for v in node.inputs])
+        result = self._result(node, opset, [constant_array(v) for v in node.inputs])
         if result is None or isinstance(result, (tuple, list)):
             return None
         tensor = self._folded_tensor(node.outputs[0], result)
         return None if tensor is None else self._replaced(node, [tensor])
+
+    def _result(self, node: onnx_ir.Node, opset: int, arrays: Sequence[Array | None]) -> Any:
+        """What a node computes, which the same node of another layer has computed before."""
+        key = computation_key(node, opset, arrays)
+        if key is None:
+            return _evaluated(node, opset, arrays)
+        if key not in self._results:
+            self._results[key] = _evaluated(node, opset, arrays)
+        result = self._results[key]
+        return result.copy() if isinstance(result, np.ndarray) else result
 
     def _wanted(self, node: onnx_ir.Node) -> bool:
         if node.domain or node.op_type in KEPT | RANDOM | OWN or len(node.outputs) != 1:

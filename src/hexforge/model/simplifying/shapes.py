@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -13,6 +14,7 @@ from onnx_ir import serde
 from hexforge.errors import HexforgeError
 from hexforge.ir import Call, DType, TensorType
 from hexforge.model.nodes import integer, ints, operand
+from hexforge.model.simplifying.node_keys import Key, inference_key
 from hexforge.model.source import schema_of
 from hexforge.ops.packages import custom_op
 
@@ -24,17 +26,24 @@ _FAILURES = (
     onnx.shape_inference.InferenceError, onnx.checker.ValidationError, serde.SerdeError,
     RuntimeError, ValueError, LookupError, TypeError, HexforgeError,
 )  # fmt: skip
+InferredTypes: TypeAlias = "dict[Key, list[tuple[onnx_ir.TypeProtocol | None, onnx_ir.Shape | None]]]"
+"""Types and shapes of the outputs of nodes, by all that they follow from."""
 MOST_DATA = 4096
 """Elements of a constant shown to onnx's inference: shapes, axes and sizes are all shorter."""
 
 
-def infer_node(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -> None:
-    """Set dtype and shape of what a node writes, as far as they follow from what it reads."""
+def infer_node(
+    node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int, known: InferredTypes | None = None
+) -> None:
+    """Set dtype and shape of what a node writes, as far as they follow from what it reads.
+
+    `known` keeps what onnx's inference said of one node for others that are like it.
+    """
     rule = _RULES.get((node.domain, node.op_type))
     if rule is None and custom_op(node.domain, node.op_type) is not None:
         rule = _by_package
     try:
-        types = rule(node) if rule is not None else (_plain(node) or _by_schema(node, opsets, ir_version))
+        types = rule(node) if rule is not None else (_plain(node) or _by_schema(node, opsets, ir_version, known))
         if node.op_type == "ConvTranspose" and not node.domain:
             types = [(dtype, None if shape is None else _same_padded(node, shape)) for dtype, shape in types]
         if node.op_type in CEILED_POOLS and not node.domain:
@@ -230,10 +239,33 @@ def _static(shape: onnx_ir.Shape | None) -> bool:
 # -- ops with an onnx schema ------------------------------------------------------------------------------------
 
 
-def _by_schema(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -> list[Type]:
-    schema = schema_of(node.domain, node.op_type, opsets.get(node.domain, 1))
+def _by_schema(
+    node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int, known: InferredTypes | None = None
+) -> list[Type]:
+    opset = opsets.get(node.domain, 1)
+    schema = schema_of(node.domain, node.op_type, opset)
     if schema is None or not schema.has_type_and_shape_inference_function:
         return []
+    key = None if known is None else inference_key(node, opset, MOST_DATA)
+    inferred = None if known is None or key is None else known.get(key)
+    if inferred is None:
+        inferred = _inferred_by_schema(node, schema, opsets, ir_version)
+        if known is not None and key is not None and all(isinstance(kind, onnx_ir.TensorType) for kind, _ in inferred):
+            known[key] = inferred
+    result: list[Type] = []
+    for value, (kind, shape) in zip(node.outputs, inferred, strict=False):
+        # each value has a type and a shape of its own, which may be changed
+        value.type = (
+            onnx_ir.TensorType(kind.dtype, denotation=kind.denotation) if isinstance(kind, onnx_ir.TensorType) else kind
+        ) or value.type
+        result.append((None, None if shape is None else shape.copy()))
+    return result
+
+
+def _inferred_by_schema(
+    node: onnx_ir.Node, schema: onnx.defs.OpSchema, opsets: Mapping[str, int], ir_version: int
+) -> list[tuple[onnx_ir.TypeProtocol | None, onnx_ir.Shape | None]]:
+    """The type and the shape of each output, None where nothing is known; empty where an input has no type."""
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
     for value in node.inputs:
@@ -252,15 +284,13 @@ def _by_schema(node: onnx_ir.Node, opsets: Mapping[str, int], ir_version: int) -
     inferred_types = onnx.shape_inference.infer_node_outputs(
         schema, serde.serialize_node(node), types, data, opset_imports=imports, ir_version=ir_version
     )
-    result: list[Type] = []
-    for value in node.outputs:
-        inferred = inferred_types.get(value.name or "")
-        if inferred is None:
-            result.append((None, None))
-            continue
-        value.type = serde.deserialize_type_proto_for_type(inferred) or value.type
-        result.append((None, serde.deserialize_type_proto_for_shape(inferred)))
-    return result
+    protos = (inferred_types.get(value.name or "") for value in node.outputs)
+    return [
+        (None, None)
+        if proto is None
+        else (serde.deserialize_type_proto_for_type(proto), serde.deserialize_type_proto_for_shape(proto))
+        for proto in protos
+    ]
 
 
 # -- ops of packages ----------------------------------------------------------------------------------------------
