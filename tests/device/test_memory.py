@@ -589,3 +589,17 @@ def test_contexts_with_dlbc_share_no_spill_fill_buffer() -> None:
 def test_a_context_file_says_that_it_was_prepared_with_dlbc(option: str) -> None:
     made = hexforge.compile(tiny.dense(1), None, backend("htp", {"soc_model": "SM8650", option: "1"}))
     assert Binary.of(made.to_bytes(), require_chip("SM8650")).dlbc
+
+
+@pytest.mark.feature("Init acceleration", seed="004:187-193, 412-418")
+def test_init_acceleration_loads_large_contexts_faster() -> None:
+    def created_us(weights_gb: float, accelerated: bool) -> float:
+        q = qnn()
+        q.QnnContext_createFromBinary(binary("first", 0.001))  # opens the session
+        start = q.client.device.clock.now_us
+        q.QnnContext_createFromBinary(binary("m", weights_gb), CreationConfig(init_acceleration=accelerated))
+        return q.client.device.clock.now_us - start
+
+    large, small = ([created_us(size, on) for on in (False, True)] for size in (1.0, 0.0))
+    assert large[1] < 0.75 * large[0]
+    assert small[1] == small[0]  # of a few ops there is nothing to gain

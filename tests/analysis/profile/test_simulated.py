@@ -177,3 +177,16 @@ def test_refusals() -> None:
         profile(model, "SM8650", level="lintin")
     with pytest.raises(CallError, match="runs 0"):
         profile(model, "SM8650", runs=0)
+
+
+@pytest.mark.feature("Showcase models 1-3", seed="004:1938-2040")
+def test_what_the_graphs_output_takes_is_no_nodes_blame() -> None:
+    """In QNN's report of the optimised first model the convolution for Sub is small, on HMX, and Output is on HVX."""
+    graph = profile(showcase.sub()[1], "SM8650", level="linting").graphs[0]
+    costs = {op.name: cost for op, cost in zip(graph.ops, graph.runs[0].costs, strict=True)}
+    whole = graph.runs[0].critical_cycles
+    sub, output = costs["subConv_Conv2d"], costs["Output"]
+    assert (sub.cycles + sub.wait) / whole < 0.25
+    assert (sub.resources, output.resources) == (("HMX", "DMA"), ("HVX",))
+    assert output.cycles > 0
+    assert sub.overlap / sub.cycles > 0.5

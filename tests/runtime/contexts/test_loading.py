@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hexforge.backend import Program
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import Container
 from hexforge.ir import Array, Graph
+from hexforge.runtime.contexts import loading
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from hexforge.runtime.contexts.loading import (
@@ -333,3 +335,32 @@ def test_accelerated_loading_gives_the_same(files: list[Path]) -> None:
     assert told == ["d", ""]
     np.testing.assert_array_equal(found.programs["d"].run(feeds(net(10)))["y"], want(net(10, "d", seed=2)))
     assert isinstance(found.context, Context)
+
+
+@pytest.mark.feature("Init acceleration", seed="004:187-193, 412-418")
+@pytest.mark.parametrize("accelerated", [False, True])
+def test_accelerated_loading_makes_programs_while_arrays_are_verified(
+    files: list[Path], accelerated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that on two processors it takes as long as the longer of both, and not as both one after the other."""
+    verified, made = threading.Event(), threading.Event()
+    verify, program = loading._verify, Context.program
+    order: list[str] = []
+
+    def slow_verify(*given: Any) -> None:
+        assert not accelerated or made.wait(60)  # it ends after a program is made, which must not wait for it
+        verify(*given)
+        order.append("verified")
+        verified.set()
+
+    def noted_program(self: Context, *given: Any) -> Program:
+        ready = program(self, *given)
+        order.append("made")
+        made.set()
+        return ready
+
+    monkeypatch.setattr(loading, "_verify", slow_verify)
+    monkeypatch.setattr(Context, "program", noted_program)
+    load_context(files[0], ContextConfig(init_acceleration=accelerated))
+    assert order[0] == ("made" if accelerated else "verified")
+    assert verified.is_set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hexforge.analysis.profile.graph_ops import GraphOps
 from hexforge.formats.profile.record import MOST_NAMES, OpCost
@@ -67,6 +67,20 @@ def steps_of(line: Timeline) -> list[StepWork]:
     return steps
 
 
+def with_border(line: Timeline, ops: GraphOps) -> GraphOps:
+    """The ops of a graph whose inputs and outputs are seen through what no task is of, such as a Transpose at them."""
+    timed = {ops.places[name] for row in line.rows for name in row.ops}
+    writers, readers = set(ops.writers), set(ops.readers)
+    last = len(ops.ops) - 1
+    for place in reversed(range(2, last)):
+        if place in writers and place not in timed:
+            writers.update(read for read in ops.ops[place].reads if read > 1)
+    for place in range(2, last):
+        if any(read in readers and read not in timed for read in ops.ops[place].reads):
+            readers.add(place)
+    return replace(ops, writers=frozenset(writers), readers=frozenset(readers))
+
+
 def task_members(row: Row, executed_us: float, ops: GraphOps) -> list[Member]:
     """The nodes of a task with their shares; packing belongs to none and counts to the graph's output or input."""
     places = [ops.places[name] for name in row.ops]
@@ -96,7 +110,7 @@ def vector_shares(parts: Sequence[Member], hmx_us: float, hvx_us: float) -> list
 
 def main_thread(line: Timeline, ops: GraphOps) -> list[OpCost]:
     """What each op takes of the main thread; all cycles and waits together are the accelerator's time."""
-    steps = steps_of(line)
+    steps, ops = steps_of(line), with_border(line, ops)
     executed = [0.0] * len(line.rows)
     for step in steps:
         executed[step.row] += step.ready_us - step.start_us

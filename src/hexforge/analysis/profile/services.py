@@ -13,7 +13,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from hexforge.analysis.profile.graph_ops import GraphOps
-from hexforge.analysis.profile.main_thread import Member, StepWork, merge_windows, steps_of, task_members, vector_shares
+from hexforge.analysis.profile.main_thread import (
+    Member,
+    StepWork,
+    merge_windows,
+    steps_of,
+    task_members,
+    vector_shares,
+    with_border,
+)
 from hexforge.formats.profile.record import (
     CHECKPOINT_SET,
     CHECKPOINT_WAIT,
@@ -42,7 +50,7 @@ SET_US = 0.02
 
 def activities(line: Timeline, ops: GraphOps) -> list[Activity]:
     """Everything that was at work, in the order of its start; units and waits together leave no gap."""
-    steps = steps_of(line)
+    steps, ops = steps_of(line), with_border(line, ops)
     executed = defaultdict[int, float](float)
     for step in steps:
         executed[step.row] += step.ready_us - step.start_us
