@@ -224,8 +224,9 @@ class SimulatedRuns:
                 reused_io_limit_bytes=options.htp_reused_io_limit_mb << 20,
             )
             binary = Binary(
-                spec.name, (spec,), embedded=embedded, udma64=backend.config.pairs().get("extended_udma") == "1"
-            )
+                spec.name, (spec,), embedded=embedded, udma64=backend.config.pairs().get("extended_udma") == "1",
+                dlbc=bool(backend.graph_config.kinds_of_dlbc),
+            )  # fmt: skip
             context = self._qnn.QnnContext_createFromBinary(binary, config)
             first = first if first is not None else context
             made.append(context.graphs[spec.name])

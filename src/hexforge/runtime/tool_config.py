@@ -171,7 +171,7 @@ _WORDS = {
     "core_id": "the simulated cores",
     "core_type": "the NSP",
     "dsp_arch": "the architecture, where no chip is named",
-    "pd_session": "the process domain of the simulated device",
+    "pd_session": "the process domain of the simulated device; signed: a signed image is taken as pushed",
     "profiling_level": "a linting report, with --profiling_level backend",
     "rpc_control_latency": "the wake-up of the simulated CPU",
     "rpc_polling_time": "polling of the simulated CPU",

@@ -124,6 +124,9 @@ def test_several_cores_are_quicker(model: Path, tmp_path: Path) -> None:
     assert second_us(model, two, GENERATOR, "SA8775P") < second_us(model, one, GENERATOR, "SA8775P")
     quick = hexforge.estimate(model, hexforge.deployment_from_config(tmp_path / "htp.json"))  # the file says two
     assert quick.latency_ms < hexforge.estimate(model, hexforge.Deployment("SA8775P", power=quick_power())).latency_ms
+    compiled = hexforge.compile(model, None, tool_backend("libQnnHtp.so", two, GENERATOR))
+    program = on_device([compiled.to_bytes()], "SA8775P", one)["m"]  # as the context was prepared, whoever runs it
+    assert len(program.context.client.device.cores.cores) == 2
     on_one = config(tmp_path, graphs=[{"num_cores": 2}], devices=[{"soc_model": 57}])
     with pytest.raises(HexforgeError, match="num_cores 2: SM8650 has 1 NSP core"):
         tool_backend("libQnnHtp.so", on_one, GENERATOR)

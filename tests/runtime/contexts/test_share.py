@@ -134,12 +134,15 @@ def test_two_graphs_of_one_name_cannot_be_made(tmp_path: Path) -> None:
         assert_same_bits(session(shared(2)), session(tmp_path / path))
 
 
+@pytest.mark.feature("Weight sharing", seed="004:227-247")
 def test_what_cannot_be_shared(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"v73 and newer, this is SM8450 \(v69\)"):
         written(tmp_path / "a.onnx", shared(2), {"soc_model": "SM8450"}, **SHARE)
     written(tmp_path / "a.onnx", shared(2), {"soc_model": "SM8650"}, **SHARE)
     with pytest.raises(CallError, match=r"the chip is SM8550, and .* has SM8650"):
         written(tmp_path / "b.onnx", shared(3), {"soc_model": "SM8550"}, **SHARE)
+    with pytest.raises(CallError, match=r"the VTCM is 2 MB, and .* has 4 MB"):
+        written(tmp_path / "b.onnx", shared(3), {"soc_model": "SM8650", "vtcm_mb": "2"}, **SHARE)
     other = tmp_path / "other"
     other.mkdir()
     with pytest.raises(CallError, match="the folder is"):

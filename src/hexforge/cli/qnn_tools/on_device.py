@@ -93,16 +93,18 @@ def on_device(
 
     `heap`: the DSP's heap is profiled, before the first context and after the last.
     """
+    from hexforge.chips.soc import require_chip
     from hexforge.device import Binary, Device, DeviceSignal, Qnn
     from hexforge.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
 
     signed = uses_signed_domain(config)  # whoever says so has pushed a signed image
-    device = Device(chip, cores=cores_of(config), signed_image=signed)
+    binaries = [Binary.of(source, require_chip(chip)) for source in sources]
+    prepared_for = max((graph.num_cores for binary in binaries for graph in binary.graphs), default=1)
+    device = Device(chip, cores=max(cores_of(config), prepared_for), signed_image=signed)
     qnn = Qnn(device.process("qnn-net-run", signed=signed, privileged=True))
     qnn.use_profile(profile_of(config, perf_profile))
     own = replace(creation_config(config), dsp_memory_profiling_enabled=heap)
     signal = DeviceSignal(load_timeout_us) if load_timeout_us else None
-    binaries = [Binary.of(source, device.soc) for source in sources]
     if config.htp.groupContext.share_resources:
         contexts = _create_sharing_contexts(qnn, [(binary, own) for binary in binaries])
     else:
