@@ -25,6 +25,11 @@ VTCM_BYTES_ARCH = 81
 """From here on VTCM can be asked for in bytes."""
 
 
+def vtcm_text(size: int) -> str:
+    """An amount of VTCM in the unit it is asked for in: MB, or bytes where it is no whole number of them; 0 is all."""
+    return "all" if not size else f"{size:,} bytes" if size % MB else f"{size // MB} MB"
+
+
 def _threads_on(count: Any, soc: Soc) -> str:
     fits = f"{count} of the {soc.hvx_threads} threads of {soc.name}"
     return fits if count <= soc.hvx_threads else f"refused: {soc.name} has {soc.hvx_threads} threads"
@@ -234,6 +239,11 @@ class GraphConfig(OptionTable):
     def vtcm_needed_mb(self) -> int:
         """How many MB of VTCM a chip must have for it; 0: all of the chip's."""
         return -(-self.vtcm_bytes // MB)
+
+    def vtcm_of(self, settings: Mapping[str, int]) -> int:
+        """Bytes of VTCM that a graph with these settings was prepared for; 0: all of the chip's."""
+        own = settings.get(VTCM, 0)
+        return self.vtcm_bytes if own and own == self.vtcm_needed_mb else own * MB
 
     def threads_on(self, soc: Soc) -> int:
         """The vector threads that run a graph on a chip."""

@@ -330,11 +330,10 @@ class HtpBackend(ContextBackend, TimedBackend):
 
     def blob_info(self, settings: GraphSettings, spill_fill_bytes: int) -> dict[str, int]:
         """The settings of a graph as qnn-context-binary-utility names them."""
-        in_bytes = {"vtcmSizeInBytes": self.config.graph.vtcm_size} if self.config.graph.vtcm_size else {}
         return {
             "spillFillBufferSize": spill_fill_bytes,
             "vtcmSize": settings.get(VTCM, 0),
-            **in_bytes,
+            "vtcmSizeInBytes": self.config.graph.vtcm_of(settings),
             "optimizationLevel": settings.get(LEVEL, 0),
             "numHvxThreads": settings.get(THREADS, 0),
         }

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, THREADS, VTCM, GraphConfig
+from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, THREADS, VTCM, GraphConfig, vtcm_text
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, InputArguments, Json, pairs
-from hexforge.cli.contexts.info import vtcm_text
 from hexforge.cli.option_groups import GivenOptions, with_option_groups
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from hexforge.runtime.contexts.compile import Compiled
     from hexforge.runtime.contexts.request import ContextRequest
 
-_FIXED = ("name", "arena_bytes", "spill_fill_bytes")
+_FIXED = ("name", "arena_bytes", "spill_fill_bytes", "vtcm_bytes")
 _HEADINGS = {LEVEL: "level", THREADS: "HVX threads", VTCM: "VTCM budget"}
 
 
@@ -167,12 +166,18 @@ def _backend(
 
 
 def _facts(compiled: Compiled, output: Path, wrappers: list[Path]) -> dict[str, Any]:
+    from hexforge.backend import ContextBackend
+    from hexforge.runtime import registry
+
+    info = compiled.info
+    made = registry.backend(info.backend, info.options)
+    prepares = made if isinstance(made, ContextBackend) else None
+    blobs = {g.name: {} if prepares is None else prepares.blob_info(g.settings, 0) for g in info.graphs}
     return {
         "file": str(output),
         "bytes": compiled.nbytes,
         "backend": compiled.info.backend,
         "socs": [t.name or t.label for t in compiled.info.targets],
-        "options": dict(compiled.info.options),
         "weight_sharing": compiled.info.weight_sharing,
         "weights_bytes": compiled.weights_bytes,
         "stored_weights_bytes": compiled.stored_bytes,
@@ -182,6 +187,7 @@ def _facts(compiled: Compiled, output: Path, wrappers: list[Path]) -> dict[str, 
                 "name": g.name,
                 "arena_bytes": g.arena_bytes,
                 "spill_fill_bytes": g.spill_fill_bytes,
+                "vtcm_bytes": blobs[g.name].get("vtcmSizeInBytes", 0),
                 **g.settings,
             }
             for g in compiled.info.graphs
@@ -208,7 +214,7 @@ def _print(facts: dict[str, Any]) -> None:
     rows = [
         (
             g["name"],
-            *(vtcm_text(g[key], facts["options"]) if key == VTCM else str(g[key]) for key in settings),
+            *(vtcm_text(g["vtcm_bytes"]) if key == VTCM else str(g[key]) for key in settings),
             f"{g['arena_bytes']:,}",
             f"{g['spill_fill_bytes']:,}",
         )

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.chips.graph_config import LEVEL, THREADS, VTCM
+from hexforge.chips.graph_config import LEVEL, THREADS, vtcm_text
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, spinner, table
 
@@ -79,12 +78,14 @@ def _print(screen: Console, description: dict[str, Any]) -> None:
     screen.print(table("", ("graph", "", "tensor", "QNN_DATATYPE_", "dimensions", "encoding"), rows))
     columns = ("graph", "level", "HVX threads", "VTCM budget", "arena bytes", "spill-fill bytes", "weight bytes")
     by_graph = ours["weights"]["by_graph"]
+    blobs = {g["info"]["graphName"]: g["info"]["graphBlobInfo"] for g in description["info"]["graphs"]}
+    vtcm = {name: blob.get("vtcmSizeInBytes", 0) for name, blob in blobs.items()}
     lines = [
         (
             g["name"],
             str(g[LEVEL]),
             str(g[THREADS]),
-            vtcm_text(g[VTCM], ours["options"]),
+            vtcm_text(vtcm[g["name"]]),
             *(f"{size:,}" for size in (g["arena_bytes"], g["spill_fill_bytes"], by_graph[g["name"]])),
         )
         for g in ours["graphs"]
@@ -103,13 +104,6 @@ def _print(screen: Console, description: dict[str, Any]) -> None:
         reasons = f": {'; '.join(verdict['reasons'])}" if verdict["reasons"] else ""
         colour = _COLOURS[verdict["verdict"]]
         screen.print(Text.assemble(f"on {verdict['soc']}: ", (verdict["verdict"], colour), reasons))
-
-
-def vtcm_text(vtcm_mb: int, options: Mapping[str, str]) -> str:
-    """The VTCM of a graph as it was given, in bytes or in MB."""
-    if (size := int(options.get("vtcm_size", 0))) and -(-size >> 20) == vtcm_mb:
-        return f"{size:,} bytes"
-    return f"{vtcm_mb} MB" if vtcm_mb else "all"
 
 
 def _weights(weights: dict[str, Any]) -> str:

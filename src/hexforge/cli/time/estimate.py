@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hexforge.amounts import size
-from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.graph_config import GraphConfig, vtcm_text
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import All, CoRunningModels, InputArguments, Json, Model, model_and_priority
 from hexforge.cli.option_groups import with_option_groups
@@ -281,9 +281,8 @@ def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
     )
     if timed.little_known:
         screen.print(f"little known, so less certain: {', '.join(timed.little_known)}")
-    asked = timed.deployment.config
-    own = f", the graph {asked.vtcm_size:,} bytes" if asked.vtcm_size else ""
-    own = f", the graph {asked.vtcm_mb} MB" if asked.vtcm_mb else own
+    asked = timed.deployment.config.vtcm_bytes
+    own = f", the graph {vtcm_text(asked)}" if asked else ""
     screen.print(
         f"VTCM peak {size(line.vtcm_peak_bytes)} of a budget of {size(line.vtcm_bytes)} (the chip has "
         f"{size(timed.vtcm_size_bytes)}{own}); DRAM {size(line.dram_bytes)}: weights "
