@@ -100,7 +100,7 @@ class Timeline:
     wait_us: float
     """Wake-ups and votes beyond what a call in burst has."""
     factor: float
-    """What the path to the device multiplies the time by."""
+    """What the path to the device has multiplied the times by, those of waits left out."""
     core_mhz: float
     vtcm_bytes: int
     """What the graph was prepared for; the compiler may leave some of the chip's."""
@@ -128,7 +128,7 @@ class Timeline:
     @property
     def latency_us(self) -> float:
         """The whole inference as the application sees it."""
-        return (self.accelerator_us + self.host_us) * self.factor
+        return self.accelerator_us + self.host_us
 
     @property
     def dram_bytes(self) -> int:
@@ -142,8 +142,7 @@ class Timeline:
 
     def throughput(self, threads: int = 1) -> float:
         """Samples per second with `threads` calling: while one call is on the host, another runs on the accelerator."""
-        period = max(self.accelerator_us, (self.accelerator_us + self.host_us) / threads) * self.factor
-        return self.batch * 1e6 / period
+        return self.batch * 1e6 / max(self.accelerator_us, self.latency_us / threads)
 
     def bottlenecks(self) -> list[Share]:
         """Nodes by the time they execute (waits for DMA left out), longest first: fused ones by what each asks for."""
@@ -216,6 +215,37 @@ def join_timelines(lines: Sequence[Timeline]) -> Timeline:
     for line in rest:
         first = _append_timeline(first, line)
     return first
+
+
+def scaled_timeline(line: Timeline, factor: float) -> Timeline:
+    """The timeline with every time but the wait multiplied; `factor` of it says so, cycles and work_us stay."""
+    if factor == 1:
+        return line
+    k = factor
+
+    def event(e: Event) -> Event:
+        return replace(e, start_us=e.start_us * k, end_us=e.end_us * k)
+
+    return replace(
+        line,
+        rows=tuple(
+            replace(
+                row, start_us=row.start_us * k, us=row.us * k, hmx_us=row.hmx_us * k, hvx_us=row.hvx_us * k,
+                dma_us=row.dma_us * k, wait_us=row.wait_us * k, overlap_us=row.overlap_us * k,
+                parts_us=tuple(us * k for us in row.parts_us),
+            )
+            for row in line.rows
+        ),
+        events=tuple(map(event, line.events)),
+        critical=tuple(map(event, line.critical)),
+        steps=tuple(
+            replace(s, start_us=s.start_us * k, ready_us=s.ready_us * k, end_us=s.end_us * k) for s in line.steps
+        ),
+        accelerator_us=line.accelerator_us * k,
+        rpc_us=line.rpc_us * k,
+        io_us=line.io_us * k,
+        factor=line.factor * k,
+    )  # fmt: skip
 
 
 def _append_timeline(one: Timeline, two: Timeline) -> Timeline:

@@ -15,7 +15,6 @@ from hexforge.chips.priority import Priority
 from hexforge.device import Binary, CreationConfig, DeclaredTime, Device, DeviceError, DeviceSignal, GraphSpec, Qnn
 from hexforge.device.contexts.configs import thread_priorities
 from hexforge.device.contexts.handles import DeviceGraph
-from hexforge.device.power.profiles import EP_PROFILES
 from hexforge.device.scenario.play import play
 from hexforge.device.scenario.script import parse_script
 from tests.backends.htp.test_graph_options import spilling_model
@@ -26,7 +25,7 @@ MB = 1 << 20
 
 def qnn(soc: str = "SM8650", **more: Any) -> Qnn:
     q = Qnn(Device(soc, **more).process("app", privileged=True))
-    q.use_profile(EP_PROFILES["burst"])
+    q.use_profile("burst")
     return q
 
 

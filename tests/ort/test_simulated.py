@@ -13,8 +13,7 @@ import onnxruntime
 import pytest
 
 import hexforge
-from hexforge.chips.power import Power
-from hexforge.device.power.profiles import EP_PROFILES
+from hexforge.chips.power import MODES, Power
 from tests.device import tiny
 from tests.ort.models import FLOAT, model, node
 
@@ -53,12 +52,12 @@ def test_burst_takes_what_the_estimate_says() -> None:
 
 
 def test_modes_change_time_and_energy_and_no_bit() -> None:
-    found = {mode: steady(session(htp_performance_mode=mode)) for mode in EP_PROFILES}
+    found = {mode: steady(session(htp_performance_mode=mode)) for mode in MODES}
     times = {mode: run.accelerator_us for mode, run in found.items() if mode != "default"}
     assert list(times.values()) == sorted(times.values())
     assert times["burst"] < times["high_performance"] < times["balanced"] < times["extreme_power_saver"]
     assert found["burst"].latency_us < found["sustained_high_performance"].latency_us  # which does not poll
-    assert {run.mode for run in found.values()} == set(EP_PROFILES)
+    assert {run.mode for run in found.values()} == set(MODES)
 
 
 def test_control_latency_and_run_options_change_the_time() -> None:

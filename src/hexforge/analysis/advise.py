@@ -243,7 +243,7 @@ def _quantize_advice(
 def _host_advice(graphs: TimedGraphs, deployment: Deployment, timed: Estimate) -> Advice | None:
     """Several samples in a call, where calling takes as long as computing."""
     line, before = timed.timeline, timed.latency_ms * 1e3
-    share = 1 - line.accelerator_us * line.factor / before if before else 0.0
+    share = 1 - line.accelerator_us / before if before else 0.0
     if share < HOST_SHARE or timed.left_on_cpu:
         return None
     try:

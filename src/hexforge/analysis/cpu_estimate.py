@@ -137,7 +137,7 @@ def _values(placed: PartitionedModel, names: Sequence[str]) -> dict[str, Any]:
 
 def transfers_us(graphs: Sequence[Graph], lines: Sequence[Timeline], placed: PartitionedModel | None) -> float:
     """Of the NPU's time, what passing tensors between NPU and CPU takes: calls after the first, and copies."""
-    calls = sum(line.rpc_us * line.factor for line in lines[1:])
+    calls = sum(line.rpc_us for line in lines[1:])
     if placed is None:
         return calls
     own = {value.name for value in (*placed.model.ir.graph.inputs, *placed.model.ir.graph.outputs)}
@@ -146,5 +146,5 @@ def transfers_us(graphs: Sequence[Graph], lines: Sequence[Timeline], placed: Par
         border = [*graph.inputs, *graph.outputs]
         total = sum(value.type.size for value in border)
         passed = sum(value.type.size for value in border if value.name not in own)
-        copied += line.io_us * line.factor * (passed / total if total else 0.0)
+        copied += line.io_us * (passed / total if total else 0.0)
     return copied + calls

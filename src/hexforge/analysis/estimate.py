@@ -19,6 +19,7 @@ from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
 from hexforge.scheduling import concurrent
 from hexforge.scheduling.concurrent import ConcurrentRun, Tenant
+from hexforge.scheduling.in_turn import with_waits
 from hexforge.timeline import Row, Timeline, join_timelines
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Estimate:
     def latency_ms(self) -> float:
         """One inference as the application sees it, alone; with more threads than the HTP keeps up with, it waits."""
         line = self.timeline
-        return max(line.latency_us, self.threads * line.accelerator_us * line.factor) / 1e3
+        return max(line.latency_us, self.threads * line.accelerator_us) / 1e3
 
     @property
     def npu_us(self) -> float:
@@ -260,27 +261,29 @@ def estimate(
     chosen = Deployment() if given is None else Deployment.of(given)
     if not all(isinstance(count, int) and count >= 1 for count in (batch, threads)):
         raise CallError(f"batch {batch}, threads {threads}: both are at least 1, and whole numbers")
-    backend = timed_backend(chosen)
     request = ModelRequest(dims, shapes, offload_io_quantization=quantized_io)
     timed = timed_graphs(model, chosen, request)
+    chosen = timed.deployment(chosen)
+    backend = timed_backend(chosen)
     precision = AS_IS if timed.promised else chosen.precision
     cpu, passed = None, 0.0
     timings = [
-        backend.timing(graph, precision, chosen.runtime, batch, chosen.power, shared)
+        backend.timing(graph, precision, chosen.runtime, batch, chosen.driven, shared)
         for graph, shared in zip(timed.graphs, timed.shared, strict=True)
     ]
+    lines = with_waits([timing.timeline for timing in timings], chosen.driven)
     if timed.left_on_cpu:
         from hexforge.analysis.cpu_estimate import estimate_cpu, transfers_us
 
         cpu = estimate_cpu(timed, backend.chip_name, batch) if cpu_part else None
-        passed = transfers_us(timed.graphs, [timing.timeline for timing in timings], timed.placed)
+        passed = transfers_us(timed.graphs, lines, timed.placed)
     return Estimate(
         timed.name,
         chosen.on(backend.chip_name),
         max(timing.band for timing in timings),
         timings[0].provenance,
         threads,
-        join_timelines([timing.timeline for timing in timings]),
+        join_timelines(lines),
         timed.left_on_cpu,
         tuple(dict.fromkeys(kind for timing in timings for kind in timing.little_known)),
         timed.graphs,
@@ -300,7 +303,7 @@ def simulate_concurrent(
     """
     if len({e.soc for e in estimates}) != 1:
         raise CallError("models run together on one chip; estimate them for the same one")
-    powers = {replace(e.deployment.power, interval_us=0.0) for e in estimates}
+    powers = {replace(e.deployment.driven, interval_us=0.0) for e in estimates}
     if len(powers) != 1:
         raise CallError("models on one chip share its clocks; estimate them with the same power, intervals aside")
     tenants = [

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from hexforge.backend import Backend, Program, SharedWork, TimedBackend
 from hexforge.chips.deployment import AS_IS, Deployment, known_precision
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.htp_config import HtpConfig
+from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.rules import refusal_lines
+from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context, is_context
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.registry import timed_backend
@@ -48,10 +52,20 @@ class TimedGraphs:
     """The model in its parts, where nodes of an ONNX model stay with the CPU."""
     shared: tuple[SharedWork, ...] = field(default=(), repr=False, compare=False)
     """For each graph what chips and options that it is timed with share."""
+    prepared: tuple[GraphConfig, Mapping[str, int]] | None = field(default=None, repr=False, compare=False)
+    """The options and settings that the graph of a context was prepared with."""
 
     def __post_init__(self) -> None:
         known = {work.graph: work for work in self.shared}
         object.__setattr__(self, "shared", tuple(known.get(graph) or SharedWork(graph) for graph in self.graphs))
+
+    def deployment(self, given: Deployment) -> Deployment:
+        """What they are timed under: a context's graph as it was prepared, unless an option says otherwise."""
+        if self.prepared is None:
+            return given
+        config, settings = self.prepared
+        running = config.running(settings, require_chip(timed_backend(given).chip_name))
+        return replace(given, config=given.config.on_top_of(running))
 
 
 def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
@@ -249,4 +263,6 @@ def _of_context(path: Path) -> TimedGraphs:
         raise CallError(
             f"{path}: has the graphs {', '.join(names)}; estimate Context(path).program(NAME), one at a time"
         )
-    return TimedGraphs(names[0], (context.program(names[0]).graph,))
+    options = registry.backend(context.info.backend, context.info.options).config
+    prepared = (options.graph, context.graphs[0].settings) if isinstance(options, HtpConfig) else None
+    return TimedGraphs(names[0], (context.program(names[0]).graph,), prepared=prepared)

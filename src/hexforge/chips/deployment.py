@@ -60,6 +60,11 @@ class Deployment:
         return replace(self, soc=soc)
 
     @property
+    def driven(self) -> Power:
+        """The power with what its runtime asks for where nothing is given."""
+        return self.power.through(self.runtime)
+
+    @property
     def quantizes_floats(self) -> bool:
         """Whether the floats of a model stand for the integers that they will be."""
         return self.precision not in (AS_IS, "float")

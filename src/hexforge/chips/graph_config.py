@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from hexforge.options import ConfigKey, OptionTable, flag, integer
@@ -248,6 +248,12 @@ class GraphConfig(OptionTable):
     def threads_on(self, soc: Soc) -> int:
         """The vector threads that run a graph on a chip."""
         return self.num_hvx_threads or soc.hvx_threads
+
+    def on_top_of(self, prepared: GraphConfig) -> GraphConfig:
+        """What a graph was prepared with, and what of these options differs from the defaults in its place."""
+        plain = GraphConfig()
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return replace(prepared, **{name: value for name, value in given.items() if value != getattr(plain, name)})
 
     def prepared(self, settings: Mapping[str, int]) -> GraphConfig:
         """How a graph with these settings was prepared; VTCM that was asked for in bytes stays so."""

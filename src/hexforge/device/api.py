@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hexforge.chips.power import Power
 from hexforge.chips.priority import Priority
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.client import Client
@@ -254,8 +255,10 @@ class Qnn:
         """Remove all votes of an id."""
         self.client.device.power.destroy_power_config_id(powerConfigId)
 
-    def use_profile(self, profile: PerfProfile | str | None) -> None:
-        """Have stages vote by a profile, or the guide's of a name; None: the application votes itself."""
+    def use_profile(self, profile: PerfProfile | Power | str | None) -> None:
+        """Have stages vote by a profile, by its name or by the power it gives; None: the application votes itself."""
+        if isinstance(profile, Power):
+            profile = PerfProfile.of(profile)
         if isinstance(profile, str):
             if profile not in PROFILES:
                 near = did_you_mean(profile, PROFILES)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,8 @@ class Chip:
         self.owners: dict[Pending, CdspSession | None] = {}
         """The session of each execution that is on its way."""
         self.down_until_us = 0.0
+        self.created_us = -math.inf
+        """When the last context was created, which the HTP was awake for."""
         self.energy_uj = 0.0
         """Of all executions (assumed)."""
         self._numbers = 0

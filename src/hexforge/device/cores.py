@@ -17,13 +17,14 @@ from hexforge.timeline import Accelerator
 class CoreJob(Job):
     """One execution on its way, whose time follows the clocks."""
 
-    __slots__ = ("batch", "energy_uj", "time", "version")
+    __slots__ = ("batch", "clocks", "energy_uj", "time", "version")
 
     def __init__(
         self, name: str, time: GraphTime, priority: Priority, vtcm_bytes: int = 0, cores: int = 1, batch: int = 1
     ) -> None:
         super().__init__(name, priority, vtcm_bytes, cores)
         self.time, self.batch = time, batch
+        self.clocks = Clocks()
         self.energy_uj = 0.0
         self.version = -1
         """The state of the votes that its inference was asked for under."""
@@ -78,8 +79,10 @@ class Cores(Scheduler):
         if job.version == self._power.version and job.inference is not None:
             return job.inference
         job.version = self._power.version
-        again = job.time.inference(self.clocks(core), job.batch, job.cores)
+        clocks = self.clocks(core)
+        again = job.time.inference(clocks, job.batch, job.cores)
         if job.inference is None or len(again.pieces_us) == len(job.inference.pieces_us):
+            job.clocks = clocks
             return again
         return job.inference  # it would be cut otherwise for these clocks, and this one has begun
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.priority import Priority
@@ -14,8 +12,7 @@ from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
 from hexforge.formats.config_sections import GENERATOR
 from hexforge.options import did_you_mean
-
-DEFAULT_PROFILE = "high_performance"
+from hexforge.runtime.tool_config import power_of
 
 
 def cores_of(config: Config) -> int:
@@ -33,22 +30,9 @@ def uses_signed_domain(config: Config) -> bool:
 
 def profile_of(config: Config, perf_profile: str = "") -> PerfProfile:
     """The performance profile of the first core, as the file changes it; a profile of the command line wins."""
-    given = [core for device in config.htp.devices for core in device.cores]
-    name = (perf_profile or (given[0].perf_profile if given else DEFAULT_PROFILE)).lower()
-    name = DEFAULT_PROFILE if name == "default" else name
-    if name not in PROFILES:
+    if perf_profile and (name := perf_profile.lower()) not in (*PROFILES, "default"):
         raise CallError(f"performance profile {name!r}: one of {', '.join(PROFILES)}{did_you_mean(name, PROFILES)}")
-    profile = PROFILES[name]
-    if not given:
-        return profile
-    core = given[0]
-    return replace(
-        profile,
-        control_latency_us=core.rpc_control_latency,
-        adaptive_polling_us=core.adaptive_polling_time,
-        polling_us=core.rpc_polling_time,
-        hold_us=core.hmx_timeout_us,
-    )
+    return PerfProfile.of(power_of(config, perf_profile))
 
 
 def creation_config(config: Config) -> CreationConfig:

@@ -57,9 +57,16 @@ class SimulatedTime:
         """How the graph was prepared."""
         return self._config
 
-    def timeline(self, clocks: Clocks | None = None, batch: int = 1) -> Timeline:
+    def timeline(self, clocks: Clocks | None = None, batch: int = 1, cores: int = 1) -> Timeline:
         """The same, task by task and unit by unit."""
-        return self._both(clocks or Clocks(), batch, 1)[1]
+        return self._both(clocks or Clocks(), batch, cores)[1]
+
+    def deployment(self, clocks: Clocks, cores: int = 1) -> Deployment:
+        """Where and how the graph runs under some clocks."""
+        own = clocks.hmx if clocks.hmx is not clocks.core else None  # an HMX vote of its own: v75 and newer
+        power = Power(core_corner=clocks.core, bus_corner=clocks.bus, hmx_corner=own)
+        config = replace(self._config, num_cores=cores)
+        return Deployment(self._soc.name, self._precision, self._runtime, config, power)
 
     def _both(self, clocks: Clocks, batch: int, cores: int) -> tuple[Inference, Timeline]:
         known = self._known.get((clocks, batch, cores))
@@ -68,10 +75,9 @@ class SimulatedTime:
         return known
 
     def _worked_out(self, clocks: Clocks, batch: int, cores: int) -> tuple[Inference, Timeline]:
-        own = clocks.hmx if clocks.hmx is not clocks.core else None  # an HMX vote of its own: v75 and newer
-        power = Power(core_corner=clocks.core, bus_corner=clocks.bus, hmx_corner=own)
-        clock = timed_backend(Deployment(self._soc.name, config=replace(self._config, num_cores=cores)))
-        line = clock.timing(self._graph, self._precision, self._runtime, batch, power).timeline
+        given = self.deployment(clocks, cores)
+        clock = timed_backend(replace(given, precision=AS_IS))
+        line = clock.timing(self._graph, self._precision, self._runtime, batch, given.power).timeline
         return Inference.of(line, energy_uj(line, clocks.core)), line
 
 

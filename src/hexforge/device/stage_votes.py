@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from hexforge.chips.power import VOTE_US
+from hexforge.chips.power import KEPT, RELAXED, TIMER, VOTE_US
 from hexforge.device.log import DeviceLog
-from hexforge.device.power.profiles import KEPT, RELAXED, STATES, TIMER, PerfProfile
+from hexforge.device.power.profiles import STATES, PerfProfile
 from hexforge.device.power.votes import PowerVotes
 from hexforge.scheduling.clock import Timer, VirtualClock, Waits
 
@@ -29,10 +29,14 @@ class ProfileVotes:
         if self._timer is not None:
             self._clock.cancel(self._timer)
             self._timer = None
-        if profile is not None and profile.votes and self._voted is not profile:
+        if profile is None or not profile.votes:
+            return
+        holds = self._voted is profile
+        if not holds:
             self._vote(profile, stage)
-            if profile.after != KEPT:  # a vote that is kept was made before, and not in this call
-                yield VOTE_US
+        # a vote that is kept was made before, and not in this call; one around every stage is made in each
+        if profile.after != KEPT and not (holds and profile.after == TIMER):
+            yield VOTE_US
 
     def done(self) -> None:
         """A stage has ended: votes are lowered as the profile says, once nothing of the process runs."""
@@ -46,8 +50,8 @@ class ProfileVotes:
             self._lower(profile.after)
 
     def vote_now(self) -> None:
-        """Vote for the profile outside of any stage, as the execution provider does."""
-        if self.profile is not None and self._voted is not self.profile:
+        """Vote for the profile outside of any stage, unless it is voted for around every one."""
+        if self.profile is not None and self._voted is not self.profile and not self.lowers_after:
             self._vote(self.profile, "now")
 
     def _lower(self, state: str) -> None:
@@ -72,6 +76,11 @@ class ProfileVotes:
     def lowers_after(self) -> bool:
         """Whether every inference ends with a vote of its own, which takes time."""
         return self.profile is not None and self.profile.votes and self.profile.after not in (KEPT, TIMER)
+
+    @property
+    def lowering_us(self) -> float:
+        """What that vote takes."""
+        return VOTE_US if self.lowers_after else 0.0
 
     def withdraw(self) -> None:
         """The process ends: its votes go."""

@@ -108,9 +108,7 @@ class CoreSection(ConfigSection):
         "Performance profile; --perf_profile of the command line wins.", (NET_RUN,), "high_performance"
     )
     rpc_control_latency: int = _key("RPC control latency in µs.", (NET_RUN,), 100, ge=0)
-    rpc_polling_time: int | None = _key(
-        "RPC polling in µs.", (NET_RUN,), shown="9999 for burst, high_performance and sustained, else 0", ge=0, le=9999
-    )
+    rpc_polling_time: int | None = _key("RPC polling in µs.", (NET_RUN,), shown="9999 for burst, else 0", ge=0, le=9999)
     hmx_timeout_us: int = _key("How long burst and sustained profiles hold on, in µs.", (NET_RUN,), 300_000, ge=0)
     adaptive_polling_time: int = _key("Adaptive polling in µs; needs polling.", (NET_RUN,), 0, ge=0)
 

@@ -22,11 +22,12 @@ from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.configs import GroupRegistration
 from hexforge.device.contexts.handles import DeviceGraph
 from hexforge.device.contexts.tensors import Feed
-from hexforge.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
-from hexforge.device.power.profiles import EP_PROFILES, PerfProfile
+from hexforge.device.extensions import cores_of, creation_config, uses_signed_domain
+from hexforge.device.power.profiles import PerfProfile
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.backend_extensions import Config
 from hexforge.ort.errors import EngineFailedError
+from hexforge.ort.options.backend import power_of_options
 from hexforge.ort.options.config import DynamicOptions, RunConfig
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime.cpu_part import CpuPart
@@ -93,17 +94,11 @@ class SimulatedRuns:
             )
             self._qnn = Qnn(client)
             weakref.finalize(self, client.close)
-            given, drives = options.pairs(), bool([c for d in self._file.htp.devices for c in d.cores])
-            own = profile_of(self._file, given.get("htp_performance_mode", "")) if drives else None
-            self._profiles = {**EP_PROFILES, **({} if own is None else {own.name: own})}
-            self.mode = options.htp_performance_mode if own is None else own.name
-            self._latency_us = options.rpc_control_latency
-            if own is not None and "rpc_control_latency" not in given:
-                self._latency_us = own.control_latency_us
+            self._power = power_of_options(options)
             self._vote()
             self._config = creation_config(self._file)
             self._priority = Priority.of(options.qnn_context_priority)
-            if "qnn_context_priority" not in given:
+            if "qnn_context_priority" not in options.pairs():
                 self._priority = self._config.priority
             self._graphs = self._created(stages, backend, embedded)
         self.runs: list[SimulatedRun] = []
@@ -136,9 +131,9 @@ class SimulatedRuns:
         with _LOCK:
             given = config or RunConfig()
             start_us = self.device.clock.now_us
-            self.mode = given.htp_perf_mode or self.mode
+            self._drive(given.htp_perf_mode)
             if given.rpc_control_latency is not None:
-                self._latency_us = given.rpc_control_latency
+                self._power = replace(self._power, rpc_control_latency_us=given.rpc_control_latency)
             self._vote()
             feeds = self._registered(self._graphs[0], shared) if self._graphs else {}
             return RunInFlight(self.device.clock.start(self._in_turn(feeds, start_us)), given, self.mode)
@@ -164,7 +159,7 @@ class SimulatedRuns:
                 ) from None
             post = flight.config.htp_perf_mode_post_run
             if post:
-                self.mode = post
+                self._drive(post)
                 self._vote()
             run = SimulatedRun(
                 took, sum(d.accelerator_us for d in done), sum(d.energy_uj for d in done),
@@ -188,16 +183,25 @@ class SimulatedRuns:
         """Dynamic options from now on."""
         with _LOCK:
             if "ep.dynamic.qnn_htp_performance_mode" in changed:
-                self.mode = options.qnn_htp_performance_mode
+                self._drive(options.qnn_htp_performance_mode)
                 self._vote()
             if "ep.dynamic.workload_type" in changed:
                 wanted = Priority.LOW if options.workload_type == EFFICIENT else self._priority
                 for graph in self._graphs:
                     self._qnn.QnnGraph_setConfig(graph, priority=wanted)
 
+    @property
+    def mode(self) -> str:
+        """The performance mode that holds."""
+        return self._power.performance_mode
+
+    def _drive(self, mode: str) -> None:
+        """Another performance mode from now on, where one is named."""
+        self._power = self._power.in_mode(mode) if mode else self._power
+
     def _vote(self) -> None:
-        profile: PerfProfile = replace(self._profiles[self.mode], control_latency_us=self._latency_us)
-        if not profile.votes and self._latency_us:  # nothing is voted for but the latency
+        profile = PerfProfile.of(self._power)
+        if not profile.votes and profile.control_latency_us:  # nothing is voted for but the latency
             profile = replace(profile, votes=True)
         if self._qnn.client.votes.profile != profile:
             self._qnn.use_profile(profile)

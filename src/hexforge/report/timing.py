@@ -128,10 +128,10 @@ def time_spent(estimate: Estimate) -> list[dict[str, Any]]:
         ("rpc", "RPC", line.rpc_us, "the call to the accelerator and back"),
         ("io", "I/O", line.io_us, "inputs and outputs on the host"),
         ("wait", "wake-ups", line.wait_us, "clocks and cores that slept"),
-        ("queue", "other threads", queue / line.factor, "their calls on the accelerator"),
+        ("queue", "other threads", queue, "their calls on the accelerator"),
     )
     return [
-        {"key": key, "name": name, "us": us * line.factor, "about": about}
+        {"key": key, "name": name, "us": us, "about": about}
         for key, name, us, about in parts
         if us > 0 or key in ("hmx", "hvx", "dma", "rpc")
     ]

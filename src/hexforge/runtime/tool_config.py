@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.htp_config import HtpConfig
-from hexforge.chips.power import Power
+from hexforge.chips.power import CONTROL_LATENCY_US, SYSTEM_SETTINGS, Power
 from hexforge.chips.soc import DEFAULT_SOC, SOCS, Soc
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config, load
@@ -20,8 +20,8 @@ from hexforge.formats.config_sections import PREPARE, ContextSection, GraphSecti
 if TYPE_CHECKING:
     from hexforge.formats.config_sections import CoreSection
 
-_POLLS = ("burst", "high_performance", "sustained_high_performance")
-"""Profiles that poll unless told otherwise: "9999 us for burst, high_performance & sustained_high_performance"."""
+DEFAULT_PROFILE = "high_performance"
+"""What the tools ask for where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +80,19 @@ def deployment_from_config(path: str | os.PathLike[str], graph: str = "", soc: s
 
 
 def power_of(config: Config, perf_profile: str = "") -> Power:
-    """How the cores are driven; a profile of the command line wins."""
+    """How the cores are driven; a profile of the command line wins. Polling is the mode's unless the file has it."""
     core = _core(config)
-    profile = (perf_profile or (core.perf_profile if core is not None else "high_performance")).lower()
-    profile = "high_performance" if profile == "default" else profile
-    power = Power("default" if profile == "system_settings" else profile)
-    polling = 9999 if profile in _POLLS else 0
+    profile = (perf_profile or (core.perf_profile if core is not None else DEFAULT_PROFILE)).lower()
+    profile = DEFAULT_PROFILE if profile == "default" else profile
+    power = Power("default" if profile == SYSTEM_SETTINGS else profile)
     if core is None:
-        return replace(power, rpc_polling_us=polling, rpc_control_latency_us=100)
-    polling = polling if core.rpc_polling_time is None else core.rpc_polling_time
-    adaptive = core.adaptive_polling_time if polling else 0
+        return replace(power, rpc_control_latency_us=CONTROL_LATENCY_US)
+    power = replace(power, rpc_polling_us=core.rpc_polling_time)
     return replace(
         power,
-        rpc_polling_us=polling,
         rpc_control_latency_us=core.rpc_control_latency,
-        adaptive_polling_us=adaptive,
+        adaptive_polling_us=core.adaptive_polling_time if power.polling_us else 0,
+        hold_us=core.hmx_timeout_us,
     )
 
 

@@ -38,8 +38,7 @@ class Inference:
     @classmethod
     def of(cls, line: Timeline, energy_uj: float = 0.0) -> Inference:
         """An execution as its timeline has it."""
-        pieces = tuple(us * line.factor for us in line.pieces_us) or (0.0,)
-        return cls(pieces, line.rpc_us * line.factor, line.io_us * line.factor, line.vtcm_peak_bytes, energy_uj)
+        return cls(line.pieces_us or (0.0,), line.rpc_us, line.io_us, line.vtcm_peak_bytes, energy_uj)
 
     @property
     def accelerator_us(self) -> float:
@@ -65,7 +64,7 @@ class Job:
 
     __slots__ = (
         "cores", "done", "inference", "kept_on", "moved_us", "name", "number", "pending", "ran_us", "rank", "ready_us",
-        "started", "vtcm_bytes", "yields",
+        "started", "vtcm_bytes", "worked_us", "yields",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +83,8 @@ class Job:
         self.ready_us = self.moved_us = self.ran_us = 0.0
         self.done = self.yields = 0
         self.started = False
+        self.worked_us = -math.inf
+        """When the accelerator last worked for its caller, where that was not a job: it slept no longer."""
         self.kept_on: Core | None = None
         """The core whose VTCM still has what this job left there when it gave way."""
 
@@ -199,7 +200,7 @@ class Scheduler:
 
     def _begin(self, core: Core, job: Job) -> None:
         """Wake the core, restore what was saved, then the next task."""
-        wait = self.wake_us(core, self.clock.now_us - core.idle_since_us)
+        wait = self.wake_us(core, self.clock.now_us - max(core.idle_since_us, job.worked_us))
         if not job.started:
             self.record(JobEvent.START, job, core, self.clock.now_us - job.ready_us)
         if wait:

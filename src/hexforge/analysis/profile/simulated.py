@@ -6,14 +6,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from hexforge.analysis.estimate import Estimate, estimate, simulate_concurrent
 from hexforge.analysis.profile.graph_ops import graph_ops
 from hexforge.analysis.profile.main_thread import main_thread
+from hexforge.analysis.profile.retime import options_of, text_without_weights
 from hexforge.analysis.profile.services import activities, counters
 from hexforge.analysis.timed_graphs import TimedGraphs, timed_graphs
-from hexforge.chips.deployment import Deployment
+from hexforge.chips.deployment import AS_IS, Deployment
+from hexforge.chips.soc import require_chip
 from hexforge.deprecated import renamed_arguments, renamed_names
 from hexforge.errors import CallError
 from hexforge.formats.profile.record import (
@@ -31,6 +34,7 @@ from hexforge.ir import Graph
 from hexforge.options import did_you_mean
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.scheduling.concurrent import ConcurrentRun
+from hexforge.scheduling.in_turn import with_waits
 from hexforge.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -83,30 +87,37 @@ def profile(
     began = time.monotonic_ns()
     timed = timed_graphs(model, chosen, ModelRequest(dims, shapes))
     estimates = [estimate(replace(timed, graphs=(graph,)), chosen, cpu_part=False) for graph in timed.graphs]
+    lines = with_waits([e.timeline for e in estimates], chosen.driven)
     prepared_us = (time.monotonic_ns() - began) // 1000
-    own, cores = chosen.config.vtcm_bytes, chosen.config.num_cores
+    timed_at = AS_IS if timed.promised else chosen.precision
     graphs = [
-        graph_profile(graph, e.timeline, level, e.soc, own or e.vtcm_size_bytes, cores)
-        for graph, e in zip(timed.graphs, estimates, strict=True)
+        graph_profile(graph, line, level, replace(e.deployment, precision=timed_at))
+        for graph, line, e in zip(timed.graphs, lines, estimates, strict=True)
     ]
     if co_running:
         graphs[0] = _run_among_others(graphs[0], estimates[0], priority, co_running)
+    graphs = [replace(graph, runs=graph.runs * runs) for graph in graphs]
+    return profile_of_graphs(timed.name, level, graphs, int(prepared_us), len(timed.left_on_cpu))
+
+
+def profile_of_graphs(
+    name: str, level: str, graphs: Sequence[GraphProfile], prepared_us: int, left_out: int = 0
+) -> Profile:
+    """A simulated profile of graphs whose runs begin now and follow each other."""
     start = time.time_ns() // 1000
-    for i, graph in enumerate(graphs):
-        first = graph.runs[0]
-        one_after_another = (replace(first, timestamp_us=start + round(k * first.netrun_us)) for k in range(runs))
-        graphs[i] = replace(graph, runs=tuple(one_after_another))
-    events = [HostEvent("FINALIZE", "QNN (finalize) time", int(prepared_us), root=True, timestamp_us=start)]
-    if timed.left_on_cpu:
-        events.append(HostEvent("BACKEND", LEFT_OUT, len(timed.left_on_cpu), "COUNT", True, start))
-    return Profile(timed.name, level, SIMULATED, tuple(graphs), tuple(events))
+    made = []
+    for graph in graphs:
+        stamps = accumulate((run.netrun_us for run in graph.runs), initial=0.0)
+        runs = zip(graph.runs, stamps, strict=False)
+        made.append(replace(graph, runs=tuple(replace(run, timestamp_us=start + round(us)) for run, us in runs)))
+    events = [HostEvent("FINALIZE", "QNN (finalize) time", prepared_us, root=True, timestamp_us=start)]
+    if left_out:
+        events.append(HostEvent("BACKEND", LEFT_OUT, left_out, "COUNT", True, start))
+    return Profile(name, level, SIMULATED, tuple(made), tuple(events))
 
 
-def graph_profile(
-    graph: Graph, line: Timeline, level: str, chip: str, vtcm_bytes: int = 0, cores: int = 1
-) -> GraphProfile:
-    """A graph with one run of it, on some NSP cores; `vtcm_bytes` is what it was prepared for, where that is known."""
-    line = _with_runtime_factor(line)
+def graph_profile(graph: Graph, line: Timeline, level: str, deployment: Deployment) -> GraphProfile:
+    """A graph with one run of it, timed under a deployment."""
     ops = graph_ops(graph)
     costs = main_thread(line, ops)
     critical = sum(cost.cycles + cost.wait for cost in costs)
@@ -125,42 +136,13 @@ def graph_profile(
         run = replace(run, costs=tuple(costs if level != LEVELS[1] else (OpCost(c.cycles, c.wait) for c in costs)))
     if level == OPTRACE:
         acts = activities(line, ops)
+        cores = deployment.config.num_cores
         run = replace(run, activities=tuple(acts), counters=tuple(counters(line, ops, acts, cores)))
+    shown = ops.ops if level != LEVELS[0] else ()
+    vtcm_bytes = deployment.config.vtcm_bytes or require_chip(deployment.soc).vtcm_mb << 20
     return GraphProfile(
-        graph.name,
-        "htp",
-        chip,
-        line.core_mhz,
-        vtcm_bytes or line.vtcm_bytes,
-        ops.ops if level != LEVELS[0] else (),
-        (run,),
-    )
-
-
-def _with_runtime_factor(line: Timeline) -> Timeline:
-    """The timeline with what its path to the device multiplies times by put into them."""
-    k = line.factor
-    if k == 1:
-        return line
-    return replace(
-        line,
-        factor=1.0,
-        rows=tuple(
-            replace(
-                row, start_us=row.start_us * k, us=row.us * k, hmx_us=row.hmx_us * k, hvx_us=row.hvx_us * k,
-                dma_us=row.dma_us * k, wait_us=row.wait_us * k, parts_us=tuple(us * k for us in row.parts_us),
-            )
-            for row in line.rows
-        ),
-        events=tuple(replace(e, start_us=e.start_us * k, end_us=e.end_us * k) for e in line.events),
-        critical=tuple(replace(e, start_us=e.start_us * k, end_us=e.end_us * k) for e in line.critical),
-        steps=tuple(
-            replace(s, start_us=s.start_us * k, ready_us=s.ready_us * k, end_us=s.end_us * k) for s in line.steps
-        ),
-        accelerator_us=line.accelerator_us * k,
-        rpc_us=line.rpc_us * k,
-        io_us=line.io_us * k,
-        wait_us=line.wait_us * k,
+        graph.name, "htp", deployment.soc, line.core_mhz, vtcm_bytes, shown, (run,),
+        options_of(deployment, line.batch), text_without_weights(graph),
     )  # fmt: skip
 
 

@@ -62,6 +62,23 @@ def tool_backend(library: str, config: Config, tool: str, graph: str | Sequence[
     return registry.backend(name, settings)
 
 
+def prepares_online(backend: Backend) -> Backend:
+    """The backend as it prepares a graph on the device that runs it: all threads and all VTCM unless told otherwise."""
+    from hexforge.backend import TimedBackend
+    from hexforge.chips.graph_config import THREADS, VTCM
+    from hexforge.chips.soc import find_chip
+    from hexforge.runtime import registry
+
+    if not isinstance(backend, TimedBackend) or not isinstance(backend, ContextBackend):
+        return backend
+    chip, own = find_chip(backend.targets[0].name), backend.graph_config
+    if chip is None:
+        return backend
+    given = {} if own.num_hvx_threads else {THREADS: str(chip.hvx_threads)}
+    given |= {} if own.vtcm_bytes else {VTCM: str(chip.vtcm_mb)}
+    return registry.backend(backend.name, {**backend.config.pairs(), **given})
+
+
 def records(backend: Backend) -> bool:
     """Whether a backend writes down the calls it gets."""
     from hexforge.backends.saver import SaverBackend

@@ -7,13 +7,14 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hexforge.backend import Backend, ContextBackend, Program, TimedBackend
 from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.flags import with_tool_flags
 from hexforge.cli.qnn_tools.net_run_flags import NetRunFlags
 from hexforge.cli.qnn_tools.on_device import DeviceProgram, free_contexts, memory_lines, on_device
-from hexforge.cli.qnn_tools.profiling import level_of, write_profile
+from hexforge.cli.qnn_tools.profiling import device_profile, level_of, simulated_profile, write_log
 from hexforge.cli.qnn_tools.raw import (
     SKIPPED,
     InputList,
@@ -29,6 +30,9 @@ from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
 from hexforge.formats.file_names import file_names
 from hexforge.ir import Array
+
+if TYPE_CHECKING:
+    from hexforge.formats.profile.record import Profile
 
 TOOL = "qnn-net-run"
 
@@ -76,18 +80,11 @@ def _write_profiles(
     config: Config, level: str,
 ) -> None:  # fmt: skip
     """Free the contexts, and write the profile of each graph with what the DSP's heap had before and after."""
-    from hexforge.runtime.tool_config import power_of
-
-    prepared = {p: (p.program, p.graph_config) for p in placed}
+    profiles = [_profile(job, flags, config, level, count) for job, count in zip(jobs, counts, strict=True)]
     events = free_contexts(placed) if placed else []
-    for number, (job, count) in enumerate(zip(jobs, counts, strict=True)):
-        chip = graphs.tool_backend(flags.backend, config, TOOL, job.name)
-        on_chip = isinstance(job.program, DeviceProgram)
-        program, own = prepared[job.program] if on_chip else (job.program, None)  # type: ignore[index]
-        power = power_of(config, flags.perf_profile)
-        write_profile(
-            program, chip, power, level, count, flags.output_dir, number, config=own, events=events if on_chip else ()
-        )
+    for number, (job, profile) in enumerate(zip(jobs, profiles, strict=True)):
+        beside = events if isinstance(job.program, DeviceProgram) else ()
+        write_log(profile, flags.output_dir, number, beside)
 
 
 def _shares_memory(config: Config) -> bool:
@@ -160,7 +157,8 @@ def _programs(flags: NetRunFlags, config: Config, *, heap: bool) -> dict[str, Pr
         elif _chip(made) is None:
             texts[name] = graphs.compiled_model(path, made, name, wanted).program()
         else:
-            sources.append(graphs.compiled_model(path, made, name, wanted).to_bytes())
+            online = graphs.prepares_online(made)
+            sources.append(graphs.compiled_model(path, online, name, wanted).to_bytes())
     chip = _chip(graphs.tool_backend(flags.backend, config, TOOL))
     placed = (
         _placed(sources, chip, flags, config, heap=heap) if sources and chip is not None else _off_device({}, flags)
@@ -261,11 +259,22 @@ def _run(job: GraphRun, flags: NetRunFlags, native: Collection[str]) -> list[flo
     return took
 
 
+def _profile(job: GraphRun, flags: NetRunFlags, config: Config, level: str, count: int) -> Profile:
+    """What the runs of a job did: on the simulated device where they were there, else as the chip would do them."""
+    from hexforge.runtime.tool_config import power_of
+
+    power = power_of(config, flags.perf_profile)
+    if isinstance(job.program, DeviceProgram):
+        return device_profile(job.program, level, power)
+    chip = graphs.tool_backend(flags.backend, config, TOOL, job.name)
+    return simulated_profile(job.program, chip, power, level, max(count, 1))
+
+
 def _say(job: GraphRun, took: Sequence[float], log_level: str) -> None:
     if not _says_more(log_level) or not took:
         return
     best, mean = min(took), sum(took) / len(took)
     say(f"{job.name}: {len(took)} inferences, {mean:.3f} ms each, {best:.3f} the best, {job.folder}")
     if isinstance(job.program, DeviceProgram):
-        simulated = sum(job.program.latencies_us) / len(job.program.latencies_us)
-        say(f"{job.name}: {simulated / 1e3:.3f} ms each on the simulated device")
+        simulated = sum(done.latency_us for done in job.program.results) / len(job.program.results)
+        say(f"{job.name}: {simulated / 1e3:.4f} ms each on the simulated device")

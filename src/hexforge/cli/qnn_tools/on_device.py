@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hexforge.device import Binary, CreationConfig, Qnn
     from hexforge.device.buffers import MemHandle
     from hexforge.device.contexts.binary import Tensors
+    from hexforge.device.contexts.execution import ExecutionResult
     from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
     from hexforge.formats.profile.record import HostEvent
 
@@ -36,8 +37,8 @@ class DeviceProgram(Program):
         if shared:
             self._inputs = _register_buffers(qnn, handle, handle.spec.inputs)
             self._outputs = _register_buffers(qnn, handle, handle.spec.outputs)
-        self.latencies_us: list[float] = []
-        """Of each run, as the application sees it."""
+        self.results: list[ExecutionResult] = []
+        """Of each run: its time and the clocks that it ran under; outputs are left out."""
 
     @property
     def program(self) -> Program:
@@ -48,6 +49,11 @@ class DeviceProgram(Program):
             assert opened is not None
             computing = opened.program(self._handle.name, backend)
         return computing
+
+    @property
+    def handle(self) -> DeviceGraph:
+        """The graph on the device."""
+        return self._handle
 
     @property
     def graph(self) -> Graph:
@@ -64,7 +70,7 @@ class DeviceProgram(Program):
         for name, handle in self._inputs.items():
             handle.array()[...] = feeds[name]
         done = self.qnn.QnnGraph_execute(self._handle, self._inputs or feeds, self._outputs, signal)
-        self.latencies_us.append(done.latency_us)
+        self.results.append(replace(done, outputs={}))
         return {name: np.array(array) if self._outputs else array for name, array in done.outputs.items()}
 
     @property

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
@@ -14,9 +15,9 @@ from hexforge.options import did_you_mean
 
 if TYPE_CHECKING:
     from hexforge.backend import Backend, Program
-    from hexforge.chips.graph_config import GraphConfig
     from hexforge.chips.power import Power
-    from hexforge.formats.profile.record import HostEvent, Profile
+    from hexforge.cli.qnn_tools.on_device import DeviceProgram
+    from hexforge.formats.profile.record import GraphProfile, HostEvent, Profile, ProfiledRun
 
 LEVELS = ("basic", "detailed", "backend", "client")
 """What --profiling_level takes: backend is as the backend's own config says."""
@@ -43,50 +44,63 @@ def level_of(profiling_level: str, profiling_option: str, config: Config) -> str
     return "basic" if profiling_level == "client" else profiling_level
 
 
-def write_profile(
-    program: Program,
-    backend: Backend,
-    power: Power,
-    level: str,
-    runs: int,
-    folder: Path,
-    number: int,
-    *,
-    config: GraphConfig | None = None,
-    events: Sequence[HostEvent] = (),
-) -> Path:
-    """Write the log of a graph's runs, as the vendor's tools name it.
-
-    `config` is how the graph was prepared, where that is not as the backend prepares; `events` are figures beside runs.
-    """
+def write_log(profile: Profile, folder: Path, number: int, events: Sequence[HostEvent] = ()) -> Path:
+    """Write the log of a graph's runs, with figures beside them, as the vendor's tools name it."""
     from hexforge.formats.profile import log
 
-    name = "qnn-profiling-data.log" if level == "optrace" and not number else f"qnn-profiling-data_{number}.log"
+    optrace = profile.level == "optrace" and not number
+    name = "qnn-profiling-data.log" if optrace else f"qnn-profiling-data_{number}.log"
     folder.mkdir(parents=True, exist_ok=True)
-    profile = _profile(program, backend, power, level, max(runs, 1), config)
     log.write(folder / name, replace(profile, events=(*profile.events, *events)))
     return folder / name
 
 
-def write_schematic(program: Program, backend: Backend, power: Power, stem: str, folder: Path) -> Path:
-    """Write the schematic of a graph, its ops without any run, into the file that `stem` names."""
-    from hexforge.formats.profile import log
+def device_profile(program: DeviceProgram, level: str, power: Power) -> Profile:
+    """What the runs of a graph on a simulated device, driven as `power` says, did there: each in its own time."""
+    from hexforge.analysis.profile.simulated import graph_profile, profile_of_graphs
+    from hexforge.device import SimulatedTime
 
-    profile = _profile(program, backend, power, "optrace", 1)
-    bare = replace(profile, graphs=tuple(replace(graph, runs=()) for graph in profile.graphs))
-    log.write(folder / f"{stem}_schematic.bin", bare)
-    return folder / f"{stem}_schematic.bin"
+    began = time.monotonic_ns()
+    handle, timed = program.handle, program.handle.time
+    assert isinstance(timed, SimulatedTime)  # the tools run contexts that exist
+    made: dict[Any, GraphProfile] = {}
+    runs: list[ProfiledRun] = []
+    for done in program.results:
+        if (key := (done.clocks, done.batch)) not in made:
+            line = timed.timeline(done.clocks, done.batch, done.cores)
+            waits = power.wait_us(line.accelerator_us, line.rpc_us + line.io_us)
+            deployment = replace(timed.deployment(done.clocks, done.cores), power=power)
+            made[key] = graph_profile(program.graph, replace(line, wait_us=waits), level, deployment)
+        run = made[key].runs[0]
+        call_us = run.netrun_us - run.power_us
+        waited_us = max(0.0, done.latency_us - call_us)
+        runs.append(
+            replace(
+                run, netrun_us=done.latency_us, rpc_us=min(run.rpc_us, done.latency_us), power_us=waited_us,
+                yields=done.yields,
+            )
+        )  # fmt: skip
+    whole = replace(next(iter(made.values())), name=handle.name, runs=tuple(runs))
+    return profile_of_graphs(program.graph.name, level, [whole], (time.monotonic_ns() - began) // 1000)
 
 
-def _profile(
-    program: Program, backend: Backend, power: Power, level: str, runs: int, config: GraphConfig | None = None
-) -> Profile:
+def simulated_profile(program: Program, backend: Backend, power: Power, level: str, runs: int) -> Profile:
+    """What runs of a graph that lies on no device would do on the backend's chip."""
     from hexforge.analysis.profile.simulated import profile
     from hexforge.backend import TimedBackend
     from hexforge.chips.deployment import Deployment
 
     if not isinstance(backend, TimedBackend):
         raise CallError(f"--profiling_level: the {backend.name} backend has no clock here; use libQnnHtp.so")
-    prepared = config or backend.graph_config
-    deployment = Deployment(backend.chip_name, config=prepared, power=power, backend=backend.name)
+    deployment = Deployment(backend.chip_name, config=backend.graph_config, power=power, backend=backend.name)
     return profile(program, deployment, level=level, runs=runs)
+
+
+def write_schematic(program: Program, backend: Backend, power: Power, stem: str, folder: Path) -> Path:
+    """Write the schematic of a graph, its ops without any run, into the file that `stem` names."""
+    from hexforge.formats.profile import log
+
+    profile = simulated_profile(program, backend, power, "optrace", 1)
+    bare = replace(profile, graphs=tuple(replace(graph, runs=()) for graph in profile.graphs))
+    log.write(folder / f"{stem}_schematic.bin", bare)
+    return folder / f"{stem}_schematic.bin"

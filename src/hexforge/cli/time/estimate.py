@@ -277,7 +277,7 @@ def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
     screen.print(
         f"accelerator {line.accelerator_us / 1e3:.3f} ms, RPC {line.rpc_us / 1e3:.3f}, inputs and outputs "
         f"{line.io_us / 1e3:.3f}, wake-ups and votes {line.wait_us / 1e3:.3f}"
-        + (f", times {line.factor:.2f} for {timed.runtime}" if line.factor != 1 else "")
+        + (f", all of them {line.factor:.2f} times those of qnn_dlc" if line.factor != 1 else "")
     )
     if timed.little_known:
         screen.print(f"little known, so less certain: {', '.join(timed.little_known)}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import CoRunningModels, InputArguments, model_and_priority
+from hexforge.cli.arguments import CoRunningModels, InputArguments, model_and_priority, pairs
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.screen import console, spinner, table
 from hexforge.cli.time.estimate import Precision, Runtime
@@ -58,6 +58,14 @@ def profile(
     compare: Annotated[
         Path | None, typer.Option("--compare", help="A model or log before the change: the page shows both.")
     ] = None,
+    retimed: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--retime",
+            metavar="KEY=VALUE",
+            help="Time it again with this option; the page shows both. May be repeated.",
+        ),
+    ] = None,
     zoom_start: Annotated[str, typer.Option("--zoom-start", help="Only from this node on, by either name.")] = "",
     zoom_end: Annotated[str, typer.Option("--zoom-end", help="Only up to this node, by either name.")] = "",
     flows: Annotated[bool, typer.Option("--flows", help="Arrows between ops in the trace.")] = False,
@@ -67,6 +75,7 @@ def profile(
     inputs: InputArguments,
 ) -> None:
     """Profile a model on a chip: report, trace, tables and a page that says why it takes its time."""
+    from hexforge.analysis.profile.retime import retime
     from hexforge.analysis.profile.simulated import require_profile_level
     from hexforge.analysis.profile.trace import ViewerFeatures
     from hexforge.analysis.profile.zoom import zoom_profile
@@ -81,6 +90,9 @@ def profile(
         how = _Recording(deployment, level, measure, runs, inputs)
         recorded, source = _profile_file(model, how, priority, co_running or ())
         earlier = None if compare is None else _profile_file(compare, how)[0]
+        if retimed:
+            earlier = recorded if earlier is None else earlier
+            recorded, source = retime(recorded, pairs(retimed, "--retime")), None
     recorded = zoom_profile(recorded, zoom_start, zoom_end)
     earlier = zoom_profile(earlier, zoom_start, zoom_end) if earlier is not None else None
     ideas: list[Advice] = []
@@ -95,6 +107,8 @@ def profile(
     files = profile_files(recorded, output, features, advice=ideas, advised=tried, before=earlier)
     output.mkdir(parents=True, exist_ok=True)
     write_together(files)
+    if retimed and earlier is not None:
+        _print_change(earlier, recorded)
     _print(recorded, [path for path, _ in files])
 
 
@@ -190,6 +204,15 @@ def _advice(path: Path, deployment: Deployment) -> tuple[bool, list[Advice]]:
         return True, advise(path, deployment, verify=False)
     except HexforgeError:
         return False, []
+
+
+def _print_change(before: Profile, after: Profile) -> None:
+    """What each graph takes before and after the change of an option."""
+    from hexforge.analysis.profile.profile_text import average
+
+    for old, new in zip(before.graphs, after.graphs, strict=False):
+        us = [average(graph).netrun_us / 1e3 for graph in (old, new)]
+        console().print(f"{new.name}: {us[0]:.4f} ms as it was, {us[1]:.4f} ms with the change")
 
 
 def _print(recorded: Profile, files: list[Path]) -> None:

@@ -97,6 +97,7 @@ def _create_steps(
         client.votes.done()
         raise
     context.state = State.ALIVE
+    device.created_us = device.clock.now_us
     assert context.session is not None
     device.log.write("created", context=context.label, process=client.name, session=context.session.number,
                      index=context.session.index, graphs=list(context.graphs))  # fmt: skip

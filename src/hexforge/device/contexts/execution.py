@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hexforge.chips.power import VOTE_US, cpu_wake_us
+from hexforge.chips.power import cpu_wake_us
 from hexforge.device.buffers import MemHandle
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.creation import reload
@@ -20,6 +20,7 @@ from hexforge.device.contexts.registration import shrink_reserve
 from hexforge.device.contexts.switching import graphs_to_unload, require_alone
 from hexforge.device.contexts.tensors import Feed, check_output, checked_feeds, compute_outputs
 from hexforge.device.cores import CoreJob
+from hexforge.device.graph_time import Clocks
 from hexforge.device.signal import DeviceSignal
 from hexforge.ir import Array
 from hexforge.scheduling.clock import ClockTask, Waits
@@ -55,6 +56,10 @@ class ExecutionResult:
     """Whether the graph had to be loaded first."""
     waited_us: float = 0.0
     """Ready and not running: for its turn behind others, and for its core to wake."""
+    clocks: Clocks = Clocks()  # noqa: RUF009 - it is frozen
+    """The corners that it ran at, in the end."""
+    cores: int = 1
+    """How many cores it ran on."""
 
 
 def execute(
@@ -152,8 +157,7 @@ def _execute_steps(
         _unmap_large_io(graph)
         if context.group is not None:
             context.group.next_turn()
-    if votes.lowers_after:
-        yield VOTE_US
+    yield votes.lowering_us
     return _report(call, ran, began)
 
 
@@ -203,7 +207,7 @@ def _run_on_device(call: _Call) -> Waits:
         yield from call.after(ADAPTER_US)
         context.blob = graph.name
         device.log.write("adapter_again", graph=graph.label, adapter=graph.adapter)
-    job = yield from _run_on_cores(call)
+    job = yield from _run_on_cores(call, device.created_us - host_us - _return_us(context.client, first.accelerator_us))
     waited_us = max(0.0, device.clock.now_us - job.ready_us - job.ran_us - job.moved_us)
     call.require_session()
     results = compute_outputs(graph, call.feeds, call.multiple, call.outputs)
@@ -212,11 +216,15 @@ def _run_on_device(call: _Call) -> Waits:
     return _DeviceRun(results, job, wake_us, loaded, waited_us)
 
 
-def _run_on_cores(call: _Call) -> Waits:
-    """The job on the NSP cores; withdrawn where the call is ended before it."""
+def _run_on_cores(call: _Call, worked_us: float) -> Waits:
+    """The job on the NSP cores; withdrawn where the call is ended before it.
+
+    `worked_us` is when the HTP last worked on a context: the creation returned as a call does.
+    """
     graph, device = call.graph, call.graph.context.client.device
     cores = min(graph.spec.num_cores, len(device.cores.cores))
     job = CoreJob(graph.label, graph.time, graph.priority, graph.spec.vtcm_bytes, cores, call.multiple)
+    job.worked_us = worked_us
     device.owners[job.pending] = graph.context.session
     try:
         yield device.cores.submit(job)
@@ -238,7 +246,7 @@ def _report(call: _Call, ran: _DeviceRun, began: float) -> ExecutionResult:
     device.energy_uj += job.energy_uj
     done = ExecutionResult(
         ran.results, device.clock.now_us - began, job.ready_us - began, job.ran_us, job.moved_us, ran.wake_us,
-        job.yields, job.energy_uj, call.multiple, ran.loaded, ran.waited_us,
+        job.yields, job.energy_uj, call.multiple, ran.loaded, ran.waited_us, job.clocks, job.cores,
     )  # fmt: skip
     device.log.write(
         "executed", graph=graph.label, process=graph.context.client.name, latency_us=round(done.latency_us, 3),
@@ -349,3 +357,8 @@ def _cpu_wake_us(client: Process, accelerator_us: float) -> float:
     if adaptive and accelerator_us < SHORT_US:
         client.device.log.write("warning", process=client.name, message="adaptive polling is not for less than 1 ms")
     return cpu_wake_us(accelerator_us, polling, adaptive, latency)
+
+
+def _return_us(client: Process, accelerator_us: float) -> float:
+    """What the CPU's wake-up and the vote after a call take."""
+    return cpu_wake_us(accelerator_us, *client.device.power.polling_us(client.name)) + client.votes.lowering_us

@@ -31,7 +31,7 @@ def _one_call(timed: TimedGraphs, deployment: Deployment, before: float) -> list
     if len(timed.graphs) < 2:
         return []
     single = [estimate(TimedGraphs(timed.name, (graph,)), deployment).timeline for graph in timed.graphs]
-    calls = [line.host_us * line.factor for line in single]
+    calls = [line.host_us for line in single]
     names = tuple(row.op_type for row in timed.left_on_cpu)
     reasons = tuple(f"{row.op_type}: {row.reason}" for row in timed.left_on_cpu)
     return [

@@ -170,6 +170,10 @@ class GraphProfile:
     ops: tuple[ProfiledOp, ...] = ()
     """The ops in the order they run; empty at level basic."""
     runs: tuple[ProfiledRun, ...] = ()
+    options: tuple[str, ...] = ()
+    """KEY=VALUE: what a simulated graph was timed under, so that it can be timed again."""
+    text: str = ""
+    """The graph that was simulated, as text without its weights."""
 
 
 @dataclass(frozen=True, slots=True)

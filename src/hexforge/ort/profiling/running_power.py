@@ -47,5 +47,5 @@ class RunningPower:
         """The power of the provider options with these changes."""
         power = self._power
         if self._mode is not None:
-            power = replace(power, performance_mode=self._mode, rpc_polling_us=None, adaptive_polling_us=0)
+            power = power.in_mode(self._mode)
         return power if self._latency_us is None else replace(power, rpc_control_latency_us=self._latency_us)

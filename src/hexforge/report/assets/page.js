@@ -58,7 +58,7 @@ function whereCard(facts) {
       make("li", "", make("i", `p-${part.key}`), make("b", "", part.name), make("span", "muted about", part.about), make("span", "", timeText(part.us)), make("span", "share", percent(part.us / whole))),
     );
   }
-  const note = facts.factor !== 1 ? make("p", "muted", `Each part is multiplied by ${short(facts.factor)}, what this runtime's path to the device costs; the timeline below is without it.`) : null;
+  const note = facts.factor !== 1 ? make("p", "muted", `Each part is ${short(facts.factor)} times what it is with qnn_dlc: what this runtime's path to the device costs.`) : null;
   return make("div", "card where", make("h3", "", "Where the time goes"), stack(facts.parts, 0.09), legend, note);
 }
 

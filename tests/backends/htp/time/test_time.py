@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +25,7 @@ from hexforge.backends.htp.timing import Clock
 from hexforge.chips import soc
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import GraphConfig
-from hexforge.chips.power import CPU_WAKE_US, MODES, Corner, Power
+from hexforge.chips.power import CPU_WAKE_US, HOLD_US, MODES, VOTE_US, Corner, Power
 from hexforge.errors import CallError, CapacityError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.timeline import Timeline
@@ -266,7 +267,17 @@ def test_what_a_call_waits_for() -> None:
     assert burst.wait_us(20_000, call) == CPU_WAKE_US  # longer than the CPU polls
     assert Power(adaptive_polling_us=1000).wait_us(20_000, call) == 0
     slow = Power("balanced", interval_us=33_000)
-    assert slow.wait_us(accelerator, call) == accelerator / 4 + 1000 - 40  # it slept as deep as it may
+    wake = accelerator / 4  # of a CPU that slept so long
+    assert slow.wait_us(accelerator, call) == wake + 1000 - 40 + 2 * VOTE_US  # the HTP slept as deep as it may
+    at_once = Power("balanced").wait_us(accelerator, call)  # idle for the call, the CPU's wake-up and two votes
+    assert at_once == wake + 2 * VOTE_US + (call + wake + 2 * VOTE_US - 40)
+    assert Power("balanced", vote="sustained").wait_us(accelerator, call) == wake + (call + wake - 40)
+    assert Power().through("onnx").control_latency_us == 0
+    assert Power().through("qnn_dlc").control_latency_us == 100
+    assert Power("balanced", interval_us=1.0).wait_us(accelerator, call) == at_once  # sooner than it can be
+    rare = Power(interval_us=accelerator + call + HOLD_US + 1)
+    assert rare.wait_us(accelerator, call) == VOTE_US  # the timer's vote has ended
+    assert replace(rare, hold_us=2 * HOLD_US).wait_us(accelerator, call) == 0
     for wrong in (
         {"performance_mode": "turbo"}, {"rpc_polling_us": 10_000}, {"vote": "never"}, {"interval_us": -1.0},
         {"interval_us": math.inf}, {"interval_us": math.nan},

@@ -16,7 +16,7 @@ from hexforge.backends.htp.time.tile import Precision, Spills, Task
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Power
 from hexforge.ir import Graph, ScaleOffset
-from hexforge.timeline import Event, MainStep, Row, Timeline, overlaps
+from hexforge.timeline import Event, MainStep, Row, Timeline, overlaps, scaled_timeline
 
 SYNC_US = 0.1
 """From the end of a transfer to the first use of what it brought."""
@@ -161,16 +161,15 @@ class _Placed:
             for i, t in enumerate(tasks)
         )  # fmt: skip
         call = costs.host_us(elements, runtime)
-        wait = self.settings.power.wait_us(self.end_us, call)
-        return Timeline(
+        line = Timeline(
             rows=rows,
             events=tuple(events),
             critical=critical,
             accelerator_us=self.end_us,
             rpc_us=costs.host_us(0, runtime),
             io_us=call - costs.host_us(0, runtime),
-            wait_us=wait,
-            factor=costs.runtime(runtime),
+            wait_us=0.0,
+            factor=1.0,
             core_mhz=self.settings.core_mhz,
             vtcm_bytes=self.vtcm_bytes,
             vtcm_peak_bytes=max(vtcm, default=0),
@@ -183,6 +182,8 @@ class _Placed:
             steps=tuple(steps),
             hvx_threads=self.settings.hvx_threads,
         )
+        line = scaled_timeline(line, costs.runtime(runtime))
+        return replace(line, wait_us=self.settings.power.wait_us(line.accelerator_us, line.rpc_us + line.io_us))
 
     def _work_us(
         self, critical: Sequence[Event], on_path: Sequence[float], rpc_us: float, call_us: float

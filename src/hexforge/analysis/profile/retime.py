@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Retime: a profile's graphs timed again with other options: another mode, chip, runtime or way to prepare them.
+
+A log has its graphs without their weights and the options they were timed under, so that it needs no model. What would
+change the graph itself (its precision, fusions) needs the model: profile that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from itertools import accumulate
+from typing import Any
+
+import hexforge.ops  # noqa: F401 - fills the table that graphs are read by
+from hexforge.chips.deployment import Deployment
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.power import Corner, Power
+from hexforge.errors import CallError, FormatError
+from hexforge.formats.profile.record import MEASURED, GraphProfile, Profile
+from hexforge.ir import Graph, text
+from hexforge.options import did_you_mean
+from hexforge.runtime.registry import timed_backend
+from hexforge.scheduling.in_turn import with_waits
+
+PLACE = ("soc", "runtime")
+"""Options of a deployment itself."""
+FIXED = ("precision", "backend", "batch")
+"""Options that are kept and cannot be changed without the model."""
+_TIME_ALONE = (
+    "optimization", "short_depth_conv_on_hmx_off", "num_hvx_threads", "vtcm_mb", "vtcm_size", "dlbc", "dlbc_weights",
+    "slc_alloc_enable", "num_cores",
+)  # fmt: skip
+GRAPH = tuple(option.key for option in GraphConfig.table() if option.name in _TIME_ALONE)
+"""Options of a graph that change its time alone."""
+POWER = {field.name: str(field.type) for field in fields(Power)}
+KEYS = (*PLACE, *POWER, *GRAPH)
+"""What can be changed."""
+ALIASES = {"htp_performance_mode": "performance_mode", "perf_profile": "performance_mode", "soc_model": "soc"}
+"""Other public spellings of a key."""
+SMALL = 16
+"""Constants of at most so many numbers are kept in the text of a graph."""
+
+
+def text_without_weights(graph: Graph) -> str:
+    """The graph as text, only small constants with their numbers."""
+    kept = {v for v in graph.values.values() if v.data is not None and v.data.size <= SMALL}
+    return text.dumps(graph, kept=kept)
+
+
+def options_of(deployment: Deployment, batch: int = 1) -> tuple[str, ...]:
+    """What a graph is timed under, as KEY=VALUE."""
+    plain, power, config = Power(), deployment.power, deployment.config.pairs()
+    made = {"soc": deployment.soc, "precision": deployment.precision, "runtime": deployment.runtime}
+    made |= {"backend": deployment.backend, "batch": str(batch), "performance_mode": power.performance_mode}
+    for name in POWER:
+        if (value := getattr(power, name)) != getattr(plain, name):
+            made[name] = value.name if isinstance(value, Corner) else str(value)
+    return tuple(f"{key}={value}" for key, value in {**made, **config}.items())
+
+
+def deployment_of(options: Mapping[str, str]) -> Deployment:
+    """The deployment that options describe; FormatError for what is none."""
+    rest = {key: value for key, value in options.items() if key not in (*PLACE, *FIXED, *POWER)}
+    power = {name: _power_value(name, options[name]) for name in POWER if name in options}
+    try:
+        return Deployment(
+            options["soc"], options["precision"], options["runtime"], GraphConfig.parse(rest), Power(**power),
+            options["backend"],
+        )  # fmt: skip
+    except KeyError as error:
+        raise FormatError(f"the log does not say what its graph was timed under: {error} is missing") from None
+
+
+def _power_value(name: str, given: str) -> Any:
+    kind = POWER[name]
+    if given == "None":
+        return None
+    if kind == "str":
+        return given
+    if "Corner" in kind:
+        if given not in Corner.__members__:
+            raise CallError(f"{name}={given}: expected a corner: {', '.join(Corner.__members__)}")
+        return Corner[given]
+    try:
+        return float(given) if kind == "float" else int(given)
+    except ValueError:
+        raise CallError(f"{name}={given}: expected a number") from None
+
+
+def retime(profile: Profile, changes: Mapping[str, str]) -> Profile:
+    """The profile with its graphs timed again, as many runs as before; CallError for options it cannot change."""
+    from hexforge.analysis.profile.simulated import graph_profile
+
+    changed = {ALIASES.get(key, key): value for key, value in changes.items()}
+    for key in changed:
+        if key in FIXED:
+            raise CallError(f"{key} changes the graph itself: profile the model, a log can only be timed again")
+        if key not in KEYS:
+            raise CallError(f"{key} is no option that a log is timed under; it is one of {', '.join(KEYS)}"
+                            f"{did_you_mean(key, KEYS)}")  # fmt: skip
+    if profile.source == MEASURED:
+        raise CallError("a measured profile has times of this computer: it cannot be timed again, simulate the model")
+    graphs = [_graph(graph) for graph in profile.graphs]
+    given = [{**_pairs(graph), **changed} for graph in profile.graphs]
+    if any(one.get("weights_packing") == "1" for one in given):
+        raise CallError("weights_packing looks at weights, which a log does not have: profile the model")
+    if "performance_mode" in changed:  # a mode brings its own polling and corners, unless those are changed, too
+        brought = ("rpc_polling_us", "adaptive_polling_us", "core_corner", "bus_corner", "hmx_corner")
+        given = [{k: v for k, v in one.items() if k not in brought or k in changed} for one in given]
+    deployments = [deployment_of(one) for one in given]
+    lines = []
+    for graph, chosen, one in zip(graphs, deployments, given, strict=True):
+        backend = timed_backend(replace(chosen, precision="as-is"))
+        batch = int(one.get("batch", "1"))
+        lines.append(backend.timing(graph, chosen.precision, chosen.runtime, batch, chosen.driven).timeline)
+    lines = with_waits(lines, deployments[0].driven) if lines else []
+    made = []
+    for old, graph, line, chosen in zip(profile.graphs, graphs, lines, deployments, strict=True):
+        new = graph_profile(graph, line, profile.level, chosen)
+        first = new.runs[0]
+        start = old.runs[0].timestamp_us if old.runs else 0
+        stamps = accumulate([first.netrun_us] * len(old.runs), initial=0.0)
+        runs = tuple(replace(first, timestamp_us=start + round(us)) for _, us in zip(old.runs, stamps, strict=False))
+        made.append(replace(new, name=old.name, runs=runs))
+    return replace(profile, graphs=tuple(made))
+
+
+def _pairs(graph: GraphProfile) -> dict[str, str]:
+    return dict(pair.partition("=")[::2] for pair in graph.options)
+
+
+def _graph(graph: GraphProfile) -> Graph:
+    if not graph.text or not graph.options:
+        raise CallError(f"graph {graph.name!r}: the log is of an older hexforge and has no graph in it; profile again")
+    return text.loads(graph.text, _no_weights)
+
+
+def _no_weights(offset: int, size: int) -> memoryview:
+    raise FormatError("the graph of a log names weights, which a log does not have")
