@@ -376,7 +376,7 @@ def test_control_latencies_between_100_and_1000_us_act() -> None:
         made = graph(q, 20_000)
         q.setPowerConfig(q.createPowerConfigId(), [RpcControlLatency(us)])
         done = q.QnnGraph_execute(made)
-        return done.wake_us, done.latency_us
+        return done.wake_us, done.latency_us - done.waited_us  # a CPU that wakes later lets the HTP sleep longer, too
 
     latencies = [executed(us)[1] for us in (0, 1000, 500, 200, 100, 50)]
     assert [executed(us)[0] for us in (0, 1000, 500, 200, 100, 50)] == [1000, 1000, 500, 200, 100, 50]
