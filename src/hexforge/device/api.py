@@ -258,7 +258,7 @@ class Qnn:
     def use_profile(self, profile: PerfProfile | Power | str | None) -> None:
         """Have stages vote by a profile, by its name or by the power it gives; None: the application votes itself."""
         if isinstance(profile, Power):
-            profile = PerfProfile.of(profile)
+            profile = PerfProfile.of(profile.through("qnn_dlc"))
         if isinstance(profile, str):
             if profile not in PROFILES:
                 near = did_you_mean(profile, PROFILES)
