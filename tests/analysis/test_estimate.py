@@ -18,6 +18,7 @@ from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.model.reader import read
+from hexforge.quant.decide.assign import assign
 from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend_for, timed_backend
 from tests.digits import MODEL as DIGITS
@@ -169,6 +170,19 @@ def test_a_model_is_placed_once_for_chips_that_take_it_alike(monkeypatch: pytest
     for chip, why in (one for one in each if isinstance(one, tuple)):
         assert f"{chip} (v" in why
         assert "has no float math" in why
+
+
+def test_a_model_is_promised_once_for_chips_of_one_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def counted(*given: Any, **named: Any) -> Any:
+        made.append(named["arithmetic"])
+        return assign(*given, **named)
+
+    monkeypatch.setattr("hexforge.quant.as_if_quantized.assign", counted)
+    estimate_all_chips(_partly_refused(), Deployment(precision="w8a16"), cpu_part=False)
+    assert len(made) == len(set(made)) <= 8  # with and without float math, wide products, and nodes on the CPU
+    assert len({(one.wide_products, one.floats) for one in made}) == 4
 
 
 def test_a_fault_of_one_deployment_is_told_in_its_place() -> None:

@@ -141,6 +141,8 @@ class PromisedModel:
         """The model at a precision for a chip; the same one again where another chip changes nothing of it."""
         from hexforge.quant.as_if_quantized import recipe_of
 
+        # why nodes stay with the CPU names the chip, and changes nothing
+        arithmetic = replace(arithmetic, on_cpu=tuple((node, "") for node, _ in arithmetic.on_cpu))
         known = self._made.get((precision, arithmetic))
         if known is None:
             ir = self._models.model(recipe_of(precision), arithmetic)
