@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hexforge.analysis.quality.decisions.verdict import USABLE, Decisions, figure_text
@@ -107,8 +107,13 @@ def recommend(searched: SearchResult, float_score: float | None = None) -> Recom
 
 def confirmed(choice: Recommendation, decisions: Decisions | None) -> Recommendation:
     """A recommendation after what was written was judged: none with an alarm, poor where its decisions are lost."""
-    if decisions is None or decisions.usable or not choice.recommended:
+    if decisions is None or not choice.recommended:
         return choice
+    if decisions.usable:
+        if decisions.verdict != "usable" or decisions.decisive is None:
+            return choice
+        said = f"Its decisions are usable, not good: {decisions.decisive.text()}."
+        return replace(choice, reason=f"{choice.reason} {said} Keep the model in float where that is too little.")
     if decisions.alarms:
         said = _sentence(decisions.alarms[0].text)
         return Recommendation(choice.point, "none", f"Nothing is recommended: {said} {WITHOUT_MIX}")

@@ -20,7 +20,9 @@ POOR_DB, POOR_FACTOR = 15.0, 5.0
 PRICE_DB = 2.0
 """What 10 % more time must bring at least: an error that is a fifth smaller."""
 SAME_DECISIONS = 0.02
-"""How much less often than another a mix may decide as the float model does and count as good."""
+"""How much less often than another a mix may decide as the float model does and count as much."""
+GOOD_DECISIONS = 0.95
+"""How often a mix decides as the float model does where its decisions are good; no less will do where there is one."""
 Measured = tuple[float, float] | tuple[float, float, float, tuple[str, ...]]
 """Quality and latency in ms; where both models' decisions are judged, how often they agree, and alarms."""
 Measure = Callable[[Sequence[Choice]], Iterable[Measured]]
@@ -95,7 +97,8 @@ def deciding_well(front: Sequence[Point]) -> list[Point]:
     Quality in decibels may be high where decisions are lost, and low where none is.
     """
     best = max((p.agreement for p in front if not math.isnan(p.agreement)), default=math.nan)
-    return [p for p in front if math.isnan(best) or p.agreement >= best - SAME_DECISIONS]
+    least = max(best - SAME_DECISIONS, GOOD_DECISIONS) if best >= GOOD_DECISIONS else best - SAME_DECISIONS
+    return [p for p in front if math.isnan(best) or p.agreement >= least]
 
 
 def knee(front: Sequence[Point], *, decibels: bool = True) -> Point:

@@ -16,9 +16,10 @@ import yaml
 import hexforge
 from hexforge.analysis.optimize import OptimizeRequest, optimize
 from hexforge.analysis.quality.decision_agreement import DecisionAgreement
+from hexforge.analysis.quality.decisions.verdict import Decisions, OutputDecisions
 from hexforge.analysis.quality.evaluate import evaluate
 from hexforge.analysis.quality.search import Scoring, SearchResult, SearchSpace, search
-from hexforge.analysis.recommend import recommend
+from hexforge.analysis.recommend import confirmed, recommend
 from hexforge.cli.quality.optimize import print_optimized
 from hexforge.cli.screen import console
 from hexforge.errors import CallError
@@ -242,6 +243,15 @@ def test_a_mix_that_decides_well_is_not_poor_whatever_its_decibels() -> None:
     assert recommend(found).kind == "poor"
 
 
+@pytest.mark.parametrize(("agreement", "said"), [(0.97, ""), (0.9, "usable, not good"), (0.5, "too seldom")])
+def test_a_recommendation_says_where_its_decisions_are_not_good(agreement: float, said: str) -> None:
+    choice = recommend(searched([(1.0, 45.0), (2.0, 50.0)]))
+    part = OutputDecisions("detection", ("y",), agreement, {}, (agreement,))
+    found = confirmed(choice, Decisions((part,), (), (), 4, 45.0))
+    assert (found.reason == choice.reason) == (not said)
+    assert said in found.reason
+
+
 def test_alarmed_points_are_on_no_front() -> None:
     seen = SearchPoints(1)
     seen.points = {
@@ -260,6 +270,9 @@ def test_of_a_front_those_count_that_decide_well() -> None:
 
     front = [point(1, 30, 0.7), point(2, 40, 0.99), point(3, 50, 1.0)]
     assert [p.latency_ms for p in deciding_well(front)] == [2, 3]
+    nearly = [point(1, 30, 0.945), point(2, 40, 0.96)]  # no less than good where there is a good one
+    assert [p.latency_ms for p in deciding_well(nearly)] == [2]
+    assert [p.latency_ms for p in deciding_well([point(1, 30, 0.93), point(2, 40, 0.945)])] == [1, 2]
     unknown = [Point(frozenset([i]), 30.0 + i, 1.0 + i) for i in range(3)]
     assert deciding_well(unknown) == unknown
     assert math.isnan(unknown[0].agreement)
