@@ -121,6 +121,8 @@ def node_faults(node: Node) -> Iterator[str]:
 
 def _counts(node: Node) -> Iterator[str]:
     names, count = node.op.inputs, len(node.inputs)
+    if count == len(names) and None not in node.inputs and len(node.outputs) == len(node.op.outputs):
+        return
     if count > len(names) and not node.op.variadic:
         yield f"has {count} inputs, not {len(names)} ({', '.join(names)})"
     for i in range(max(count, len(names))):

@@ -17,8 +17,9 @@ import onnx
 import onnx_ir
 from onnx_ir import serde
 
+from hexforge.ir import Array
 from hexforge.model.source import DETACHED_TYPES, Source, schema_of
-from hexforge.model.tensors import Files, owned
+from hexforge.model.tensors import TYPED_FIELDS, Files, check_place, owned
 
 _KINDS = onnx.AttributeProto
 _BODIES = frozenset((_KINDS.GRAPH, _KINDS.GRAPHS))
@@ -29,6 +30,12 @@ _NUMBERS: dict[int, tuple[str, onnx_ir.AttributeType]] = {
     _KINDS.INTS: ("ints", onnx_ir.AttributeType.INTS),
     _KINDS.FLOATS: ("floats", onnx_ir.AttributeType.FLOATS),
 }
+_LISTS: dict[int, str] = {
+    onnx.TensorProto.FLOAT: "float_data",
+    onnx.TensorProto.INT64: "int64_data",
+    onnx.TensorProto.DOUBLE: "double_data",
+}
+"""Types whose numbers a proto may list in a field of their own."""
 _PASSES_ON = frozenset(("Identity", "Dropout"))
 """Ops whose shapes go over to what they read before any is inferred."""
 
@@ -60,7 +67,7 @@ def flat_model(source: Source) -> tuple[onnx_ir.Model, LateShapes]:
     initializers = []
     for tensor_proto in graph.initializer:
         name = tensor_proto.name
-        tensor = _tensor(tensor_proto, source.detached.get(name), files, where)
+        tensor = _tensor(tensor_proto, name, source.detached.get(name), files, where)
         shape = onnx_ir.Shape(tensor.shape.numpy())
         value = values.get(name)
         if value is None:
@@ -152,26 +159,42 @@ def _attribute(proto: onnx.AttributeProto, node: str, files: Files, where: str) 
     if plain is not None and not proto.HasField("ref_attr_name"):
         field, type = plain
         return onnx_ir.Attr(proto.name, type, getattr(proto, field), doc_string=_field(proto, "doc_string"))
-    attribute = serde.deserialize_attribute(proto)
-    if kind not in _TENSORS or attribute.is_ref():
-        return attribute
+    if kind not in _TENSORS or proto.HasField("ref_attr_name"):
+        return serde.deserialize_attribute(proto)
     subject = f"{node}.{proto.name}"
     if kind == _KINDS.TENSOR:
-        return onnx_ir.AttrTensor(proto.name, owned(attribute.value, subject, files, where))
-    return onnx_ir.AttrTensors(proto.name, [owned(t, subject, files, where) for t in attribute.as_tensors()])
+        return onnx_ir.AttrTensor(proto.name, _tensor(proto.t, subject, None, files, where))
+    return onnx_ir.AttrTensors(proto.name, [_tensor(t, subject, None, files, where) for t in proto.tensors])
 
 
-def _tensor(proto: onnx.TensorProto, detached: memoryview | None, files: Files, where: str) -> onnx_ir.TensorProtocol:
-    kind = _numpy_types().get(proto.data_type)
-    has_bytes = proto.HasField("raw_data") and proto.data_location != onnx.TensorProto.EXTERNAL
-    if kind is not None and (has_bytes or detached is not None):
-        data, dims = proto.raw_data if detached is None else bytes(detached), tuple(proto.dims)  # aligned in memory
-        dtype, numpy_dtype = kind
-        if all(d >= 0 for d in dims) and len(data) == math.prod(dims) * numpy_dtype.itemsize:
-            return onnx_ir.Tensor(np.frombuffer(data, numpy_dtype).reshape(dims), dtype, name=proto.name)
+def _tensor(
+    proto: onnx.TensorProto, name: str, detached: memoryview | None, files: Files, where: str
+) -> onnx_ir.TensorProtocol:
+    external = proto.data_location == onnx.TensorProto.EXTERNAL
+    if external:
+        check_place(proto, where)
+    array = None if external else _array(proto, detached)
+    if array is not None:
+        return onnx_ir.Tensor(array, _numpy_types()[proto.data_type][0], name=proto.name)
     if detached is not None:
         proto.raw_data = bytes(detached)
-    return owned(serde.deserialize_tensor(proto), proto.name, files, where)
+    return owned(serde.deserialize_tensor(proto), name, files, where)
+
+
+def _array(proto: onnx.TensorProto, detached: memoryview | None) -> Array | None:
+    """The numbers of a usual tensor; None for one that is not, or that is wrong."""
+    kind, dims = _numpy_types().get(proto.data_type), tuple(proto.dims)
+    if kind is None or any(d < 0 for d in dims):
+        return None
+    dtype, size = kind[1], math.prod(dims)
+    if detached is not None or proto.HasField("raw_data"):
+        data = proto.raw_data if detached is None else bytes(detached)  # which begins aligned in memory
+        return np.frombuffer(data, dtype).reshape(dims) if len(data) == size * dtype.itemsize else None
+    field = _LISTS.get(proto.data_type)
+    if field is None or any(other != field and len(getattr(proto, other)) for other in TYPED_FIELDS):
+        return None
+    numbers = getattr(proto, field)
+    return np.array(numbers, dtype).reshape(dims) if len(numbers) == size else None
 
 
 @functools.cache

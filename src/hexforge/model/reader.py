@@ -181,7 +181,7 @@ def _deserialize(source: Source) -> tuple[onnx_ir.Model, LateShapes]:
     if not flat:
         source.attach()
         make_dense(source)
-    check_external(source)
+        check_external(source)
     try:
         if flat:
             return flat_model(source)

@@ -100,8 +100,9 @@ def nodes_of(graph: Any) -> Iterator[onnx.NodeProto]:
     """Every node of a graph or function, those of its subgraphs included."""
     for node in graph.node:
         yield node
-        for body in bodies(node):
-            yield from nodes_of(body)
+        if node.attribute:
+            for body in bodies(node):
+                yield from nodes_of(body)
 
 
 def graphs_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -346,9 +347,10 @@ def _check_graph(graph: Any, outer: frozenset[str], where: str) -> None:
     known = outer | sources | writers.keys()
     edges: dict[int, list[int]] = {}
     for index, node in enumerate(graph.node):
-        for body in bodies(node):
+        inner = list(bodies(node)) if node.attribute else []
+        for body in inner:
             _check_graph(body, known, f"{where}, body {body.name!r} of {label(node)}")
-        reads = [*filter(None, node.input), *(name for body in bodies(node) for name in captures(body))]
+        reads = [*filter(None, node.input), *(name for body in inner for name in captures(body))]
         for name in reads:
             if name not in known:
                 raise ModelError(f"{where}: node {label(node)} reads {name!r}, which nothing writes")

@@ -59,14 +59,18 @@ def check_external(source: Source) -> None:
         for node in nodes_of(owner):
             tensors += [t for a in node.attribute for t in (a.t, *a.tensors)]
     for tensor in tensors:
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            continue
-        for entry in tensor.external_data:
-            if entry.key in ("offset", "length") and not (entry.value.isascii() and entry.value.isdigit()):
-                raise FormatError(
-                    f"{source.where}: external data of {tensor.name!r} has the {entry.key} {entry.value!r}; it is a "
-                    "number of bytes, 0 or more: export the model again"
-                )
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            check_place(tensor, source.where)
+
+
+def check_place(tensor: onnx.TensorProto, where: str) -> None:
+    """The same of one external tensor."""
+    for entry in tensor.external_data:
+        if entry.key in ("offset", "length") and not (entry.value.isascii() and entry.value.isdigit()):
+            raise FormatError(
+                f"{where}: external data of {tensor.name!r} has the {entry.key} {entry.value!r}; it is a "
+                "number of bytes, 0 or more: export the model again"
+            )
 
 
 def own_tensors(model: onnx_ir.Model, source: Source) -> None:
@@ -118,7 +122,8 @@ def owned(tensor: onnx_ir.TensorProtocol, name: str, files: Files, where: str) -
     return tensor
 
 
-_TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+TYPED_FIELDS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+"""Fields of a TensorProto that list numbers."""
 
 
 def _copied(tensor: serde.TensorProtoTensor, dims: tuple[int, ...], size: int, subject: str) -> onnx_ir.TensorProtocol:
@@ -129,7 +134,7 @@ def _copied(tensor: serde.TensorProtoTensor, dims: tuple[int, ...], size: int, s
         if data.size != size_bytes:
             raise FormatError(f"{subject} has {data.size} bytes; its shape and type need {size_bytes}")
         return _view(data, dtype, dims, tensor.name)
-    count = max(len(getattr(proto, field)) for field in _TYPED_FIELDS)
+    count = max(len(getattr(proto, field)) for field in TYPED_FIELDS)
     complex_parts = 2 if dtype in (onnx_ir.DataType.COMPLEX64, onnx_ir.DataType.COMPLEX128) else 1
     packed = size_bytes if dtype.bitwidth < 8 and dtype.bitwidth != 6 else size * complex_parts
     if count != packed:

@@ -13,6 +13,7 @@ Whatever looks at a model calls it by way of `runtime.prepare.prepare_model`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -324,7 +325,8 @@ def _bad_encoding(node: Any) -> list[str]:
     faults = []
     if scale is not None and scale.const_value is not None:
         numbers = np.asarray(scale.const_value.numpy()).astype(np.float64)
-        if not np.all(np.isfinite(numbers)) or np.any(numbers == 0):
+        sound = numbers.size == 1 and math.isfinite(numbers.item()) and numbers.item() != 0  # which most are
+        if not sound and (not np.all(np.isfinite(numbers)) or np.any(numbers == 0)):
             worst = numbers[~np.isfinite(numbers) | (numbers == 0)].ravel()[0]
             faults.append(f"{where}: scale {scale.name!r} is {worst}; a scale is a finite number other than 0")
     data = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]

@@ -21,6 +21,8 @@ def write_zeros(model: onnx_ir.Model) -> None:
         if zero is not None and zero.const_value is None:
             continue
         scales = np.asarray(scale.const_value.numpy())
+        if scales.size == 1 and scales.item() != 0:
+            continue
         if not np.any(scales == 0):
             continue
         integers = np.array(data.const_value.numpy())

@@ -36,9 +36,25 @@ def all_nodes(model: onnx_ir.Model, flat: bool) -> Iterator[onnx_ir.Node]:
 
 def lift_constants(model: onnx_ir.Model, flat: bool) -> bool:
     """Make initializers of what Constant nodes write; True where there was one."""
-    if flat and not any(node.op_type == "Constant" for node in model.graph):
-        return False
-    return bool(common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model).modified)
+    constants = [node for node in model.graph if node.op_type == "Constant" and not node.domain] if flat else []
+    if not flat or not all(map(_holds_tensor, constants)):
+        return bool(common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model).modified)
+    lifted = [node for node in constants if not node.outputs[0].is_graph_output()]
+    for node in lifted:
+        value, tensor = node.outputs[0], node.attributes["value"].value  # as_tensor checks a protocol, slowly
+        type = onnx_ir.TensorType(tensor.dtype)
+        held = onnx_ir.Value(name=value.name, shape=tensor.shape, type=type, const_value=tensor)
+        held.metadata_props.update(value.metadata_props)
+        held.meta.update(value.meta)
+        model.graph.register_initializer(held)
+        value.replace_all_uses_with(held)
+        model.graph.remove(node, safe=True)
+    return bool(lifted)
+
+
+def _holds_tensor(constant: onnx_ir.Node) -> bool:
+    held = constant.attributes.get("value")
+    return held is not None and len(constant.attributes) == 1 and held.type is onnx_ir.AttributeType.TENSOR
 
 
 def sort_nodes(model: onnx_ir.Model, flat: bool) -> None:
