@@ -359,6 +359,7 @@ def test_accelerated_loading_makes_programs_while_arrays_are_verified(
         made.set()
         return ready
 
+    monkeypatch.setattr(loading, "_LEAST_BESIDE", 0)
     monkeypatch.setattr(loading, "_verify", slow_verify)
     monkeypatch.setattr(Context, "program", noted_program)
     load_context(files[0], ContextConfig(init_acceleration=accelerated))

@@ -23,6 +23,10 @@ from hexforge.runtime.contexts.context import Context
 
 _CHUNK = 8 << 20
 """Bytes between two looks at the signal."""
+_CHUNK_BESIDE = 256 << 20
+"""The same in a thread of its own, which waits for the interpreter's lock at each."""
+_LEAST_BESIDE = 1 << 16
+"""Bytes of a file below which a thread of its own would begin when all is verified."""
 _ALIGN = 16
 ABORTED, TIMED_OUT = 5012, 5013
 """QNN_CONTEXT_ERROR_ABORTED and QNN_CONTEXT_ERROR_TIMED_OUT."""
@@ -218,9 +222,12 @@ def _load(file: Any, where: str, how: ContextConfig, check: Callable[[], None], 
         weights = None if how.weights is None else _client_weights(container, how.weights, how.release)
         check()
         with ThreadPoolExecutor(1, "hexforge-verify") as pool:
-            verified = pool.submit(_verify, container, file, weights, how, check) if how.init_acceleration else None
+            beside = how.init_acceleration and len(container) >= _LEAST_BESIDE
+            verified = pool.submit(_verify, container, file, weights, how, check) if beside else None
             if verified is None:
                 _verify(container, file, weights, how, check)
+            else:
+                time.sleep(0)  # lets the thread begin: it gives the interpreter's lock back while it computes
             context = Context(container, verify=False, enable_graphs=how.graphs, weights=weights)
             context.skip_validation_on_binary_section = how.skip_validation_on_binary_section
             for row in context.graphs:
@@ -253,14 +260,15 @@ def _verify(
     """Compare every checksum, in pieces."""
     budget = how.file_read_memory_budget_mb << 20
     if not budget:
-        container.verify(lambda s: _pieces(_source(container, s, weights), check))
+        chunk = _CHUNK_BESIDE if how.init_acceleration else _CHUNK
+        container.verify(lambda s: _pieces(_source(container, s, weights), check, chunk))
         return
     if not isinstance(file, (str, os.PathLike)):
         raise CallError("file_read_memory_budget_mb is for files; this context is in memory as a whole already")
     with Path(file).open("rb", buffering=0) as opened:
         room = memoryview(bytearray(min(budget, len(container))))
         container.verify(
-            lambda s: _pieces(weights, check) if weights is not None and s.kind == "weights" else
+            lambda s: _pieces(weights, check, _CHUNK) if weights is not None and s.kind == "weights" else
             _read(opened, s, room, check)
         )  # fmt: skip
 
@@ -271,10 +279,10 @@ def _source(container: Container, section: ContainerSection, weights: memoryview
     return container.view[section.offset : section.offset + section.bytes]
 
 
-def _pieces(data: memoryview, check: Callable[[], None]) -> Iterator[memoryview]:
-    for first in range(0, len(data), _CHUNK):
+def _pieces(data: memoryview, check: Callable[[], None], chunk: int) -> Iterator[memoryview]:
+    for first in range(0, len(data), chunk):
         check()
-        yield data[first : first + _CHUNK]
+        yield data[first : first + chunk]
 
 
 def _read(file: Any, section: ContainerSection, room: memoryview, check: Callable[[], None]) -> Iterator[memoryview]:
