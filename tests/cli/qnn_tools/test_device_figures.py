@@ -150,3 +150,16 @@ def test_vtcm_in_bytes_is_printed_as_given(folder: Path) -> None:
     assert "the graph 8,323,072 bytes" in printed("estimate", "a.onnx", *given)
     assert "the graph 2 MB" in printed("estimate", "a.onnx", "--soc", "SM8850", "--vtcm-mb", "2")
     assert "4 MB" in printed("compile", "a.onnx", "-o", "b.bin", "--soc", "SM8850")
+
+
+@pytest.mark.feature("A8 < A16 < FP16 in accuracy, power, energy", seed="004:2656")
+def test_net_run_prints_energy_which_8_bits_take_least_of(folder: Path) -> None:
+    said("qnn-onnx-converter", "-i", "a.onnx", "-o", "w8a8.dlc", "--input_list", "list.txt")
+    said("qnn-onnx-converter", "-i", "a.onnx", "-o", "w8a16.dlc", "--input_list", "list.txt", "--act_bitwidth", "16")
+    energies = []
+    for model in ("w8a8.dlc", "w8a16.dlc", "a.onnx"):
+        text = said("qnn-net-run", "--model", model, *RUN[2:4], "--input_list", "list.txt", "--log_level", "info")
+        found = re.search(r"ms each on the simulated device, ([\d.]+) uJ \(assumed\)", text)
+        assert found is not None, text
+        energies.append(float(found[1]))
+    assert 0 < energies[0] < energies[1] < energies[2]

@@ -276,5 +276,7 @@ def _say(job: GraphRun, took: Sequence[float], log_level: str) -> None:
     best, mean = min(took), sum(took) / len(took)
     say(f"{job.name}: {len(took)} inferences, {mean:.3f} ms each, {best:.3f} the best, {job.folder}")
     if isinstance(job.program, DeviceProgram):
-        simulated = sum(done.latency_us for done in job.program.results) / len(job.program.results)
-        say(f"{job.name}: {simulated / 1e3:.4f} ms each on the simulated device")
+        results = job.program.results
+        simulated = sum(done.latency_us for done in results) / len(results)
+        energy = sum(done.energy_uj for done in results) / len(results)
+        say(f"{job.name}: {simulated / 1e3:.4f} ms each on the simulated device, {energy:.2f} uJ (assumed)")

@@ -150,7 +150,7 @@ def run(
     chips = on_chips([_on_chip(lane, plan) for lane in lanes]) if plan.contexts else []
     if chips:
         title = "on the chip, by the priorities of contexts (simulated)"
-        columns = ("thread", "chip", "priority", "per second", "mean ms", "worst ms", "yields")
+        columns = ("thread", "chip", "priority", "per second", "mean ms", "worst ms", "yields", "µJ (assumed)")
         cells = [[f"{c:.3f}" if isinstance(c, float) else str(c) for c in row.values()] for row in chips]
         screen.print(table(title, columns, cells))
     if output is not None:

@@ -101,4 +101,5 @@ class _Caller:
             "mean_ms": sum(self._latencies_us) / INFERENCES / 1e3,
             "worst_ms": max(self._latencies_us) / 1e3,
             "yields": sum(done.yields for done in self._results),
+            "energy_uj_assumed": sum(done.energy_uj for done in self._results) / INFERENCES,
         }
