@@ -139,6 +139,15 @@ def test_the_matrix_unit_reads_native_caches_as_they_lie() -> None:
     assert times[INPUTS] < 0.8 * times[()]
 
 
+def test_a_byte_of_a_cache_is_a_byte_beside_16_bits() -> None:
+    """8K tokens of 8 heads are 4 MB of keys, half of VTCM: with two bytes each they would not stay there."""
+    wide, narrow = (
+        hexforge.estimate(decoder(context=8192, heads=8, wide=wide, caches_out=False), "SM8650").timeline.dram_bytes
+        for wide in (True, False)
+    )
+    assert wide < 1.1 * narrow
+
+
 def test_a_cache_that_leaves_flat_is_brought_into_rows() -> None:
     """What comes in native and goes out flat takes as long as what is flat all the way."""
     flat, back = (

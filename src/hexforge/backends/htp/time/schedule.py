@@ -168,7 +168,7 @@ class _Scheduler:
         if op in CLAMPS or op in LOOKUPS or op in ARITHMETIC:
             constant = max((math.prod(v.shape) for v in node.inputs if v is not None and v.is_static), default=0)
             task.weight_bytes = constant * p.activation_bytes if constant > SMALL else 0
-        reads = [(self._task_of(v), v.type.size * p.activation_bytes) for v in dynamic_inputs(node)]
+        reads = [(self._task_of(v), self._read_bytes(v, p)) for v in dynamic_inputs(node)]
         size = node.outputs[0].type.size
         last = len(self.tasks) - 1
         joins = (
@@ -195,6 +195,11 @@ class _Scheduler:
         task.reads, task.out_bytes = reads, size * p.activation_bytes
         self._made[node] = len(self.tasks)
         self.tasks.append(task)
+
+    def _read_bytes(self, value: Value, p: Precision) -> int:
+        """Bytes of an operand: a code of 8 bits beside ones of 16, as a KV cache, takes one."""
+        own = self._asked is None and value.encoding is not None
+        return value.type.size * (min(p.activation_bytes, value.dtype.bits // 8) if own else p.activation_bytes)
 
     def _shape(self, node: Node, value: Value) -> tuple[int, ...]:
         shape = value.shape
