@@ -40,7 +40,7 @@ def known(seed: int, families: int = 12, folds: int = 4, noise: float = 0.0) -> 
     logs = PRIOR + SPREAD * random.normal(size=len(PRIOR))
     logs[PARAMETER_INDEX["serial"]] = np.log(0.7)
     names = [f"family{i}_model{k}" for i in range(families) for k in range(2)]
-    of = {n: ModelFamily(n.split("_")[0], i // 2 % folds, False, False) for i, n in enumerate(names)}
+    of = {n: ModelFamily(n.split("_")[0], i // 2 % folds, ("net",), False) for i, n in enumerate(names)}
     cells = itertools.product(names, cost.RATES, RUNTIMES, BASE)
     blank = [Measurement(name, rate, runtime, f"device {chip}", chip, 1.0) for name, rate, runtime, chip in cells]
     work = {name: _tasks(random) for name in names}

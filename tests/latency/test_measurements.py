@@ -20,7 +20,7 @@ from hexforge.latency.measurements import (
 from tests import ROOT
 
 ROWS = "model,precision,device,soc_model,runtime,inference_ms\n"
-FAMILIES = "model,family,fold,aside,later\n"
+FAMILIES = "model,family,fold,kinds,aside\n"
 
 
 def test_every_measured_model_has_a_family_and_a_graph() -> None:
@@ -65,8 +65,8 @@ def test_bad_rows_are_refused(tmp_path: Path, text: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (f"{FAMILIES}a,nets,0,0,0\nb,nets,1,0,0\n", "csv:3: nets is in the folds 0 and 1"),
-        (f"{FAMILIES}a,nets,first,0,0\n", "csv:2: fold is 'first'"),
+        (f"{FAMILIES}a,nets,0,net,0\nb,nets,1,net,0\n", "csv:3: nets is in the folds 0 and 1"),
+        (f"{FAMILIES}a,nets,first,net,0\n", "csv:2: fold is 'first'"),
     ],
 )
 def test_bad_families_are_refused(tmp_path: Path, text: str, why: str) -> None:
