@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each mechanism removed, and what the outer folds say then: `python -m benchmarks.latency.outer_folds --ablate`."""
+"""Each mechanism removed, and what the outer folds say then: `python -m benchmarks.latency --ablate`."""
 
 from __future__ import annotations
 

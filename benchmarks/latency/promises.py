@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Promises: the estimate of a float model at a precision beside the estimate of the file that `quantize` builds.
+"""Promises: the estimate of a float model as `quantize` would build it, beside that of the file that it builds.
 
     python -m benchmarks.latency.promises [MODEL ...] [--soc SM8650] [--precision w8a8] [--more]
 
@@ -82,7 +82,7 @@ def promises(
     """A model promised, built and timed at each precision; it is calibrated once."""
     with tempfile.TemporaryDirectory() as folder:
         for precision in precisions:
-            promised = hexforge.estimate(model, Deployment(soc, precision))
+            promised = hexforge.estimate(model, Deployment(soc, precision), built=True)
             built = hexforge.quantize(
                 model, samples, f"{precision}_channel", soc=soc, state=Path(folder) / "calibration"
             )

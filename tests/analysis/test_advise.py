@@ -29,9 +29,7 @@ from hexforge.analysis.agreement import (
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.mixed_precision import attention_nodes, mixed_us
 from hexforge.analysis.timed_graphs import graph_of
-from hexforge.backends.htp import timing
 from hexforge.backends.htp.time import cost
-from hexforge.backends.htp.time.settings import Settings
 from hexforge.chips.deployment import Deployment
 from hexforge.cli import app
 from hexforge.errors import CallError, UnsupportedError
@@ -168,27 +166,26 @@ def attention(tokens: int = 197, width: int = 192, heads: int = 3) -> bytes:
     return small(nodes, (1, tokens, width), **constants)
 
 
-def test_attention_of_an_8_bit_model_is_advised_at_16_bit_where_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_of_an_8_bit_model_is_advised_at_16_bit_where_that_is_faster(tmp_path: Path) -> None:
     graph = graph_of(attention())
     names = {n.op.name for n in attention_nodes(graph)}
     assert {"MatMul", "Softmax"} <= names
     assert "FullyConnected" not in names
 
-    def advised_at(precision: str) -> dict[str, module.Advice]:  # type: ignore[name-defined]
-        advice = hexforge.advise(attention(), Deployment(precision=precision), verify=False)
-        return {a.rule: a for a in advice}
+    def advised_at(precision: str, cost_file: str = "") -> dict[str, module.Advice]:  # type: ignore[name-defined]
+        deployment = Deployment(precision=precision, cost_file=cost_file)
+        return {a.rule: a for a in hexforge.advise(attention(), deployment, verify=False)}
 
     # by the fitted costs the conversions cost more than 16 bit saves; products that were slower at 8 bit would pay them
     assert "attention-at-16-bit" not in advised_at("w8a8")
     fitted = cost.fitted()
-    slow = {**fitted["parameters"], "deviation.w8a8.product": 60.0}
-    monkeypatch.setattr(cost, "fitted", lambda: {**fitted, "parameters": slow})
-    monkeypatch.setattr(cost, "_fitted_costs", lambda soc: cost.costs(soc, cost.fitted()))  # none that was kept before
-    monkeypatch.setattr(timing, "fitted_settings", lambda soc, *rest: Settings.of(cost.costs(soc), *rest))
-    found = advised_at("w8a8")["attention-at-16-bit"]
+    slow = tmp_path / "slow_products.json"
+    parameters = {**fitted["parameters"], "deviation.w8a8.product": 60.0}
+    slow.write_text(json.dumps({**fitted, "parameters": parameters}))
+    found = advised_at("w8a8", str(slow))["attention-at-16-bit"]
     assert not found.keeps_function
     assert any("softmax" in name for name in found.nodes)
-    assert "attention-at-16-bit" not in advised_at("w8a16")
+    assert "attention-at-16-bit" not in advised_at("w8a16", str(slow))
 
 
 def test_mixed_precision_lies_between_and_pays_for_conversions() -> None:
@@ -204,7 +201,7 @@ def test_mixed_precision_lies_between_and_pays_for_conversions() -> None:
 def test_channel_last_inputs_are_advised_for_onnx_only() -> None:
     image = small(
         [node("Conv", ["x", "w"], ["u"]), node("GlobalAveragePool", ["u"], ["y"])],
-        (1, 3, 224, 224),
+        (1, 3, 512, 512),
         w=np.ones((32, 3, 3, 3), np.float32),
     )
     rules = {
@@ -458,7 +455,7 @@ def test_a_normalization_that_every_path_folds_is_no_advice() -> None:
 def test_a_float_model_is_told_to_be_quantized_with_the_promised_gain() -> None:
     source = light("squeezenet")
     (advice,) = [a for a in hexforge.advise(source, verify=False) if a.rule == "quantize"]
-    promised = min(estimate(source, Deployment(precision=p)).latency_ms for p in ("w8a8", "w8a16"))
+    promised = min(estimate(source, Deployment(precision=p), built=True).latency_ms for p in ("w8a8", "w8a16"))
     assert advice.after_us == pytest.approx(promised * 1e3)
     assert "hexforge quantize" in advice.how
     assert not advice.keeps_function
@@ -472,3 +469,17 @@ def test_advice_on_the_hosts_share_is_for_models_that_wait_for_it() -> None:
     small = {a.rule: a for a in hexforge.advise(DIGITS, verify=False)}
     assert small["samples-per-call"].gain > 0.3
     assert "samples-per-call" not in {a.rule for a in hexforge.advise(light("resnet50"), verify=False)}
+
+
+def test_folding_the_normalisation_is_advised_and_the_built_file_has_it() -> None:
+    image = small(
+        [node("Sub", ["x", "m"], ["c"]), node("Div", ["c", "s"], ["n"]), node("Conv", ["n", "w"], ["u"]),
+         node("GlobalAveragePool", ["u"], ["y"])],
+        (1, 3, 224, 224),
+        m=np.full((1, 3, 1, 1), 0.4, np.float32), s=np.full((1, 3, 1, 1), 0.2, np.float32),
+        w=np.ones((32, 3, 3, 3), np.float32),
+    )  # fmt: skip
+    advice = {a.rule: a for a in hexforge.advise(image, Deployment(precision="w8a8"))}
+    assert advice["fold-before-conv"].gain_us > 50  # a converter keeps the division, `quantize` folds it
+    as_built = hexforge.estimate(image, Deployment(precision="w8a8"), built=True, quantized_io=True)
+    assert as_built.latency_ms * 1e3 < advice["fold-before-conv"].before_us - 50

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 import hexforge
-from hexforge.analysis.timed_graphs import timed_graphs
+from hexforge.analysis.timed_graphs import built_graphs, timed_graphs
 from hexforge.chips.deployment import Deployment
 from hexforge.model.save import to_bytes
 from tests.light import NAMES, light
@@ -26,7 +26,7 @@ PRECISIONS = ("w8a8", "w8a16", "w4a16", "w16a16")
 def check_promises(source: Path | bytes, samples: object, folder: Path, precisions: Sequence[str] = PRECISIONS) -> None:
     """Promise, build, load, compare, at each precision; the model is calibrated once."""
     for precision in precisions:
-        promised = hexforge.estimate(source, Deployment(precision=precision))
+        promised = hexforge.estimate(source, Deployment(precision=precision), built=True)
         built = hexforge.quantize(source, samples, f"{precision}_channel", state=folder / "calibration")
         assert built.model is not None
         onnx.checker.check_model(onnx.load_from_string(built.model))
@@ -64,7 +64,7 @@ def _bounded_result() -> bytes:
 def test_parts_of_one_tensor_keep_its_encoding_in_a_concat(tmp_path: Path) -> None:
     model = _slices_of_the_picture()
     check_promises(model, "random:2", tmp_path)
-    ops = {node.op.name for graph in timed_graphs(model, Deployment(precision="w8a8")).graphs for node in graph}
+    ops = {node.op.name for graph in built_graphs(model, Deployment(precision="w8a8")).graphs for node in graph}
     assert "SpaceToDepth" in ops
     assert not {"StridedSlice", "Convert", "Concat"} & ops
 
@@ -73,14 +73,14 @@ def test_what_a_clip_bounds_is_promised_within_its_bounds() -> None:
     model = _bounded_result()
     built = hexforge.quantize(model, "random:2", "w8a16_channel").model
     assert built is not None
-    promised, timed = timed_graphs(model, Deployment(precision="w8a16")), timed_graphs(built, Deployment())
+    promised, timed = built_graphs(model, Deployment(precision="w8a16")), timed_graphs(built, Deployment())
     ops = [[node.op.name for node in timed.graphs[0]] for timed in (promised, timed)]
     assert "ReluMinMax" not in ops[1]
     assert ops[0] == ops[1]
 
 
 def test_the_promise_has_the_quantization_of_inputs_and_outputs() -> None:
-    graphs = timed_graphs(light("squeezenet"), Deployment(precision="w8a8")).graphs
+    graphs = built_graphs(light("squeezenet"), Deployment(precision="w8a8")).graphs
     ops = [node.op.name for graph in graphs for node in graph]
     assert ops.count("Quantize") >= 1
     assert ops.count("Dequantize") >= 1
@@ -93,7 +93,7 @@ def test_the_promise_says_its_precision() -> None:
 def test_a_quantized_model_is_no_promise() -> None:
     built = hexforge.quantize(light("squeezenet"), "random:1", "w8a8_channel")
     assert built.model is not None
-    assert not timed_graphs(built.model, Deployment(precision="w8a16")).promised
+    assert not built_graphs(built.model, Deployment(precision="w8a16")).built
 
 
 @pytest.mark.feature("A16W16", seed="004:2668-2694")

@@ -43,7 +43,8 @@ def test_a_fit_is_written_with_its_errors_and_bands_and_read_again() -> None:
     contents = json.loads(text_of(file_contents(problem, fit, held_out, "a digest")))
     assert contents["data"] == {"rows": len(made.rows), "models": 24, "sha256": "a digest"}
     widths = half_widths(problem, held_out, np.arange(len(made.rows)))
-    assert contents["band"]["half_width"] == {rate: round(widths[rate], 4) for rate in RATES}
+    rounded = {rate: {name: round(width, 4) for name, width in widths[rate].items()} for rate in RATES}
+    assert contents["band"]["half_width"] == rounded
     read = fit_of(contents)
     assert read.parameters == pytest.approx(fit.parameters, abs=1e-4)
     assert problem.predict(read, np.arange(9)) == pytest.approx(problem.predict(fit, np.arange(9)), abs=1e-3)

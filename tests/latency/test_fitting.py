@@ -38,7 +38,7 @@ def test_the_costs_that_rows_were_made_with_are_found(made: Known) -> None:
     fit = fitted(made.problem())
     where = [PARAMETER_INDEX[name] for name in CERTAIN]
     assert np.median(np.abs(PRIOR[where] - made.costs.parameters[where])) > 0.15  # what is believed at first is not it
-    assert off(fit, made, CERTAIN) < 0.05
+    assert off(fit, made, CERTAIN) < 0.1
     problem = made.problem()
     assert np.abs(problem.predict(fit, np.arange(len(made.rows))) - problem.log_us).max() < 0.03
 

@@ -66,8 +66,8 @@ def test_the_float_form_is_no_farther_from_the_original_than_the_dynamic_one(
 @pytest.mark.parametrize("name", ["ocr_cls", "magika"])
 def test_estimate_and_quantize_take_the_float_model(name: str, fixed: Any, dynamic: Any) -> None:  # noqa: F811
     source, path = fixed(name), dynamic(name)
-    exact = hexforge.estimate(source, Deployment(precision="w8a8"))
-    promised = hexforge.estimate(path, Deployment(precision="w8a8"))
+    exact = hexforge.estimate(source, Deployment(precision="w8a8"), built=True)
+    promised = hexforge.estimate(path, Deployment(precision="w8a8"), built=True)
     assert promised.latency_ms == pytest.approx(exact.latency_ms, rel=0.02)
     built = hexforge.quantize(path, [sample(name, source, seed=i) for i in range(2)])
     assert built.model is not None

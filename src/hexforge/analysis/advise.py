@@ -161,9 +161,7 @@ def _as_converted(model: Model) -> Model:
 def _precision_advice(rule: PrecisionRule, timed: TimedGraphs, deployment: Deployment, before: float) -> Advice | None:
     if len(timed.graphs) != 1 or timed.left_on_cpu:
         return None
-    tried = rule.time_at_16_bits(
-        timed.graphs[0], replace(deployment, precision=AS_IS) if timed.promised else deployment
-    )
+    tried = rule.time_at_16_bits(timed.graphs[0], replace(deployment, precision=AS_IS) if timed.built else deployment)
     if tried is None:
         return None
     nodes, after = tried
@@ -174,7 +172,7 @@ def _precision_advice(rule: PrecisionRule, timed: TimedGraphs, deployment: Deplo
 
 def _attention_advice(timed: TimedGraphs, deployment: Deployment, before: float) -> Advice | None:
     """What an attention would gain whose Softmax is not fused with its mask, and why it is not."""
-    backend = timed_backend(replace(deployment, precision=AS_IS) if timed.promised else deployment)
+    backend = timed_backend(replace(deployment, precision=AS_IS) if timed.built else deployment)
     gain = 0.0
     reasons: dict[str, list[str]] = {}
     for graph in timed.graphs:
@@ -218,7 +216,7 @@ def _quantize_advice(
         return None
     times: dict[str, float] = {}
     for precision in PROMISED:
-        cost = whole_cost(shared, replace(deployment, precision=precision), cpu_part, before)
+        cost = whole_cost(shared, replace(deployment, precision=precision), cpu_part, before, built=True)
         if cost < IMPOSSIBLE:
             times[precision] = cost.us
     if not times:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis import estimate_views
-from hexforge.analysis.timed_graphs import SharedModel, timed_graphs
+from hexforge.analysis.timed_graphs import SharedModel, built_graphs, timed_graphs
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.deprecated import RenamedAttribute, renamed_names
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
@@ -59,6 +59,8 @@ class Estimate:
     """What the CPU takes for its nodes, rough; None where it has none, or where that was left out."""
     transfers_us: float = 0.0
     """Of the latency, what passes tensors between NPU and CPU: calls after the first, and copies."""
+    built: bool = False
+    """True where a float model was timed as the file that `quantize` would build of it."""
 
     @property
     def soc(self) -> str:
@@ -132,7 +134,7 @@ class Estimate:
 
     def __str__(self) -> str:
         parts = [
-            f"{self.model} on {self.soc}, {self.precision}, {self.runtime}",
+            f"{self.model} on {self.soc}, {self.precision}, {self.runtime}{', as quantize builds it' * self.built}",
             f"{self.latency_ms:.3f} ms ({self.low_ms:.3f} to {self.high_ms:.3f})",
             f"{self.throughput:,.0f} per second",
             f"{len(self.rows)} tasks",
@@ -168,6 +170,7 @@ class Estimate:
             "model": self.model,
             "soc": self.soc,
             "precision": self.precision,
+            "built": self.built,
             "runtime": self.runtime,
             "performance_mode": self.deployment.power.performance_mode,
             "batch": line.batch,
@@ -245,15 +248,18 @@ def estimate(
     shapes: Mapping[str, Sequence[int]] | None = None,
     quantized_io: bool = False,
     cpu_part: bool = True,
+    built: bool = False,
 ) -> Estimate:
     """How long an inference takes: of a model file, its bytes, a context, a .pte, an exported program of torch, a
     QNN graph or a compiled program.
 
     `deployment` is a hexforge.Deployment, or a chip by name, as `soc` is. A float model at the precision of integers
-    is timed as the model that `quantize` would make of it. The latency is the NPU's. What it does not take is measured
-    on this computer and scaled to the chip's CPU, roughly (`cpu_us_rough`, `total_us_rough`); with `cpu_part=False`
-    nothing is measured. With `quantized_io` inputs and outputs are integers, as the graphs of a session have them by
-    default.
+    is timed as a converter would bring it there: its inputs and outputs are integers, and the input's normalisation
+    stays; that is what was measured, and what errors are known of. With `built` it is timed as the file that
+    `quantize` would build of it, whose inputs and outputs are floats. The latency is the NPU's. What it does not take
+    is measured on this computer and scaled to the chip's CPU, roughly (`cpu_us_rough`, `total_us_rough`); with
+    `cpu_part=False` nothing is measured. With `quantized_io` inputs and outputs of a quantized model are integers, as
+    the graphs of a session have them by default.
     """
     if soc is not None and deployment is not None:
         raise CallError(f"soc {soc!r} and a deployment are given: a deployment names its chip itself, give one of them")
@@ -262,10 +268,10 @@ def estimate(
     if not all(isinstance(count, int) and count >= 1 for count in (batch, threads)):
         raise CallError(f"batch {batch}, threads {threads}: both are at least 1, and whole numbers")
     request = ModelRequest(dims, shapes, offload_io_quantization=quantized_io)
-    timed = timed_graphs(model, chosen, request)
+    timed = (built_graphs if built else timed_graphs)(model, chosen, request)
     chosen = timed.deployment(chosen)
     backend = timed_backend(chosen)
-    precision = AS_IS if timed.promised else chosen.precision
+    precision = AS_IS if timed.built else chosen.precision
     cpu, passed = None, 0.0
     timings = [
         backend.timing(graph, precision, chosen.runtime, batch, chosen.driven, shared)
@@ -290,6 +296,7 @@ def estimate(
         backend.accelerator().vtcm_bytes,
         cpu,
         passed,
+        timed.built,
     )
 
 

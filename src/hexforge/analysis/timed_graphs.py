@@ -46,8 +46,8 @@ class TimedGraphs:
     name: str
     graphs: tuple[Graph, ...]
     left_on_cpu: tuple[PlacedNode, ...] = ()
-    promised: bool = False
-    """True for the graphs of the model that quantizing would give: they have the types of the precision already."""
+    built: bool = False
+    """True for the graphs of the file that `quantize` would build: they have the types of the precision already."""
     placed: PartitionedModel | None = field(default=None, repr=False, compare=False)
     """The model in its parts, where nodes of an ONNX model stay with the CPU."""
     shared: tuple[SharedWork, ...] = field(default=(), repr=False, compare=False)
@@ -69,24 +69,28 @@ class TimedGraphs:
 
 
 def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
-    """The graphs that an estimate times; a float model at w8a8 is timed as if it was quantized to w8a8."""
+    """The graphs that an estimate times: a float model's own, whose floats stand for integers at w8a8, as a converter
+    has them: inputs and outputs are integers, and the input's normalisation stays where it is."""
     shared = model if isinstance(model, SharedModel) else SharedModel(model, request)
-    source, request = shared.source, shared.request
-    if isinstance(source, TimedGraphs):
-        return source
-    if deployment.precision in (AS_IS, FLOAT):
-        return shared.graphs_of(source, timed_backend(deployment))
+    if isinstance(shared.source, TimedGraphs):
+        return shared.source
+    source = shared.floating if deployment.quantizes_floats else shared.source
+    return shared.graphs_of(source, timed_backend(deployment))
+
+
+def built_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
+    """The graphs of the file that `quantize` would build of a float model; of any other model those that are timed."""
+    shared = model if isinstance(model, SharedModel) else SharedModel(model, request)
+    if isinstance(shared.source, TimedGraphs) or not deployment.quantizes_floats or shared.as_if_quantized is None:
+        return timed_graphs(shared, deployment)
     backend = timed_backend(replace(deployment, precision=AS_IS))
-    arithmetic = chip_arithmetic(backend)
-    promised = shared.as_if_quantized
-    if promised is None:
-        return shared.graphs_of(source, timed_backend(deployment))
+    arithmetic, promised = chip_arithmetic(backend), shared.as_if_quantized
     precision = known_precision(deployment.precision)
     timed = shared.graphs_of(promised.model(precision, arithmetic), backend)
     if timed.placed is not None and timed.placed.refused:
         settled = with_nodes_on_cpu(arithmetic, timed.placed, promised.floating, backend, shared.placing)
         timed = shared.graphs_of(promised.model(precision, settled), backend)
-    return replace(timed, promised=True)
+    return replace(timed, built=True)
 
 
 class SharedModel:
@@ -105,13 +109,19 @@ class SharedModel:
         return SharedPlacing()
 
     @functools.cached_property
-    def as_if_quantized(self) -> PromisedModel | None:
-        """The models that `quantize` would make of it; None where it has encodings already."""
-        from hexforge.quant.compare import is_quantized
+    def floating(self) -> Model:
+        """The model with what is quantized dynamically in it as floats."""
         from hexforge.quant.float_source import as_float
 
         assert not isinstance(self.source, TimedGraphs)
-        floating = as_float(self.source)
+        return as_float(self.source)
+
+    @functools.cached_property
+    def as_if_quantized(self) -> PromisedModel | None:
+        """The models that `quantize` would make of it; None where it has encodings already."""
+        from hexforge.quant.compare import is_quantized
+
+        floating = self.floating
         has_codes = is_quantized(floating.ir) or any(node.op_type in HAS_CODES for node in floating.ir.graph)
         return None if has_codes else PromisedModel(floating)
 

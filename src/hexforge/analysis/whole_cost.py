@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hexforge.analysis.estimate import Estimate, estimate
-from hexforge.analysis.timed_graphs import SharedModel, timed_graphs
+from hexforge.analysis.timed_graphs import SharedModel, built_graphs, timed_graphs
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CapacityError, UnsupportedError
 
@@ -40,14 +40,16 @@ IMPOSSIBLE = WholeCost(sys.maxsize, math.inf)
 """Of a model that cannot be timed, or does not fit."""
 
 
-def whole_cost(model: Model | SharedModel, deployment: Deployment, cpu_part: bool, like: WholeCost) -> WholeCost:
+def whole_cost(
+    model: Model | SharedModel, deployment: Deployment, cpu_part: bool, like: WholeCost, *, built: bool = False
+) -> WholeCost:
     """What a variant of a model costs; IMPOSSIBLE where it cannot be timed.
 
     Its CPU part is measured where that is wanted and where it has other nodes than the model it is `like`: with as many
-    it takes as long, and measuring it again would only add noise.
+    it takes as long, and measuring it again would only add noise. With `built` it is the file that `quantize` builds.
     """
     try:
-        graphs = timed_graphs(model, deployment)
+        graphs = (built_graphs if built else timed_graphs)(model, deployment)
         count = len(graphs.left_on_cpu)
         same = bool(count) and count == like.cpu_nodes and not like.unknown_nodes
         timed = estimate(graphs, deployment, cpu_part=cpu_part and not same)

@@ -41,6 +41,9 @@ class Deployment:
     power: Power = field(default_factory=Power)
     backend: str = "htp"
     """The backend that runs there, by name."""
+    cost_file: str = ""
+    """Costs that times are estimated with: a file that `python -m hexforge.latency --out FILE` wrote, for measurements
+    of one's own; hexforge's costs where none is named."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.config, GraphConfig) or not isinstance(self.power, Power):

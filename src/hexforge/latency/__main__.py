@@ -38,7 +38,10 @@ def file_contents(problem: FitProblem, fit: CostFit, held_out: HeldOut, digest: 
         **costs_of(fit),
         "support": support(problem, fit, every),
         "band": {
-            "half_width": {k: round(v, 4) for k, v in half_widths(problem, held_out, every).items()},
+            "half_width": {
+                rate: {runtime: round(width, 4) for runtime, width in widths.items()}
+                for rate, widths in half_widths(problem, held_out, every).items()
+            },
             "unmeasured_chip": round(unmeasured_width(problem, fit), 4),
         },
         "error": summarize(problem, held_out.log_us),

@@ -3,26 +3,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 
 from hexforge.backends.htp.time import cost
+from hexforge.backends.htp.time.schedule import RUNTIMES
 from hexforge.chips import soc
 from hexforge.latency.fitting import CostFit, FitProblem
 from hexforge.latency.held_out import HeldOut, folds
 from hexforge.latency.terms import RATES
 
 QUANTILE = 0.9
-"""The part of rows that a band holds."""
+"""The part of models that a band holds."""
 
 
-def half_widths(problem: FitProblem, held_out: HeldOut, rows: np.ndarray) -> dict[str, float]:
-    """For each precision the width that nine of ten errors of rows are within, for a graph all fits agree on."""
+def model_weights(problem: FitProblem, rows: Sequence[int]) -> np.ndarray:
+    """Of each row, so that the models among rows weigh the same, however many devices measured them."""
+    count = Counter(problem.rows[i].model for i in rows)
+    return np.array([1 / count[problem.rows[i].model] for i in rows])
+
+
+def half_widths(problem: FitProblem, held_out: HeldOut, rows: np.ndarray) -> dict[str, dict[str, float]]:
+    """For each precision and runtime the width that holds nine of ten models, for a graph that all fits agree on."""
     scaled = np.abs(held_out.log_us - problem.log_us) / held_out.shape()
-    widths = {}
+    widths: dict[str, dict[str, float]] = {}
     for rate in RATES:
-        here = [i for i in rows if problem.rows[i].precision == rate]
-        widths[rate] = float(np.quantile(scaled[here], QUANTILE)) if here else 0.0
+        of_rate = [i for i in rows if problem.rows[i].precision == rate]
+        widths[rate] = {}
+        for runtime in RUNTIMES:
+            here = [i for i in of_rate if problem.rows[i].runtime == runtime] or of_rate
+            widths[rate][runtime] = _quantile(scaled[here], model_weights(problem, here)) if here else 0.0
     return widths
+
+
+def _quantile(values: np.ndarray, weights: np.ndarray) -> float:
+    """The value up to which QUANTILE of the weights lie."""
+    order = np.argsort(values)
+    reached = np.cumsum(weights[order]) / weights.sum()
+    return float(values[order][min(int(np.searchsorted(reached, QUANTILE)), len(values) - 1)])
 
 
 def inside_bands(problem: FitProblem, held_out: HeldOut) -> np.ndarray:
@@ -32,7 +52,8 @@ def inside_bands(problem: FitProblem, held_out: HeldOut) -> np.ndarray:
     for others, test in folds(problem.fold):
         widths = half_widths(problem, held_out, np.nonzero(others)[0])
         for i in test:
-            inside[i] = error[i] <= widths[problem.rows[i].precision] * shape[i]
+            row = problem.rows[i]
+            inside[i] = error[i] <= widths[row.precision][row.runtime] * shape[i]
     return inside
 
 

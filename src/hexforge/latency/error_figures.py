@@ -40,7 +40,12 @@ def select(problem: FitProblem, precision: str, devices: tuple[str, ...], runtim
 
 def figures(problem: FitProblem, predicted_log: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
     """Median, mean, 90th percentile, rank, and the interval of the median when families are drawn again."""
-    errors = relative_errors(problem, predicted_log)[rows]
+    return figures_of(problem, predicted_log[rows], rows)
+
+
+def figures_of(problem: FitProblem, logs: np.ndarray, rows: np.ndarray) -> dict[str, Any]:
+    """The same of predictions of some rows alone, of which one may be there more than once."""
+    errors = np.abs(np.exp(logs - problem.log_us[rows]) - 1)
     names = problem.family[rows]
     by_family = [errors[names == name] for name in sorted(set(names))]
     random = np.random.default_rng(0)
@@ -54,7 +59,7 @@ def figures(problem: FitProblem, predicted_log: np.ndarray, rows: np.ndarray) ->
         "interval": [round(float(low), 4), round(float(high), 4)],
         "mean": round(float(errors.mean()), 4),
         "p90": round(float(np.quantile(errors, 0.9)), 4),
-        "rank": round(rank_correlation(predicted_log[rows], problem.log_us[rows]), 4),
+        "rank": round(rank_correlation(logs, problem.log_us[rows]), 4),
         "rows": len(rows),
     }
 

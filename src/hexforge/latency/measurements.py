@@ -20,6 +20,10 @@ DATA = Path(__file__).with_name("measured")
 """What the shipped costs are fitted to. It is in the checkout and not in packages, which it would make 20 MB larger."""
 TARGET_DEVICES = ("Samsung Galaxy S24", "Samsung Galaxy S25", "QCS8550 (Proxy)", "Snapdragon X Elite CRD")
 """The devices that the figures are published for."""
+SAME_RUNTIME = {"qnn_context_binary": "qnn_dlc"}
+"""Runtimes that run the graph of another: a context is what a DLC becomes on the device."""
+OTHER_RUNTIMES = ("precompiled_qnn_onnx", "voice_ai")
+"""Runtimes whose rows are not read: they run the contexts of `qnn_context_binary` rows, in the same time."""
 MEASURED_PRECISIONS = ("float", "w8a8", "w8a16")
 LEFT_OUT = {("resnet_2plus1d", "tflite"), ("resnet_mixed", "tflite")}
 """Models and runtimes whose rows are not read: these take 20 to 160 times as long there as through qnn_dlc."""
@@ -50,7 +54,7 @@ class ModelFamily:
 
 
 def read_measurements(folder: Path = DATA) -> list[Measurement]:
-    """The rows of measured.csv but for those of LEFT_OUT, each with the name of its chip."""
+    """The rows of measured.csv that are of use, each with the name of its chip."""
     measurements = []
     for where, row in _rows(folder / "measured.csv", ("model", "precision", "runtime", "device", "soc_model")):
         try:
@@ -59,12 +63,11 @@ def read_measurements(folder: Path = DATA) -> list[Measurement]:
             latency_us = 0.0
         if not 0 < latency_us < float("inf"):
             raise FormatError(f"{where}: inference_ms is {row.get('inference_ms')!r}; it is a time in milliseconds")
-        if (row["model"], row["runtime"]) in LEFT_OUT:
+        if row["runtime"] in OTHER_RUNTIMES or (row["model"], row["runtime"]) in LEFT_OUT:
             continue
+        runtime = SAME_RUNTIME.get(row["runtime"], row["runtime"])
         chip = soc.require_chip(row["soc_model"])
-        measurements.append(
-            Measurement(row["model"], row["precision"], row["runtime"], row["device"], chip.name, latency_us)
-        )
+        measurements.append(Measurement(row["model"], row["precision"], runtime, row["device"], chip.name, latency_us))
     return measurements
 
 

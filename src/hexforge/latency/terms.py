@@ -9,7 +9,7 @@ from hexforge.backends.htp.time import cost
 from hexforge.backends.htp.time.schedule import RUNTIMES
 
 RATES = tuple(cost.RATES)
-HMX_KINDS = ("conv", "classifier", *cost.MATRIX)
+HMX_KINDS = ("conv", *sorted(cost.UNDEVIATING), *cost.MATRIX)
 HVX_KINDS = (*cost.VECTOR, *cost.PRICED_AS, *cost.COUNTED)
 PARAMETER_NAMES = [p.name for p in cost.PARAMETERS]
 PARAMETER_INDEX = {name: i for i, name in enumerate(PARAMETER_NAMES)}

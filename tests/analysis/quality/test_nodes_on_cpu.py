@@ -53,7 +53,7 @@ def test_it_is_said_that_they_stay_with_the_cpu(built: hexforge.Quantization) ->
 
 def test_promised_is_built(built: hexforge.Quantization) -> None:
     assert built.model is not None
-    promised = hexforge.estimate(_model(), Deployment(precision="w8a8"))
+    promised = hexforge.estimate(_model(), Deployment(precision="w8a8"), built=True)
     timed = hexforge.estimate(built.model)
     assert timed.latency_ms == pytest.approx(promised.latency_ms, rel=0.02)
     assert {row.node for row in timed.left_on_cpu} == {row.node for row in promised.left_on_cpu}

@@ -129,7 +129,7 @@ def test_the_estimate_gains(pattern: str) -> None:
         hexforge.estimate(masked_attention(pattern, 16, b, 128, 1024), "SM8650").timeline for b in (-20.0, -19.9)
     )
     assert [row.op for row in fused.rows] == ["MaskedSoftmax"]
-    assert fused.accelerator_us < 0.7 * apart.accelerator_us
+    assert fused.accelerator_us < 0.75 * apart.accelerator_us
 
 
 def test_a_context_keeps_it(tmp_path: Path) -> None:

@@ -132,6 +132,10 @@ def test_python_and_the_command_say_the_same(tmp_path: Path) -> None:
     said = json.loads(done.stdout)
     config, power = hexforge.GraphConfig(vtcm_mb=2, num_hvx_threads=2), hexforge.Power("balanced")
     found = hexforge.estimate(model, Deployment("SM8850", "w8a8", "onnx", config, power), batch=2, threads=2)
+    as_built = hexforge.estimate(
+        model, Deployment("SM8850", "w8a8", "onnx", config, power), batch=2, threads=2, built=True
+    )
+    assert said.pop("built_ms") == round(as_built.latency_ms, 4)
     assert said == json.loads(json.dumps(found.to_json()))
     assert said["latency_ms"] == pytest.approx(found.latency_ms, abs=1e-4)
     assert len(found.rows) == len(said["ops"])

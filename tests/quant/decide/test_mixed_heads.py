@@ -156,7 +156,7 @@ def test_a_join_inside_the_network_stays() -> None:
 def test_promised_is_built(kind: str, soc: str) -> None:
     net, model = head(kind)
     source = to_bytes(model)
-    promised = hexforge.estimate(source, Deployment(soc, precision="w8a8"))
+    promised = hexforge.estimate(source, Deployment(soc, precision="w8a8"), built=True)
     built = hexforge.quantize(source, net.samples(2), soc=soc)
     assert built.model is not None
     assert hexforge.estimate(built.model, Deployment(soc)).latency_ms == pytest.approx(promised.latency_ms, rel=0.02)

@@ -62,9 +62,15 @@ class HtpBackend(ContextBackend, TimedBackend):
     config: HtpConfig
 
     def __init__(
-        self, config: HtpConfig | None = None, threads: int = 0, *, floats_stand_for_integers: bool = False
+        self,
+        config: HtpConfig | None = None,
+        threads: int = 0,
+        *,
+        floats_stand_for_integers: bool = False,
+        cost_file: str = "",
     ) -> None:
         super().__init__(config, threads)
+        self._cost_file = cost_file
         self._promised = floats_stand_for_integers
         self._session_threads = threads
         self.threads = self.config.graph.num_hvx_threads or max(threads, 0) or processors()
@@ -88,7 +94,7 @@ class HtpBackend(ContextBackend, TimedBackend):
     def for_deployment(cls, deployment: Deployment, threads: int = 0) -> Self:
         """The backend that places, times and compiles for a deployment."""
         config, promised = HtpConfig.of(deployment.soc, deployment.config), deployment.quantizes_floats
-        return cls(config, threads, floats_stand_for_integers=promised)
+        return cls(config, threads, floats_stand_for_integers=promised, cost_file=deployment.cost_file)
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
@@ -241,7 +247,7 @@ class HtpBackend(ContextBackend, TimedBackend):
     def _clock(self, power: Power) -> Clock:
         from hexforge.backends.htp.timing import Clock
 
-        return Clock(self._soc(), self.config.graph, power)
+        return Clock(self._soc(), self.config.graph, power, self._cost_file)
 
     # -- contexts -----------------------------------------------------------------------------------------------------
 
@@ -261,7 +267,9 @@ class HtpBackend(ContextBackend, TimedBackend):
         return self._with(replace(self.config, graph=replace(self.config.graph, optimization=level)))
 
     def _with(self, config: HtpConfig) -> Self:
-        made = type(self)(config, self._session_threads, floats_stand_for_integers=self._promised)
+        made = type(self)(
+            config, self._session_threads, floats_stand_for_integers=self._promised, cost_file=self._cost_file
+        )
         made.spinning = self.spinning
         return made
 

@@ -29,16 +29,20 @@ class Clock:
     soc: Soc
     config: GraphConfig
     power: Power
+    cost_file: str = ""
+    """Costs that were fitted elsewhere; hexforge's own where none is named."""
 
     def timing(
         self, graph: Graph, precision: str, runtime: str, batch: int = 1, shared: SharedWork | None = None
     ) -> Timing:
         """One inference; CapacityError for what does not fit, UnsupportedError for floats on a chip without them."""
         shared = shared or SharedWork(graph)
-        line, costs = self.timeline(graph, precision, runtime, batch, shared), cost.costs(self.soc)
-        known = band.certainty(line.work_us, costs, cost.fitted()["support"])
+        fit = cost.fitted(self.cost_file)
+        costs = cost.fitted_costs(self.soc, self.cost_file)
+        line = self.timeline(graph, precision, runtime, batch, shared)
+        known = band.certainty(line.work_us, costs, fit["support"])
         rates = {tile.PRECISIONS[kind].rate for kind in _kinds(graph, precision, shared)}
-        width = band.band_width(known, rates, costs.provenance == "fitted")
+        width = band.band_width(known, rates, runtime, costs.provenance == "fitted", fit)
         return Timing(line, math.expm1(width), costs.provenance, known.little_known)
 
     def timeline(
@@ -63,7 +67,7 @@ class Clock:
 
     def mixed_us(self, graph: Graph, precision: str, runtime: str, nodes: Collection[str]) -> float | None:
         """The latency with some 8-bit nodes at 16 bit, conversions included; None where none of them is 8-bit."""
-        settings = fitted_settings(self.soc, self.config, self.power)
+        settings = fitted_settings(self.soc, self.config, self.power, self.cost_file)
         wanted = tile.PRECISIONS.get(precision)
         tasks = schedule.schedule(graph, wanted, runtime, settings.costs.vtcm_bytes, self.config)
         wide = schedule.schedule(graph, tile.PRECISIONS[SIXTEEN], runtime, settings.costs.vtcm_bytes, self.config)

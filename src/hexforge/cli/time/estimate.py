@@ -92,6 +92,7 @@ def estimate(
     from hexforge.analysis.timed_graphs import SharedModel, timed_graphs
     from hexforge.chips.deployment import Deployment
     from hexforge.chips.power import Power
+    from hexforge.model.reader import Model as ReadModel
 
     files.check(model)
     if priority != "normal" and not co_running:
@@ -119,15 +120,20 @@ def estimate(
     with spinner(f"timing {model.name}"):
         timed = estimated(graphs, deployment, batch=batch, threads=threads, cpu_part=cpu)
         shared = _co_running(timed, priority, co_running, batch) if co_running else None
+        as_built = None
+        if deployment.quantizes_floats and isinstance(source, ReadModel):
+            as_built = estimated(source, deployment, batch=batch, threads=threads, cpu_part=False, built=True)
+            as_built = as_built if as_built.built else None
     if files.trace is not None:
         _write_trace(files.trace, timed, shared)
     if files.report is not None:
         _write_report(files.report, model.name, timed, chips("comparing chips"))
     _say_made_for_another(model, timed.soc)
     if as_json:
-        print_json(timed.to_json() | ({"together": _concurrent(shared)} if shared else {}))
+        of_file = {"built_ms": None if as_built is None else round(as_built.latency_ms, 4)}
+        print_json(timed.to_json() | of_file | ({"together": _concurrent(shared)} if shared else {}))
         return
-    _print(console(), timed, 0 if every else rows, refused)
+    _print(console(), timed, as_built, 0 if every else rows, refused)
     if shared:
         _print_concurrent(console(), shared, interval_ms)
 
@@ -155,7 +161,7 @@ def _say_made_for_another(model: Path, soc: str) -> None:
 def _require_8_bit_weights(graphs: TimedGraphs, option: str) -> None:
     """CallError where the graphs have no 8-bit weights whose values could be looked at."""
     constants = (v for graph in graphs.graphs for node in graph for v in node.inputs if v is not None and v.is_static)
-    if graphs.promised or not any(v.dtype.bits == 8 for v in constants):
+    if graphs.built or not any(v.dtype.bits == 8 for v in constants):
         raise CallError(f"{option} is seen by the values of 8-bit weights, and there are none; quantize first")
 
 
@@ -256,7 +262,7 @@ def _total(timed: Estimate) -> str:
     return "not measured" if timed.total_us_rough is None else f"about {timed.total_us_rough / 1e3:.3g}"
 
 
-def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
+def _print(screen: Console, timed: Estimate, as_built: Estimate | None, count: int, refused: bool) -> None:
     """The verdict, what is not in it, then the tasks that take longest."""
     from hexforge.report.formatting import npu_part_only, whole_time
 
@@ -272,6 +278,8 @@ def _print(screen: Console, timed: Estimate, count: int, refused: bool) -> None:
             f"{timed.low_ms:.3f} to {timed.high_ms:.3f} in nine of ten models{rate}; costs {timed.provenance}",
         )
     )
+    if as_built is not None:
+        screen.print(f"as `hexforge quantize` builds it, with float inputs and outputs: {as_built.latency_ms:.3f} ms")
     if timed.left_on_cpu:
         screen.print(Text(whole_time(timed), "yellow"))
     screen.print(

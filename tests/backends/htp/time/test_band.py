@@ -50,7 +50,7 @@ def test_little_known_work_widens_the_band_and_is_named() -> None:
     assert common.little_known == some.little_known == ()
     assert rare.little_known == ("3-D convolutions",)
     assert rare.little_known_part == pytest.approx(0.6)
-    assert band.band_width(common, ["w8a8"], measured=True) < band.band_width(rare, ["w8a8"], measured=True)
+    assert band.band_width(common, ["w8a8"], "onnx", True) < band.band_width(rare, ["w8a8"], "onnx", True)
 
 
 def test_a_chip_without_rows_has_a_wider_band() -> None:

@@ -176,12 +176,41 @@ def test_a_linear_layer_counts_its_rows_together() -> None:
     assert layer(16, 49).hmx == layer(1, 784).hmx
 
 
-def test_attention_above_vtcm_is_tiled_by_rows() -> None:
-    body = """(float[1, 8, 2048, 64] q, float[1, 8, 64, 2048] k, float[1, 8, 2048, 64] v) => (float[1, 8, 2048, 64] y) {
-        s = MatMul(q, k) p = Softmax<axis = AXIS>(s) y = MatMul(p, v) }"""
-    inputs, scores = 3 * 8 * 2048 * 64 * 2, 8 * 2048 * 2048 * 2
-    assert sum(t.spill_bytes for t in tasks(body.replace("AXIS", "-1"), FLOAT)) <= inputs
-    assert sum(t.spill_bytes for t in tasks(body.replace("AXIS", "2"), FLOAT)) > 2 * scores
+def test_attention_above_vtcm_passes_through_dram_and_takes_longer_for_a_byte() -> None:
+    body = """(float[1, 8, N, 64] q, float[1, 8, 64, N] k, float[1, 8, N, 64] v) => (float[1, 8, N, 64] y) {
+        s = MatMul(q, k) p = Softmax<axis = -1>(s) y = MatMul(p, v) }"""
+    small, large = (tasks(body.replace("N", str(n)), FLOAT) for n in (256, 2048))
+    assert sum(t.spill_bytes for t in small) <= 3 * 8 * 256 * 64 * 2  # the inputs
+    assert sum(t.spill_bytes for t in large) > 4 * 8 * 2048 * 2048 * 2  # scores and their softmax, there and back
+    assert not any("large_attention" in t.hvx for t in small)
+    assert [t.op for t in large if "large_attention" in t.hvx] == ["Softmax"]
+    assert all(t.spilled for t in large)
+
+
+def test_a_softmax_along_another_axis_is_moved_there_and_back() -> None:
+    body = "(float[1, 64, 96] x) => (float[1, 64, 96] y) { y = Softmax<axis = AXIS>(x) }"
+    assert "shuffle" not in tasks(body.replace("AXIS", "-1"))[0].hvx
+    assert tasks(body.replace("AXIS", "1"))[0].hvx["shuffle"] == 2 * tasks(body.replace("AXIS", "1"))[0].hvx["softmax"]
+
+
+def test_a_batch_norm_that_stays_costs_more_at_fixed_point_alone() -> None:
+    body = f"""(float[1, 32, 16, 16] x) => (float[1, 32, 16, 16] y) {{
+        {" ".join(constant(name, 32) for name in ("s", "b", "m", "v"))} r = Relu(x)
+        y = BatchNormalization(r, s, b, m, v) }}"""
+    assert any("batchnorm" in t.hvx for t in tasks(body, W8A8))
+    assert not any("batchnorm" in t.hvx for t in tasks(body, FLOAT))
+
+
+def test_pieces_of_rows_are_counted_where_they_are_no_whole_tiles() -> None:
+    def pieces(size: int) -> float:
+        ends = " ".join(f"{n} = Constant<value_ints: ints = [{v}]>()" for n, v in (("b", 0), ("e", size), ("a", 2)))
+        found = tasks(
+            f"(float[1, 100, 96] x) => (float[1, 100, {size}] y) {{ {ends} r = Relu(x) y = Slice(r, b, e, a) }}"
+        )
+        return sum(t.hvx.get("piece", 0.0) for t in found)
+
+    assert pieces(64) == 0
+    assert pieces(33) == pytest.approx(0.1)
 
 
 def test_a_recurrence_waits_for_every_step() -> None:
@@ -198,7 +227,7 @@ def test_a_grouped_transposed_convolution_is_not_a_dense_one() -> None:
         found = tasks(f"""(float[1, 128, 16, 16] x) => (float[1, 128, 32, 32] y) {{
             {constant("w", 128, 128 // group, 2, 2)} r = Relu(x)
             y = ConvTranspose<group = {group}, strides = [2, 2], kernel_shape = [2, 2]>(r, w) }}""")
-        return sum(t.hmx.get("conv", 0.0) + t.hmx.get("depthwise", 0.0) for t in found)
+        return sum(t.hmx.get("conv", 0.0) + t.hmx.get("grouped", 0.0) for t in found)
 
     assert macs(4) == pytest.approx(macs(1) / 4)
 

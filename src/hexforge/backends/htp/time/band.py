@@ -17,12 +17,15 @@ FEW = 3
 LEANS = 0.05
 """Part of the time from which on a graph leans on a kind of work."""
 NAMES: Mapping[str, str] = {
-    "conv": "dense convolutions", "pointwise": "pointwise convolutions", "depthwise": "convolutions in groups",
-    "product": "matrix products", "classifier": "a product of one row", "conv3d": "3-D convolutions",
-    "dilation": "dilated convolutions",
-    "add": "element-wise arithmetic", "divide": "divisions", "lookup": "look-ups", "softmax": "softmax",
-    "norm": "norms over rows", "reduce": "reductions and large windows", "pool": "pooling", "resize": "resizing",
-    "shuffle": "transposes and reshapes", "copy": "slices, joins and gathers", "stride": "strided windows",
+    "conv": "dense convolutions", "pointwise": "pointwise convolutions", "depthwise": "depthwise convolutions",
+    "grouped": "convolutions in groups", "product": "matrix products", "linear": "products of pixels",
+    "classifier": "a product of one row", "conv3d": "3-D convolutions", "dilation": "dilated convolutions",
+    "large_window": "large depthwise windows",
+    "add": "element-wise arithmetic", "divide": "divisions", "batchnorm": "batch norms", "lookup": "look-ups",
+    "softmax": "softmax", "large_attention": "attention beyond VTCM", "norm": "norms over rows",
+    "reduce": "reductions and large windows", "row_reduce": "reductions over rows", "pool": "pooling",
+    "resize": "resizing", "shuffle": "transposes and reshapes", "copy": "slices, joins and gathers",
+    "piece": "cuts and joins of rows", "split": "splits of rows", "stride": "strided windows",
     "pack": "shallow images", "operand": "operands of products", "border_transpose": "transposes at the border",
     "vector_op": "small ops", "handover": "small moves", "dram": "transfers", "task": "small tasks",
     "mac": "convolutions off HMX", "host.call": "the call", "host.io": "inputs and outputs",
@@ -74,8 +77,10 @@ RARE_UNIT = 0.2
 """The same for the part of the time in little known work."""
 
 
-def band_width(known: Certainty, rates: Iterable[str], measured: bool, fit: Mapping[str, Any] | None = None) -> float:
-    """The logarithm an estimate may be off by, as nine of ten rows of held-out families were at most."""
+def band_width(
+    known: Certainty, rates: Iterable[str], runtime: str, measured: bool, fit: Mapping[str, Any] | None = None
+) -> float:
+    """The logarithm an estimate may be off by, as nine of ten models of held-out families were at most."""
     band = (cost.fitted() if fit is None else fit)["band"]
-    half = max((band["half_width"][rate] for rate in rates), default=0.0) * band_shape(known)
+    half = max((band["half_width"][rate][runtime] for rate in rates), default=0.0) * band_shape(known)
     return float(half if measured else math.hypot(half, band["unmeasured_chip"]))

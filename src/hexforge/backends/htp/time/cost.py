@@ -14,13 +14,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hexforge.backends.htp.time.tile import Task
 from hexforge.chips.soc import SOCS, Soc
-from hexforge.errors import CallError
+from hexforge.errors import CallError, FormatError
 from hexforge.timeline import Accelerator
 
 REFERENCE = "SM8650"
@@ -53,15 +54,16 @@ def _parameters() -> tuple[Parameter, ...]:
     for kind, (prior, spread) in MATRIX.items():
         parameters.append(Parameter(f"share.{kind}", "of a dense convolution of as many MACs", prior, spread, ""))
     for kind, prior in VECTOR.items():
-        parameters.append(Parameter(f"hvx.{kind}", "us per 1e6 bytes", prior, 0.5, "hvx"))
+        parameters.append(Parameter(f"hvx.{kind}", "us per 1e6 bytes", prior, FIRM.get(kind, 0.5), "hvx"))
     for kind, prior in COUNTED.items():
         parameters.append(Parameter(f"hvx.{kind}", "us each", prior, 0.5, "hvx"))
     for rate in ("w8a8", "w8a16"):
         for group in ("lookup", "move"):
             name = f"deviation.{rate}.{group}"
             parameters.append(Parameter(name, "of the time for as many bytes of float16", 1.0, 0.15, ""))
-    unit = "of the time for as many MACs of a dense convolution at w8a8, on top of share.product"
-    parameters.append(Parameter("deviation.w8a8.product", unit, 1.0, 0.5, ""))
+    for rate, spread in PRODUCTS.items():
+        unit = f"of the time for as many MACs of a dense convolution at {rate}, on top of share.product"
+        parameters.append(Parameter(f"deviation.{rate}.product", unit, 1.0, spread, ""))
     parameters += [
         Parameter("dram", "us per 1e6 bytes", 20.0, 0.3, "dram"),
         Parameter("task", "us each", 1.0, 0.7, "hvx"),
@@ -83,24 +85,33 @@ MATRIX: Mapping[str, tuple[float, float]] = {
     "depthwise": (1.0, 0.4),
     "product": (1.0, 0.2),
     "conv3d": (1.5, 0.3),
+    "grouped": (1.0, 0.4),
     "dilation": (0.5, 0.7),
+    "large_window": (0.5, 0.3),
 }
-"""Kinds of matrix work beside the dense convolution, what is believed of them, and how firmly. Depthwise is every
-convolution in groups; dilation comes on top of a dense one."""
+"""Kinds of matrix work beside the dense convolution, what is believed of them, and how firmly. Dilation comes on top of
+a dense convolution, a large window on top of a depthwise one."""
 VECTOR: Mapping[str, float] = {
-    "add": 12, "divide": 80, "lookup": 15, "softmax": 60, "norm": 40, "reduce": 12, "pool": 4, "resize": 20,
-    "shuffle": 30, "copy": 5, "stride": 10, "operand": 12, "border_transpose": 100,
+    "add": 12, "divide": 80, "batchnorm": 70, "lookup": 15, "softmax": 60, "large_attention": 75, "norm": 40,
+    "reduce": 12, "row_reduce": 12, "pool": 4, "resize": 20, "shuffle": 30, "copy": 5, "split": 300, "stride": 10,
+    "operand": 60, "border_transpose": 100,
 }  # fmt: skip
 """Kinds of vector work counted in bytes, and what they are believed to cost."""
-COUNTED: Mapping[str, float] = {"vector_op": 1.0, "handover": 1.0}
-"""Kinds counted in ops; a handover brings a tensor into another layout, or to the matrix unit as an operand."""
+FIRM: Mapping[str, float] = {"large_attention": 0.15}
+"""Kinds of which more is believed than of others: four passes of a byte through DRAM take 59 us per 1e6 bytes."""
+COUNTED: Mapping[str, float] = {"vector_op": 1.0, "handover": 1.0, "piece": 5.0}
+"""Kinds counted in ops, and in thousands of pieces of rows; a handover brings a tensor into another layout, or to the
+matrix unit as an operand."""
 PRICED_AS: Mapping[str, str] = {"pack": "stride", "cast": "add", "mac": "add"}
 """Kinds told apart in the timeline alone: a shallow image brought into tiles costs as much as a strided one, a change
 of precision as much as a sum, multiply-accumulates of a convolution off the matrix unit as so many sums."""
-MOVES = frozenset("shuffle copy stride operand border_transpose".split())
-EIGHT_BIT = {("w8a8", "product"): "deviation.w8a8.product"}
-"""Measured in 8-bit transformers: their products take longer than as many MACs do elsewhere. Those of one row, at the
-end of classifiers, do not."""
+MOVES = frozenset("shuffle copy piece split stride operand border_transpose".split())
+PRODUCTS: Mapping[str, float] = {"w8a8": 0.5, "w8a16": 0.15}
+"""Rates at which products over tokens take more or less than as many MACs do elsewhere, and how far that is believed to
+be from 1. Measured in transformers of 8 bit, where they take longer; those of one row, at the end of classifiers, and
+those of pixels do not."""
+UNDEVIATING = frozenset(("classifier", "linear"))
+"""Products that take as long as others at the rate of a convolution."""
 PARAMETERS = _parameters()
 FACTORS = ("hmx_float", "hmx_fixed", "hvx", "dram", "host", "onnx")
 """What a chip is: its time for each kind of work, relative to the reference chip; `onnx` is its host's time for a call
@@ -118,11 +129,11 @@ def factors_of(kind: str, rate: str) -> tuple[str, ...]:
     """The parameters whose product one unit of a kind of work takes at a matrix rate."""
     if kind == "conv":
         return (f"hmx.{rate}",)
-    if kind == "classifier":
+    if kind in UNDEVIATING:
         return f"hmx.{rate}", "share.product"
     if kind in MATRIX:
-        extra = EIGHT_BIT.get((rate, kind))
-        return (f"hmx.{rate}", f"share.{kind}", *(() if extra is None else (extra,)))
+        deviates = kind == "product" and rate in PRODUCTS
+        return (f"hmx.{rate}", f"share.{kind}", *((f"deviation.{rate}.product",) if deviates else ()))
     if kind in OTHERS:
         return (kind,)
     kind = PRICED_AS.get(kind, kind)
@@ -193,11 +204,22 @@ def accelerator(soc: Soc) -> Accelerator:
     return Accelerator(soc.vtcm_mb << 20, known.dram_us(1 << 20), known.provenance)
 
 
-@functools.cache
-def fitted() -> dict[str, Any]:
-    """What cost.json holds: the fits of the bag, their mean, and how far off they were on families held out."""
-    contents: dict[str, Any] = json.loads((files("hexforge.backends.htp.time") / "cost.json").read_text())
-    return contents
+@functools.lru_cache(32)
+def fitted(cost_file: str = "") -> dict[str, Any]:
+    """What a file of costs holds, cost.json where none is named: fits of a bag, their mean, and their errors."""
+    shipped = files("hexforge.backends.htp.time") / "cost.json"
+    contents: Any = None
+    try:
+        contents = json.loads(Path(cost_file).read_bytes() if cost_file else shipped.read_bytes())
+    except (OSError, ValueError) as error:
+        raise FormatError(
+            f"{cost_file}: is no file of costs ({error}); python -m hexforge.latency writes one"
+        ) from None
+    missing = [name for name in ("parameters", "chips", "support", "band") if name not in contents]
+    missing += [p.name for p in PARAMETERS if not missing and p.name not in contents["parameters"]]
+    if missing:
+        raise FormatError(f"{cost_file}: has no {missing[0]}; python -m hexforge.latency writes files of costs")
+    return dict(contents)
 
 
 def costs(soc: Soc, fit: Mapping[str, Any] | None = None) -> Costs:
@@ -205,12 +227,13 @@ def costs(soc: Soc, fit: Mapping[str, Any] | None = None) -> Costs:
 
     Its transfers take as much longer as the peak of its memory is lower.
     """
-    return _fitted_costs(soc) if fit is None else _costs(soc, fit)
+    return fitted_costs(soc) if fit is None else _costs(soc, fit)
 
 
-@functools.cache
-def _fitted_costs(soc: Soc) -> Costs:
-    return _costs(soc, fitted())
+@functools.lru_cache(256)
+def fitted_costs(soc: Soc, cost_file: str = "") -> Costs:
+    """The costs of a chip by a file of them, hexforge's own where none is named."""
+    return _costs(soc, fitted(cost_file))
 
 
 def _costs(soc: Soc, fit: Mapping[str, Any]) -> Costs:

@@ -7,10 +7,17 @@ import math
 from collections.abc import Callable, Sequence, Set
 
 from hexforge.backends.htp.activations import follows_convolution
-from hexforge.backends.htp.time.tile import PRECISIONS, Precision, Task, flat_elements, padded_elements, place_in_vtcm
+from hexforge.backends.htp.time.tile import (
+    CHANNELS,
+    PRECISIONS,
+    Precision,
+    Task,
+    flat_elements,
+    padded_elements,
+    place_in_vtcm,
+)
 from hexforge.backends.htp.time.work import (
     brings_into_rows,
-    constant_input,
     convolution,
     convolution_3d,
     data_input,
@@ -57,8 +64,6 @@ BY_RESULT = dict.fromkeys(LOOKUPS, "lookup") | {
 }
 """Ops that cost so much for each byte of the result, and of what."""
 WINDOWED = {"Conv2d", "DepthWiseConv2d", "TransposeConv2d", "PoolMax2d", "PoolAvg2d"}
-ATTENTION = of_kind(Work.SOFTMAX) | {"MatMul"}
-"""Each row of the result needs one row of the first operand: with what stands between them, tiled by rows."""
 DIFFERENCE = 2165162 / 5344081
 """Published: a difference of two tensors against their quotient, in cycles of the SDK's own profiles of one graph with
 either. (Against the sum in the same profile it is 4.1, but nine tenths of that sum run beside other ops.)"""
@@ -118,7 +123,10 @@ class _Scheduler:
             if not any(dynamic_inputs(node)):
                 self._skipped.add(node)
             elif node.op.name == "Transpose":
-                self._border_transpose(node)
+                self._border_transpose(node, tuple(node.params["perm"]))
+            elif node.op.name == "Reshape" and (perm := _transposes_one_channel(node)) is not None:
+                self._border_transpose(node, perm)
+                self._skipped.add(node)
             elif (node.op.name == "Reshape" and _only_renames(node)) or _keeps_size(node) or _pads_a_window(node):
                 self._skipped.add(node)
         for node in nodes:
@@ -127,8 +135,8 @@ class _Scheduler:
         for task in self.tasks:
             _whole_gelu(task)
 
-    def _border_transpose(self, node: Node) -> None:
-        perm, source = tuple(node.params["perm"]), data_input(node)
+    def _border_transpose(self, node: Node, perm: tuple[int, ...]) -> None:
+        source = data_input(node)
         if perm == TO_LAST:
             chain = _chain(source, lambda v: v.producer, lambda v: v.role is Role.APP_WRITE, BORDER | LOOKUPS)
         elif perm == TO_FIRST:
@@ -141,9 +149,13 @@ class _Scheduler:
         # 8-bit onnx graphs compute what precedes the first layer channel-last, as dlc and tflite graphs do, where the
         # image stays in VTCM with its channels padded
         eight_bit = self._precision(node).activation_bytes == 1 and perm == TO_LAST and bool(chain)
-        if self._runtime != "onnx" or (eight_bit and padded_elements(node.outputs[0].shape) <= self._stays_bytes):
+        image = node.outputs[0] if perm == TO_LAST else source
+        stays = padded_elements(image.shape) * self._precision(node).activation_bytes <= self._stays_bytes
+        if self._runtime != "onnx" or (eight_bit and stays):
             self._skipped.add(node)
             self._channel_last.update(chain)
+        elif stays and self._precision(node).rate == "float":
+            self._skipped.add(node)
 
     def _precision(self, node: Node) -> Precision:
         return self._asked or precision_of(node)
@@ -231,11 +243,20 @@ class _Scheduler:
         task.add("handover" if op in COPIES | SHUFFLES else "vector_op", fixed_cost_share(max(written, read) * 1e6))
         if op in BY_RESULT:
             task.add(BY_RESULT[op], written)
+            if BY_RESULT[op] == "softmax" and node.outputs[0].type.size * p.activation_bytes > self._stays_bytes:
+                task.add("large_attention", written)
+            if BY_RESULT[op] == "softmax" and not _along_last(node):
+                task.add("shuffle", 2 * written)  # the axis becomes the last, and goes back
+        elif op == "Batchnorm" and p.rate != "float":
+            task.add("batchnorm", written)
         elif op in ARITHMETIC:
             difference = op == "ElementWiseSubtract" and len(dynamic_inputs(node)) == 2
             task.add("divide" if difference else self._arithmetic(node), written * (DIFFERENCE if difference else 1.0))
         elif op in COPIES:
             task.add("copy", read if op == "Split" else written)
+            task.add("piece", _pieces(node) / 1e3)
+            if op == "Split" and p.rate == "float" and len(out) != 4 and out[-1] != source[-1]:
+                task.add("split", read)
         elif op == "Transpose" and node in self._border:
             task.add("border_transpose", math.prod(out) * size)
         elif op in ("Transpose", "Reshape"):
@@ -252,7 +273,7 @@ class _Scheduler:
             else:
                 task.add("pool", written * max(window))
         elif op in REDUCTIONS:
-            task.add("reduce", read)
+            task.add("row_reduce" if _along_last(node) else "reduce", read)
         else:
             other_op(task, node, written, whole_sequence=self._config.monolithic_lstm)
 
@@ -265,22 +286,51 @@ class _Scheduler:
         alone = sum(1 for _ in dynamic_inputs(node)) == 1
         first = alone and len(node.outputs[0].shape) == 4 and self._task_of(data_input(node)) == -1
         if node in self._channel_last or first:
-            # tflite folds an 8-bit normalisation into the input's quantization
+            # tflite folds an 8-bit normalisation into the input's quantization; dividing by one number is multiplying
             folded = self._runtime == "tflite" and self._precision(node).activation_bytes == 1
-            return "divide" if kind == "divide" and not folded else "add"
+            one = all(v.type.size == 1 for v in node.inputs if v is not None and v.is_static)
+            return "divide" if kind == "divide" and not (folded or one) else "add"
         return kind
 
 
 def _is_local(node: Node, out: Sequence[int]) -> bool:
     op = node.op.name
-    if op in ATTENTION:
-        along = node.params.get("axis", len(out) - 1) == len(out) - 1
-        return along and constant_input(node) is None and not node.params.get("transpose_in0")
     if op in ROW_NORMS:  # a pixel's norm needs that pixel alone
         return len(out) == 4 and tuple(node.params.get("axes", (3,))) == (3,)
     if op in CUTS:  # a cut of channels keeps every pixel where it is
         return len(out) == 4 and tuple(out[:-1]) == data_input(node).shape[:-1]
     return op in LOCAL and len(out) == 4
+
+
+def _along_last(node: Node) -> bool:
+    """True for an op that goes along the last axis of what it reads."""
+    rank = len(data_input(node).shape)
+    axes = node.params.get("axes", (node.params.get("axis", -1),))
+    return rank == 0 or rank - 1 in [int(axis) % rank for axis in axes]
+
+
+def _pieces(node: Node) -> int:
+    """Pieces of rows that are no whole tiles, and so go one by one: of a join of rows, of cuts of them."""
+    op, source = node.op.name, data_input(node).shape
+    if op == "Concat":
+        rank = len(node.outputs[0].shape)
+        parts: Sequence[Value] = (
+            dynamic_inputs(node) if node.params.get("axis", rank - 1) % max(1, rank) == rank - 1 else []
+        )
+    else:
+        parts = node.outputs if op in CUTS and node.outputs[0].shape[-1:] != source[-1:] else []
+    cut = any(v.shape and v.shape[-1] % CHANNELS for v in parts)
+    return sum(math.prod(v.shape[:-1]) for v in parts if len(v.shape) > 1) if cut else 0
+
+
+def _transposes_one_channel(node: Node) -> tuple[int, ...] | None:
+    """The transpose that a reshape of an image of one channel is, None for another reshape."""
+    before, after = data_input(node).shape, node.outputs[0].shape
+    if len(before) != 4 or len(after) != 4 or math.prod(before) <= SMALL:
+        return None
+    if before[1] == 1 and after == (before[0], *before[2:], 1):
+        return TO_LAST
+    return TO_FIRST if before[3] == 1 and after == (before[0], 1, *before[1:3]) else None
 
 
 def _only_user(value: Value) -> Node | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from hexforge.backends.htp.time.cost import Costs, costs
+from hexforge.backends.htp.time.cost import Costs, fitted_costs
 from hexforge.backends.htp.time.tile import Task
 from hexforge.chips.graph_config import MB, VTCM_BYTES_ARCH, VTCM_GRANULE, GraphConfig
 from hexforge.chips.power import Corner, Power
@@ -94,9 +94,9 @@ class Settings:
 
 
 @functools.lru_cache(256)
-def fitted_settings(soc: Soc, config: GraphConfig, power: Power) -> Settings:
+def fitted_settings(soc: Soc, config: GraphConfig, power: Power, cost_file: str = "") -> Settings:
     """The settings of a chip as it was fitted, made once for each set of options; CallError for what it cannot do."""
-    return Settings.of(costs(soc), config, power)
+    return Settings.of(fitted_costs(soc, cost_file), config, power)
 
 
 def _vtcm_bytes(costs: Costs, config: GraphConfig) -> int:

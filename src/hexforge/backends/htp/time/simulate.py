@@ -67,7 +67,9 @@ def fastest_timeline(tasks: TaskSequence, settings: Settings, elements: int, run
         alone = _fastest(tasks, settings)
         if alone.end_us * batch < best.end_us:
             again = TaskSequence([_shifted_task(t, k * len(tasks.tasks)) for k in range(batch) for t in tasks.tasks])
-            spills = Spills(alone.spills.moved_bytes * batch, alone.spills.written_bytes * batch)
+            spills = Spills(
+                alone.spills.moved_bytes * batch, alone.spills.written_bytes * batch, alone.spills.waits * batch
+            )
             best = _Placed(_Work(again, settings), alone.vtcm_bytes, spills)
     return best.timeline(tasks, elements * batch, runtime, batch)
 

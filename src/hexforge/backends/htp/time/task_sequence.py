@@ -23,8 +23,13 @@ class Tile:
     """How many tiles must have ended before there is room to fetch its weights."""
 
 
-def tiles(tasks: Sequence[Task], vtcm_bytes: int, ahead_eighths: int = 3) -> list[Tile]:
-    """The tasks cut by weights into eighths of VTCM; some eighths hold weights that are fetched ahead."""
+def tiles(
+    tasks: Sequence[Task], vtcm_bytes: int, ahead_eighths: int = 3, waits: Sequence[bool] | None = None
+) -> list[Tile]:
+    """The tasks cut by weights into eighths of VTCM; some eighths hold weights that are fetched ahead.
+
+    What is fetched for tasks that wait for a result to pass through DRAM is not; those placed last say which.
+    """
     piece, ahead = int(vtcm_bytes / 8), vtcm_bytes * ahead_eighths / 8
     cut: list[Tile] = []
     before = [0.0]
@@ -38,7 +43,8 @@ def tiles(tasks: Sequence[Task], vtcm_bytes: int, ahead_eighths: int = 3) -> lis
             before.append(last)
             while before[oldest] < last - ahead:
                 oldest += 1
-            cut.append(Tile(index, share, size, min(oldest, len(cut))))
+            late = task.spilled if waits is None else waits[index]
+            cut.append(Tile(index, share, size, len(cut) if late else min(oldest, len(cut))))
     return cut
 
 
@@ -71,7 +77,9 @@ class TaskSequence:
         """The tasks cut by weights."""
         known = self._tiles.get((vtcm_bytes, ahead_eighths))
         if known is None:
-            known = self._tiles[vtcm_bytes, ahead_eighths] = tiles(self.tasks, vtcm_bytes, ahead_eighths)
+            known = self._tiles[vtcm_bytes, ahead_eighths] = tiles(
+                self.tasks, vtcm_bytes, ahead_eighths, self.spills(vtcm_bytes).waits
+            )
         return known
 
     def vtcm_in_use(self, vtcm_bytes: int, ahead_eighths: int) -> list[int]:
@@ -112,8 +120,8 @@ def _spill_fill_bytes(tasks: Sequence[Task], vtcm_bytes: int, tensors: Sequence[
     change = [0] * (len(tasks) + 1)
     for source, size, readers in tensors:
         if source >= 0 and size > half and any(group[r] != group[source] for r in readers):
-            change[source] += size - half // 2
-            change[max(readers) + 1] -= size - half // 2
+            change[source] += size
+            change[max(readers) + 1] -= size
     return max(itertools.accumulate(change), default=0)
 
 

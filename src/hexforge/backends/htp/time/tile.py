@@ -119,6 +119,8 @@ class Task:
     """Activations that pass through DRAM, and weights read again."""
     written_bytes: int = 0
     """Of these, what goes to DRAM."""
+    spilled: bool = False
+    """True where another task's result passes through DRAM: what is fetched then cannot come ahead of the task."""
     reads: list[tuple[int, int]] = field(default_factory=list)
     """Bytes read of each task's result (-1: the graph's input)."""
     out_bytes: int = 0
@@ -148,6 +150,8 @@ class Spills:
     """Activations that pass through DRAM, and weights read again."""
     written_bytes: list[int]
     """Of these, what goes to DRAM."""
+    waits: list[bool]
+    """Whether a result of another task is among them: what is fetched then cannot come ahead of the task."""
 
 
 def spills(tasks: Sequence[Task], vtcm_bytes: int, tensors: Iterable[Tensor]) -> Spills:
@@ -158,7 +162,7 @@ def spills(tasks: Sequence[Task], vtcm_bytes: int, tensors: Iterable[Tensor]) ->
     group = tiled_together(tasks, vtcm_bytes)
     last = _last(group)
     half = vtcm_bytes // 2
-    spill, written = [0] * len(tasks), [0] * len(tasks)
+    spill, written, waits = [0] * len(tasks), [0] * len(tasks), [False] * len(tasks)
     for source, size, readers in tensors:
         if source < 0:
             spill[last[readers[0]]] += size  # an input comes from DRAM once
@@ -168,11 +172,12 @@ def spills(tasks: Sequence[Task], vtcm_bytes: int, tensors: Iterable[Tensor]) ->
         outside = sorted({group[r]: r for r in reversed(readers) if group[r] != group[source]}.values())
         if not outside:
             continue
-        moved = size - half // 2  # a part of it stays
-        spill[source] += moved
-        written[source] += moved
+        spill[source] += size
+        written[source] += size
+        waits[source] = True
         for reader in outside:
-            spill[last[reader]] += moved
+            spill[last[reader]] += size
+            waits[last[reader]] = True
     for i, task in enumerate(tasks):
         if not task.hmx or task.weight_bytes <= half:
             continue
@@ -181,14 +186,18 @@ def spills(tasks: Sequence[Task], vtcm_bytes: int, tensors: Iterable[Tensor]) ->
             # neither operand stays: the one that is cheaper to read again for each part of the other
             again_weights = (-(-read // half) - 1) * task.weight_bytes
             spill[i] += min(again_weights, (-(-task.weight_bytes // half) - 1) * read)
-    return Spills(spill, written)
+    return Spills(spill, written, waits)
 
 
 def place_in_vtcm(tasks: Sequence[Task], vtcm_bytes: int) -> None:
     """Set the spill of each task."""
     moved = spills(tasks, vtcm_bytes, tensors_between(tasks))
-    for task, spill, written in zip(tasks, moved.moved_bytes, moved.written_bytes, strict=True):
-        task.spill_bytes, task.written_bytes = spill, written
+    for i, task in enumerate(tasks):
+        task.spill_bytes, task.written_bytes, task.spilled = (
+            moved.moved_bytes[i],
+            moved.written_bytes[i],
+            moved.waits[i],
+        )
 
 
 def tiled_together(tasks: Sequence[Task], vtcm_bytes: int) -> list[int]:

@@ -20,6 +20,10 @@ WHOLE_BYTES = 32768
 """Bytes from which on an op is spread over the vector threads and has the whole fixed cost of that."""
 
 
+LARGE_WINDOW = 5
+"""Rows or columns above which a depthwise window takes longer for each multiply-accumulate."""
+
+
 def fixed_cost_share(size: float) -> float:
     """The share of an op's fixed cost that a tensor of `size` bytes has."""
     return min(1.0, size / WHOLE_BYTES)
@@ -84,13 +88,13 @@ def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int
     rows, wide = pixel_rows(out, p, folded=pointwise), round_up(out[-1], CHANNELS)
     size = p.activation_bytes / 1e6
     if node.op.name == "TransposeConv2d":
-        kind, deep = "depthwise" if group > 1 else "conv", round_up(source[-1] // group, CHANNELS)
+        kind, deep = "grouped" if group > 1 else "conv", round_up(source[-1] // group, CHANNELS)
         macs = pixel_rows(source, p) * deep * round_up(out[-1] * height * width, CHANNELS)
         task.add("shuffle", padded_elements(out) * size)
     elif node.op.name == "DepthWiseConv2d" or source[-1] == group > 1:
         kind, macs = "depthwise", rows * height * width * CHANNELS * wide  # a diagonal block for each 32 channels
     elif group > 1:
-        kind, macs = "depthwise", rows * height * width * round_up(source[-1] // group, CHANNELS) * wide
+        kind, macs = "grouped", rows * height * width * round_up(source[-1] // group, CHANNELS) * wide
     else:
         kind, macs = "pointwise" if pointwise else "conv", rows * window_depth(height, width, source[-1]) * wide
         if source[-1] <= 4:
@@ -102,6 +106,8 @@ def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int
     task.hmx[kind] = macs / 1e9
     if dilation > 1 and kind == "conv":
         task.hmx["dilation"] = macs / 1e9
+    if kind == "depthwise" and max(height, width) > LARGE_WINDOW:
+        task.hmx["large_window"] = macs / 1e9
     packed = "pack" in task.hvx and p.rate in STRIDED_AS_PACKED
     if stride > 1 and (height > 1 or kind == "depthwise") and not packed and node.op.name != "TransposeConv2d":
         task.add("stride", padded_elements(source) * size)
@@ -140,7 +146,8 @@ def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -
             moved = batch * round_up(deep, CHANNELS) * round_up(wide, CHANNELS)
             task.add("operand", moved * p.activation_bytes / 1e6)
     lines = batch * round_up(rows, p.rows * p.columns)
-    kind = "product" if rows > 1 else "classifier"  # one row, which waits for its weights
+    of_pixels = node.op.name == "FullyConnected" and len(out) == 4 and out[1] > 1
+    kind = "linear" if of_pixels else "product" if rows > 1 else "classifier"  # one row waits for its weights
     task.hmx[kind] = lines * round_up(deep, CHANNELS) * round_up(wide, CHANNELS) / 1e9
     task.add("handover", fixed_cost_share(math.prod(out) * p.activation_bytes))
 
