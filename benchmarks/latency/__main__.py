@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicted against measured latency through the public call: `python -m benchmarks.latency`.
 
-`hexforge.estimates(model, deployments)`, which is `hexforge.estimate` for each, predicts every measured row of the devices that figures
-are published for, with costs that were fitted without the row's family and those with its backbone (outer folds), and
-again without any model of its kind (no transformer, no detector, no video model, ...). Prints the errors, how many
-models are in their bands, the worst models and simpler predictors on the same folds, and writes all that to
-benchmarks/latency/results.json, which README and docs/time.md quote. `--ablate` fits without each mechanism.
+`hexforge.estimates(model, deployments)`, which is `hexforge.estimate` for each deployment, predicts every measured row
+of the devices that figures are published for, with costs that were fitted without the row's family and those with its
+backbone (outer folds), and again without any model of its kind (no transformer, no detector, no video model, ...).
+Prints the errors, how many models are in their bands, the worst models and simpler predictors on the same folds, and
+writes all that to benchmarks/latency/results.json, which README and docs/time.md quote. `--ablate` fits without each
+mechanism.
 """
 
 from __future__ import annotations

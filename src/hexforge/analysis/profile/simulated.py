@@ -89,7 +89,7 @@ def profile(
     estimates = [estimate(replace(timed, graphs=(graph,)), chosen, cpu_part=False) for graph in timed.graphs]
     lines = with_waits([e.timeline for e in estimates], chosen.driven)
     prepared_us = (time.monotonic_ns() - began) // 1000
-    timed_at = AS_IS if timed.promised else chosen.precision
+    timed_at = AS_IS if timed.built else chosen.precision
     graphs = [
         graph_profile(graph, line, level, replace(e.deployment, precision=timed_at))
         for graph, line, e in zip(timed.graphs, lines, estimates, strict=True)

@@ -53,7 +53,7 @@ class Clock:
         wanted = None if precision == AS_IS else tile.precision(precision)
         if "float" in _kinds(graph, precision, shared) and not ChipTarget(self.soc.htp_arch, self.soc).float16:
             raise UnsupportedError(f"{self.soc.name} has no float16; choose precision w8a8 or w8a16, or another chip")
-        settings = fitted_settings(self.soc, self.config, self.power)
+        settings = fitted_settings(self.soc, self.config, self.power, self.cost_file)
         shared.once(
             ("capacity", wanted, settings.vtcm_bytes, batch),
             lambda: capacity.require_capacity(graph, wanted, settings.vtcm_bytes, batch),
