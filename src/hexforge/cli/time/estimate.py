@@ -92,7 +92,6 @@ def estimate(
     from hexforge.analysis.timed_graphs import SharedModel, timed_graphs
     from hexforge.chips.deployment import Deployment
     from hexforge.chips.power import Power
-    from hexforge.model.reader import Model as ReadModel
 
     files.check(model)
     if priority != "normal" and not co_running:
@@ -121,7 +120,7 @@ def estimate(
         timed = estimated(graphs, deployment, batch=batch, threads=threads, cpu_part=cpu)
         shared = _co_running(timed, priority, co_running, batch) if co_running else None
         as_built = None
-        if deployment.quantizes_floats and isinstance(source, ReadModel):
+        if deployment.quantizes_floats:
             as_built = estimated(source, deployment, batch=batch, threads=threads, cpu_part=False, built=True)
             as_built = as_built if as_built.built else None
     if files.trace is not None:
