@@ -119,7 +119,7 @@ def results(data: Path, members: int) -> dict[str, Any]:
         contents["families"] = by_precision(problem, predicted, every)
         contents["aside"] = by_precision(problem, predicted, aside)
         contents["worst"] = worst(problem, predicted)
-        of_kind = kind_folds(problem, members)
+        of_kind = kind_folds(problem)
         dlc = np.array([i for i, row in enumerate(rows) if row.runtime == "qnn_dlc"])
         without = predict(problem, of_kind, write_costs(problem, of_kind, Path(folder)), data, dlc)
     contents["kinds"] = by_precision(problem, without, every)

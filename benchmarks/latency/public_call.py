@@ -48,8 +48,8 @@ def family_folds(problem: FitProblem, members: int = MEMBERS) -> list[Fold]:
     return _folds(problem, masks, members)
 
 
-def kind_folds(problem: FitProblem, members: int = MEMBERS) -> list[Fold]:
-    """Every kind of model left out in turn: no transformer, no detector, no video model and so on."""
+def kind_folds(problem: FitProblem, members: int = 0) -> list[Fold]:
+    """Every kind of model left out in turn: no transformer, no detector, no video model and so on; one fit for each."""
     kinds = [problem.families[row.model].kinds for row in problem.rows]
     names = sorted({kind for of_row in kinds for kind in of_row})
     return _folds(problem, {name: np.array([name in of_row for of_row in kinds]) for name in names}, members)
