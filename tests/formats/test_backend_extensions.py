@@ -23,7 +23,7 @@ EVERY_KEY: dict[str, Any] = {
             "vtcm_mb": 8,
             "hvx_threads": 3,
             "O": 3,
-            "dlbc": 1,
+            "dlbc": 0,  # not beside weight_sharing_enabled
             "weights_packing": True,
             "num_cores": 1,
             "short_depth_conv_on_hmx_off": True,
@@ -122,6 +122,7 @@ def test_what_is_no_json_is_said(tmp_path: Path, text: str, words: str) -> None:
         ({"graphs": [{"vtcm_mb": 8, "vtcm_size": 65536}]}, "leave one out"),
         ({"graphs": [{"vtcm_size": 8323073}]}, "multiple of 65536"),
         ({"graphs": [{"graph_names": ["a"]}, {"graph_names": ["a"]}]}, "'a' is named twice"),
+        ({"graphs": [{"dlbc": 1}], "context": {"weight_sharing_enabled": True}}, "exclude each other"),
         ({"graphs": [{"dlbc_weights": 1}], "context": {"weight_sharing_enabled": True}}, "exclude each other"),
         ({"context": {"max_spill_fill_buffer_for_group": 5}}, "group_id must be 0"),
         ({"devices": [{"dsp_arch": "v37"}]}, "dsp_arch is 'v37'"),
