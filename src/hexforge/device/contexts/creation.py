@@ -114,7 +114,7 @@ def _require_uncompressed(context: DeviceContext, *, shares: bool) -> None:
         raise DeviceError(
             Code.QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE,
             f"{context.label}: was prepared with DLBC, which does not go with a spill-fill buffer that contexts share; "
-            "prepare it without dlbc and dlbc_weights, or leave the group out",
+            "prepare it without DLBC, or leave the group out",
         )
 
 
