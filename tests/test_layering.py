@@ -70,7 +70,7 @@ INNER = {
         ("prepare",),
         ("stages", "cpu_timing"),
         ("cpu_part", "partition", "registry", "refusals", "tool_config", "model_request"),
-        ("conversions",),
+        ("conversions", "collecting"),
     ),
     "runtime.contexts": (
         ("manage", "describe", "wrap", "loading"),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 import hexforge
 from hexforge.analysis.estimate import estimate_all_chips
-from hexforge.analysis.timed_graphs import graphs_of
+from hexforge.analysis.timed_graphs import SharedModel, built_graphs, graphs_of
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.pipeline import place_model
@@ -180,9 +181,27 @@ def test_a_model_is_promised_once_for_chips_of_one_arithmetic(monkeypatch: pytes
         return assign(*given, **named)
 
     monkeypatch.setattr("hexforge.quant.as_if_quantized.assign", counted)
-    estimate_all_chips(_partly_refused(), Deployment(precision="w8a16"), cpu_part=False)
+    shared = SharedModel(_partly_refused())
+    for chip in timed_backend(Deployment()).chips:
+        assert built_graphs(shared, Deployment(chip, "w8a16")).built
     assert len(made) == len(set(made)) <= 8  # with and without float math, wide products, and nodes on the CPU
     assert len({(one.wide_products, one.floats) for one in made}) == 4
+
+
+def test_cycles_are_collected_again_after_an_estimate_and_after_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[bool] = []
+
+    def observed(*given: Any) -> Any:
+        collected.append(gc.isenabled())
+        return prepare_model(*given)
+
+    monkeypatch.setattr("hexforge.runtime.shared_placing.prepare_model", observed)
+    hexforge.estimate(DIGITS)
+    assert collected == [False]
+    assert gc.isenabled()
+    with pytest.raises(hexforge.HexforgeError):
+        hexforge.estimate("missing.onnx")
+    assert gc.isenabled()
 
 
 def test_a_fault_of_one_deployment_is_told_in_its_place() -> None:

@@ -18,6 +18,7 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.rules import refusal_lines
 from hexforge.runtime import registry
+from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts.context import Context, is_context
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.registry import timed_backend
@@ -68,6 +69,7 @@ class TimedGraphs:
         return replace(given, config=given.config.on_top_of(running))
 
 
+@without_collecting_cycles()
 def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
     """The graphs that an estimate times: a float model's own, whose floats stand for integers at w8a8, as a converter
     has them: inputs and outputs are integers, and the input's normalisation stays where it is."""
@@ -78,6 +80,7 @@ def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest 
     return shared.graphs_of(source, timed_backend(deployment))
 
 
+@without_collecting_cycles()
 def built_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
     """The graphs of the file that `quantize` would build of a float model; of any other model those that are timed."""
     shared = model if isinstance(model, SharedModel) else SharedModel(model, request)
@@ -97,7 +100,8 @@ class SharedModel:
     """A model that is read once, and placed, promised and prepared once for all chips that take it alike."""
 
     def __init__(self, model: Timeable, request: ModelRequest = DEFAULT_REQUEST) -> None:
-        self.source = read_timeable(model, request)
+        with without_collecting_cycles():
+            self.source = read_timeable(model, request)
         self.request = request
         self._graphs: dict[Hashable, TimedGraphs] = {}
 

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +26,7 @@ from hexforge.ort.options.session_options import (
 )
 from hexforge.ort.profiling.dumps import write_dumps
 from hexforge.ort.signature import NodeArg, arguments
+from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_model import Output, Report, context_in_memory, save
@@ -100,19 +99,7 @@ def default_context_path(model: Path) -> Path:
     return model.with_name(f"{model.name.removesuffix('.onnx')}_ctx.onnx")
 
 
-@contextmanager
-def _without_collecting_cycles() -> Iterator[None]:
-    """Keep Python from looking for cycles while many objects are made, none of them garbage: a fifth of the time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-@_without_collecting_cycles()
+@without_collecting_cycles()
 def prepare(
     source: ModelSource,
     sess_options: Any,
