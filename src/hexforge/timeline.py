@@ -119,6 +119,8 @@ class Timeline:
     """The main thread from the start to the end of the accelerator's time, without a gap."""
     hvx_threads: int = 0
     """Vector threads that the graph uses."""
+    energy_uj: float = 0.0
+    """Of the accelerator and its transfers (assumed: nothing of it is measured); 0 where a backend has no figure."""
 
     @property
     def host_us(self) -> float:
@@ -269,6 +271,7 @@ def _append_timeline(one: Timeline, two: Timeline) -> Timeline:
         context_bytes=one.context_bytes + two.context_bytes,
         spill_fill_bytes=max(one.spill_fill_bytes, two.spill_fill_bytes),
         work_us=(*one.work_us, *two.work_us),
+        energy_uj=one.energy_uj + two.energy_uj,
         steps=(*one.steps, *(_later_step(step, start, len(one.rows), len(one.events)) for step in two.steps)),
     )
 

@@ -15,7 +15,7 @@ import onnx.parser
 import pytest
 import yaml
 
-from hexforge.analysis.gate import GateCheck
+from hexforge.analysis.gate import GateCheck, gate
 from hexforge.errors import CallError, FormatError
 from hexforge.formats import budget as budgets
 from tests import ROOT
@@ -37,6 +37,17 @@ def written(folder: Path, **limits: Any) -> Path:
     path = folder / "budget.yaml"
     path.write_text(yaml.safe_dump({"regression_percent": 5, "models": [{"model": "digits.onnx", **limits}]}))
     return path
+
+
+def test_energy_and_memory_have_budgets(folder: Path) -> None:
+    def checks(**limits: float) -> dict[str, bool]:
+        return {check.what: not check.fault for check in gate(written(folder, soc="SM8650", **limits)).checks}
+
+    assert not any("energy" in what or "memory" in what for what in checks())
+    within, beyond = checks(energy_mj=10.0, memory_mb=100.0), checks(energy_mj=1e-9, memory_mb=1e-9)
+    for what in ("energy_mj on SM8650 (assumed)", "memory_mb on SM8650"):
+        assert within[what]
+        assert not beyond[what]
 
 
 def test_what_is_within_its_budget_passes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

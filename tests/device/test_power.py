@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
+from hexforge.analysis.estimate import estimate
+from hexforge.backends.htp.timing import Clock
+from hexforge.chips.deployment import Deployment
+from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import RELAXED, RELEASED, Corner, Power, cpu_wake_us
+from hexforge.chips.soc import require_chip
 from hexforge.device import Binary, DeclaredTime, Device, DeviceError, GraphSpec, Qnn
 from hexforge.device.contexts.handles import DeviceGraph
 from hexforge.device.graph_time import Clocks, SimulatedTime
@@ -334,21 +339,55 @@ def test_profiles_sort_by_latency() -> None:
 
 @pytest.mark.feature("A8 < A16 < FP16 in accuracy, power, energy", seed="004:2656")
 def test_energy_orders_precisions_and_falls_with_the_voltage() -> None:
-    from hexforge.backends.htp.timing import Clock
-    from hexforge.chips.graph_config import GraphConfig
-    from hexforge.chips.soc import require_chip
-    from hexforge.device.power.energy import energy_uj
-
-    soc = require_chip("SM8650")
-    net = _network()
+    soc, net = require_chip("SM8650"), _network()
     spent = [
-        energy_uj(Clock(soc, GraphConfig(), Power()).timing(net, precision, "qnn_dlc").timeline)
+        Clock(soc, GraphConfig(), Power()).timing(net, precision, "qnn_dlc").timeline.energy_uj
         for precision in ("w8a8", "w8a16", "float")
     ]
     assert 0 < spent[0] < spent[1] < spent[2]
     time = SimulatedTime(net, soc, GraphConfig())
     slow = time.inference(Clocks(SVS, SVS, SVS))
     assert slow.energy_uj < time.inference(Clocks()).energy_uj
+
+
+def _energies(precision: str, powers: list[Power]) -> list[float]:
+    clocks = [Clock(require_chip("SM8650"), GraphConfig(), power) for power in powers]
+    return [clock.timing(_network(), precision, "qnn_dlc").timeline.energy_uj for clock in clocks]
+
+
+@pytest.mark.parametrize("precision", ["w8a8", "w8a16", "float"])
+@pytest.mark.parametrize("unit", ["hmx_corner", "core_corner", "bus_corner"])
+def test_a_lower_corner_never_costs_more_energy(unit: str, precision: str) -> None:
+    given: list[dict[str, Any]] = [{unit: corner} for corner in Corner]
+    if unit == "core_corner":
+        given = [{"core_corner": corner, "bus_corner": MAX, "hmx_corner": MAX} for corner in Corner]
+    energies = _energies(precision, [Power(**one) for one in given])
+    assert energies == sorted(energies)
+    assert energies[0] < energies[-1]
+
+
+@pytest.mark.parametrize("precision", ["w8a8", "float"])
+def test_several_cores_are_faster_and_do_not_save_energy(precision: str) -> None:
+    clocks = [Clock(require_chip("SA8775P"), GraphConfig(num_cores=n), Power()) for n in (1, 2)]
+    one, two = (clock.timing(_network(), precision, "qnn_dlc").timeline for clock in clocks)
+    assert two.accelerator_us < one.accelerator_us
+    assert one.energy_uj <= two.energy_uj < 1.5 * one.energy_uj
+
+
+def test_more_work_wake_ups_and_idling_cost_more_energy() -> None:
+    soc, net = require_chip("SM8650"), _network()
+    clock = Clock(soc, GraphConfig(), Power())
+    once, twice = (clock.timing(net, "w8a8", "qnn_dlc", batch).timeline.energy_uj for batch in (1, 2))
+    assert once < twice <= 2 * once
+
+    def spent(**power: Any) -> float:
+        energy = estimate(net, Deployment("SM8650", power=Power("balanced", **power))).energy_uj
+        assert energy is not None
+        return energy
+
+    at_once = spent(vote="sustained")
+    assert at_once > estimate(net, Deployment("SM8650", power=Power("balanced"))).timeline.energy_uj
+    assert at_once < spent() < spent(interval_us=50_000.0) < spent(interval_us=1_000_000.0)
 
 
 def _network() -> Any:

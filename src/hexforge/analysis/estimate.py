@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hexforge.analysis import estimate_views
 from hexforge.analysis.timed_graphs import SharedModel, built_graphs, timed_graphs
 from hexforge.chips.deployment import AS_IS, Deployment
+from hexforge.chips.energy import waiting_uj
 from hexforge.deprecated import RenamedAttribute, renamed_names
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.runtime.model_request import ModelRequest
@@ -61,6 +62,8 @@ class Estimate:
     """Of the latency, what passes tensors between NPU and CPU: calls after the first, and copies."""
     built: bool = False
     """True where a float model was timed as the file that `quantize` would build of it."""
+    io_bytes: int = 0
+    """Inputs and outputs of the graphs."""
 
     @property
     def soc(self) -> str:
@@ -106,6 +109,22 @@ class Estimate:
         """Samples per second where one caller waits for NPU and CPU; None where the CPU's part was not measured."""
         total = self.total_us_rough
         return None if total is None else self.timeline.batch * 1e6 / total
+
+    @property
+    def energy_uj(self) -> float | None:
+        """Microjoules of one inference on the NPU, waking up, voting and idling included; all of it assumed, nothing is
+        measured. None where the backend has no figure."""
+        line, power = self.timeline, self.deployment.driven
+        if not line.energy_uj:
+            return None
+        idle_us = max(line.rpc_us + line.io_us, power.interval_us - line.accelerator_us - line.wait_us)
+        return line.energy_uj + waiting_uj(power, line.wait_us, idle_us)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the model takes of the device's memory while it runs: weights, spill-fill, inputs and outputs."""
+        line = self.timeline
+        return line.context_bytes + line.spill_fill_bytes + line.batch * self.io_bytes
 
     @property
     def low_ms(self) -> float:
@@ -193,6 +212,8 @@ class Estimate:
             "vtcm_size_bytes": self.vtcm_size_bytes,
             "vtcm_peak_bytes": line.vtcm_peak_bytes,
             "context_bytes": line.context_bytes,
+            "memory_bytes": self.memory_bytes,
+            "energy_uj_assumed": _rounded(self.energy_uj),
             "npu_us": round(self.npu_us, 3),
             "cpu_us_rough": _rounded(self.cpu_us_rough),
             "transfers_us": round(self.transfers_us, 3),
@@ -297,6 +318,7 @@ def estimate(
         cpu,
         passed,
         timed.built,
+        sum(v.type.nbytes for graph in timed.graphs for v in (*graph.inputs, *graph.outputs)),
     )
 
 

@@ -199,6 +199,11 @@ def _latencies(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateChec
         estimated = estimate(shared, Deployment(soc, item.precision), cpu_part=False)
         refused[soc] = len(estimated.left_on_cpu)
         yield GateCheck(item.model, f"latency_ms on {soc}", estimated.latency_ms, item.latency(soc))
+        if item.energy_mj is not None and (energy := estimated.energy_uj) is not None:
+            assumed = f"energy_mj on {soc} (assumed)"
+            yield GateCheck(item.model, assumed, energy / 1e3, item.energy_mj, detail="a model without measurements")
+        if item.memory_mb is not None:
+            yield GateCheck(item.model, f"memory_mb on {soc}", estimated.memory_bytes / _MB, item.memory_mb)
         if item.ep_refused_nodes is not None:
             by_ep[soc] = _ep_refused(shared.source, soc, item)
     yield GateCheck(item.model, "refused_nodes", max(refused.values()), item.refused_nodes)

@@ -10,7 +10,6 @@ from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Corner, Power
 from hexforge.chips.soc import CLOCK_SHARE, CORES_SHARE, Soc
-from hexforge.device.power.energy import energy_uj
 from hexforge.ir import Graph
 from hexforge.runtime.registry import timed_backend
 from hexforge.scheduling.scheduler import Inference
@@ -78,7 +77,7 @@ class SimulatedTime:
         given = self.deployment(clocks, cores)
         clock = timed_backend(replace(given, precision=AS_IS))
         line = clock.timing(self._graph, self._precision, self._runtime, batch, given.power).timeline
-        return Inference.of(line, energy_uj(line, clocks.core)), line
+        return Inference.of(line), line
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,8 @@ class ModelBudget(_Limits):
     ep_refused_nodes: int | None = Field(None, ge=0)
     context_mb: float | None = Field(None, gt=0)
     spill_fill_mb: float | None = Field(None, ge=0)
+    energy_mj: float | None = Field(None, gt=0)
+    memory_mb: float | None = Field(None, gt=0)
     sqnr_db: SqnrLimit | None = None
     decisions: DecisionLimit | None = None
     metric: MetricLimit | None = None

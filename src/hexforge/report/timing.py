@@ -51,6 +51,7 @@ def summary(estimate: Estimate) -> dict[str, Any]:
     groups |= {p["key"]: p["us"] for p in parts if p["key"] in formatting.BOUND}
     most = max(groups, key=lambda key: groups[key])
     share = 100 * groups[most] / max(sum(groups.values()), 1e-9)
+    energy = estimate.energy_uj
     return {
         "model": estimate.model,
         "facts": [
@@ -62,6 +63,11 @@ def summary(estimate: Estimate) -> dict[str, Any]:
             ["batch", str(line.batch)],
             ["threads", str(estimate.threads)],
             ["costs", estimate.provenance],
+            *(
+                [["energy (assumed)", f"{energy / 1e3:.3g} mJ, nothing of it is measured"]]
+                if energy is not None
+                else []
+            ),
         ],
         "batch": line.batch,
         "latency_ms": estimate.latency_ms,
@@ -78,6 +84,11 @@ def summary(estimate: Estimate) -> dict[str, Any]:
             {"name": "weights", "bytes": line.weight_bytes, "about": "as they lie on the chip"},
             {"name": "activations", "bytes": line.spill_bytes, "about": "to DRAM and back, where VTCM has no room"},
             {"name": "context", "bytes": line.context_bytes, "about": "the compiled file, about"},
+            {
+                "name": "on the device",
+                "bytes": estimate.memory_bytes,
+                "about": "context, spill-fill, inputs and outputs",
+            },
         ],
         "bound": formatting.BOUND[most].format(share),
         "bottlenecks": bottlenecks(line),

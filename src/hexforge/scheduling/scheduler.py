@@ -36,9 +36,9 @@ class Inference:
     """Assumed; nothing of it is measured."""
 
     @classmethod
-    def of(cls, line: Timeline, energy_uj: float = 0.0) -> Inference:
+    def of(cls, line: Timeline) -> Inference:
         """An execution as its timeline has it."""
-        return cls(line.pieces_us or (0.0,), line.rpc_us, line.io_us, line.vtcm_peak_bytes, energy_uj)
+        return cls(line.pieces_us or (0.0,), line.rpc_us, line.io_us, line.vtcm_peak_bytes, line.energy_uj)
 
     @property
     def accelerator_us(self) -> float:

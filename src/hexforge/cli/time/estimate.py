@@ -295,6 +295,11 @@ def _print(screen: Console, timed: Estimate, as_built: Estimate | None, count: i
         f"{size(timed.vtcm_size_bytes)}{own}); DRAM {size(line.dram_bytes)}: weights "
         f"{size(line.weight_bytes)}, activations {size(line.spill_bytes)}; context about {size(line.context_bytes)}"
     )
+    energy = timed.energy_uj
+    screen.print(
+        f"memory on the device about {size(timed.memory_bytes)}"
+        + (f"; energy {energy / 1e3:.3g} mJ, a model without measurements" if energy is not None else "")
+    )
     _print_left_out(screen, timed, refused)
     screen.print()
     rows = sorted(line.rows, key=lambda row: -row.us)

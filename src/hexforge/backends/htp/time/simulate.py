@@ -13,6 +13,7 @@ from hexforge.backends.htp.time.schedule import schedule
 from hexforge.backends.htp.time.settings import Settings
 from hexforge.backends.htp.time.task_sequence import TaskSequence
 from hexforge.backends.htp.time.tile import Precision, Spills, Task
+from hexforge.chips.energy import UnitTimes, accelerator_uj
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Power
 from hexforge.ir import Graph, ScaleOffset
@@ -184,8 +185,19 @@ class _Placed:
             steps=tuple(steps),
             hvx_threads=self.settings.hvx_threads,
         )
-        line = scaled_timeline(line, costs.runtime(runtime))
+        line = replace(scaled_timeline(line, costs.runtime(runtime)), energy_uj=self._energy_uj(line))
         return replace(line, wait_us=self.settings.power.wait_us(line.accelerator_us, line.rpc_us + line.io_us))
+
+    def _energy_uj(self, line: Timeline) -> float:
+        """What the units take for the tasks, and their transfers."""
+        by_rate = defaultdict[str, float](float)
+        for i, task in enumerate(self.tasks):
+            by_rate[task.precision.rate] += self.hmx[i]
+        threads = line.hvx_threads / self.settings.costs.soc.hvx_threads  # the others take nothing
+        times = UnitTimes(
+            by_rate, threads * sum(self.hvx), self.fixed * len(self.tasks), line.accelerator_us, line.dram_bytes
+        )
+        return accelerator_uj(times, self.settings.power, self.settings.config.num_cores)
 
     def _work_us(
         self, critical: Sequence[Event], on_path: Sequence[float], rpc_us: float, call_us: float
