@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis import estimate_views
 from hexforge.analysis.timed_graphs import SharedModel, built_graphs, timed_graphs
+from hexforge.chips.application_memory import ModelSizes, peak_bytes
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.energy import waiting_uj
 from hexforge.deprecated import RenamedAttribute, renamed_names
@@ -64,6 +65,8 @@ class Estimate:
     """True where a float model was timed as the file that `quantize` would build of it."""
     io_bytes: int = 0
     """Inputs and outputs of the graphs."""
+    activation_bytes: int = 0
+    """Of every tensor that the graphs compute or are given."""
 
     @property
     def soc(self) -> str:
@@ -125,6 +128,16 @@ class Estimate:
         """What the model takes of the device's memory while it runs: weights, spill-fill, inputs and outputs."""
         line = self.timeline
         return line.context_bytes + line.spill_fill_bytes + line.batch * self.io_bytes
+
+    @property
+    def sizes(self) -> ModelSizes:
+        """The bytes that a process's memory depends on."""
+        return ModelSizes(self.io_bytes, self.timeline.weight_bytes, self.activation_bytes)
+
+    @property
+    def application_bytes(self) -> int | None:
+        """The most that a process takes on the host (fitted); None where nothing was measured for its runtime."""
+        return peak_bytes(self.sizes, self.soc, self.runtime)
 
     @property
     def low_ms(self) -> float:
@@ -213,6 +226,7 @@ class Estimate:
             "vtcm_peak_bytes": line.vtcm_peak_bytes,
             "context_bytes": line.context_bytes,
             "memory_bytes": self.memory_bytes,
+            "application_bytes": self.application_bytes,
             "energy_uj_assumed": _rounded(self.energy_uj),
             "npu_us": round(self.npu_us, 3),
             "cpu_us_rough": _rounded(self.cpu_us_rough),
@@ -319,6 +333,7 @@ def estimate(
         passed,
         timed.built,
         sum(v.type.nbytes for graph in timed.graphs for v in (*graph.inputs, *graph.outputs)),
+        sum(v.type.nbytes for graph in timed.graphs for v in graph.values.values() if not v.is_static),
     )
 
 

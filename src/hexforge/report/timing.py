@@ -51,7 +51,7 @@ def summary(estimate: Estimate) -> dict[str, Any]:
     groups |= {p["key"]: p["us"] for p in parts if p["key"] in formatting.BOUND}
     most = max(groups, key=lambda key: groups[key])
     share = 100 * groups[most] / max(sum(groups.values()), 1e-9)
-    energy = estimate.energy_uj
+    energy, process = estimate.energy_uj, estimate.application_bytes
     return {
         "model": estimate.model,
         "facts": [
@@ -89,6 +89,11 @@ def summary(estimate: Estimate) -> dict[str, Any]:
                 "bytes": estimate.memory_bytes,
                 "about": "context, spill-fill, inputs and outputs",
             },
+            *(
+                [{"name": "the process", "bytes": process, "about": "at most, on the host"}]
+                if process is not None
+                else []
+            ),
         ],
         "bound": formatting.BOUND[most].format(share),
         "bottlenecks": bottlenecks(line),

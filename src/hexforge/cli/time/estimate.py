@@ -298,6 +298,7 @@ def _print(screen: Console, timed: Estimate, as_built: Estimate | None, count: i
     energy = timed.energy_uj
     screen.print(
         f"memory on the device about {size(timed.memory_bytes)}"
+        + (f", of the process up to {size(process)}" if (process := timed.application_bytes) is not None else "")
         + (f"; energy {energy / 1e3:.3g} mJ, a model without measurements" if energy is not None else "")
     )
     _print_left_out(screen, timed, refused)
