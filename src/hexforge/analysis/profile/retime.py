@@ -23,7 +23,7 @@ from hexforge.options import did_you_mean
 from hexforge.runtime.registry import timed_backend
 from hexforge.scheduling.in_turn import with_waits
 
-PLACE = ("soc", "runtime")
+PLACE = ("soc", "runtime", "cost_file")
 """Options of a deployment itself."""
 FIXED = ("precision", "backend", "batch")
 """Options that are kept and cannot be changed without the model."""
@@ -53,6 +53,8 @@ def options_of(deployment: Deployment, batch: int = 1) -> tuple[str, ...]:
     plain, power, config = Power(), deployment.power, deployment.config.pairs()
     made = {"soc": deployment.soc, "precision": deployment.precision, "runtime": deployment.runtime}
     made |= {"backend": deployment.backend, "batch": str(batch), "performance_mode": power.performance_mode}
+    if deployment.cost_file:
+        made["cost_file"] = deployment.cost_file
     for name in POWER:
         if (value := getattr(power, name)) != getattr(plain, name):
             made[name] = value.name if isinstance(value, Corner) else str(value)
@@ -66,7 +68,7 @@ def deployment_of(options: Mapping[str, str]) -> Deployment:
     try:
         return Deployment(
             options["soc"], options["precision"], options["runtime"], GraphConfig.parse(rest), Power(**power),
-            options["backend"],
+            options["backend"], cost_file=options.get("cost_file", ""),
         )  # fmt: skip
     except KeyError as error:
         raise FormatError(f"the log does not say what its graph was timed under: {error} is missing") from None
