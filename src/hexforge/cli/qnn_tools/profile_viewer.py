@@ -171,6 +171,7 @@ def _sources_of(profile: Profile, path: Path) -> dict[str, tuple[str, ...]]:
     from hexforge.analysis.profile.graph_ops import graph_ops
     from hexforge.analysis.timed_graphs import timed_graphs
     from hexforge.chips.deployment import Deployment
+    from hexforge.formats.profile.record import FIRST_NODE
     from hexforge.formats.recording import Recording
     from hexforge.frontends.qnn.recorded import read_session
     from hexforge.runtime.contexts.context import Context, is_context
@@ -182,7 +183,8 @@ def _sources_of(profile: Profile, path: Path) -> dict[str, tuple[str, ...]]:
         held = [context.program(row.name).graph for row in context.graphs]
     else:
         held = list(timed_graphs(path, Deployment(profile.graphs[0].chip)).graphs)
-    return {op.name: op.sources or (op.name,) for graph in held for op in graph_ops(graph).ops if op.name}
+    nodes = [op for graph in held for op in graph_ops(graph).ops if op.id >= FIRST_NODE]
+    return {op.name: op.sources or (op.name,) for op in nodes if op.name}
 
 
 def named_ops(profile: Profile, sources: Mapping[str, tuple[str, ...]], path: Path) -> Profile:
