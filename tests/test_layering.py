@@ -143,6 +143,7 @@ HOMES = {
     "pyopencl": ("backends.gpu",),
     "onnxruntime_qnn": ("vendor",),
     "ray": ("analysis.quality.spread",),
+    "ortools": ("device.plan.proposals",),
     "scipy": ("latency",),
     "pydantic": ("formats.backend_extensions", "formats.config_sections", "formats.budget", "cli.qnn_tools"),
 }

@@ -322,6 +322,16 @@ COMMANDS = (
         ),
     ),
     Command(
+        "plan",
+        "time.plan",
+        "plan",
+        "Find how contexts that run together are best loaded, shared and driven on a chip, and prove it by playing.",
+        (
+            "hexforge plan detector.bin speech.bin --workload work.yaml -o plan/",
+            "hexforge plan --workload work.yaml --for ram --frames 2000 --json",
+        ),
+    ),
+    Command(
         "demo",
         "inspect.demo",
         "demo",

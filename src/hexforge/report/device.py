@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device: a played scenario as a page: memory and cores over time, executions, steps."""
+"""Device: a played scenario as a page: memory and cores over time, executions, steps; and a plan with its proof."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from statistics import mean
 
+from hexforge.device.plan.proof import PlanOutcome
+from hexforge.device.plan.search import PlanResult
 from hexforge.device.scenario.play import PlayedScenario
 from hexforge.report.page import sections_page
 from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Series, Table
 
-GB = 1 << 30
+MB, GB = 1 << 20, 1 << 30
 MOST_STEPS = 2000
+LANES_MS = 200.0
+"""What of a plan a Gantt chart shows."""
 POINTS = 1500
 """The most points of a line; more cannot be told apart."""
 
@@ -20,6 +25,81 @@ def device_page(played: PlayedScenario, name: str) -> str:
     """The page."""
     sections = [_summary(played), _memory(played), _occupancy(played), _executions(played), _steps(played)]
     return sections_page(name, sections)
+
+
+def plan_page(result: PlanResult, name: str) -> str:
+    """A plan: what it gives beside what one gets without, the plans that were tried, and the first frames."""
+    return sections_page(name, [_plan_figures(result), _tried_plans(result), *_first_frames(result)])
+
+
+def _plan_figures(result: PlanResult) -> Section:
+    best, naive = result.best, result.naive
+    shown = best or naive
+    planned = {m.name: m for m in shown.models}
+    columns = (
+        Column("model"), Column("deadline ms", "number", 3), Column("p99 ms", "number", 3),
+        Column("p99 ms, without", "number", 3), Column("worst ms", "number", 3),
+        Column("worst ms, without", "number", 3), Column("late", "number", 0), Column("late, without", "number", 0),
+        Column("priority"), Column("VTCM MB"),
+    )  # fmt: skip
+    rows = [
+        (row.name, row.deadline_us / 1e3, planned[row.name].p99_us / 1e3, row.p99_us / 1e3,
+         planned[row.name].worst_us / 1e3, row.worst_us / 1e3, planned[row.name].late, row.late,
+         shown.plan.priorities[row.name].name, str(shown.plan.vtcm_mb.get(row.name, "as prepared")))
+        for row in naive.models
+    ]  # fmt: skip
+    figures = [
+        Figure("RAM", f"{shown.ram_bytes / MB:,.1f} MB", f"{naive.ram_bytes / MB:,.1f} without"),
+        Figure("sessions", str(shown.sessions), f"{naive.sessions} without"),
+        Figure("energy (assumed)", f"{shown.energy_mw:,.1f} mW", f"{naive.energy_mw:,.1f} without"),
+        Figure("profile", shown.plan.profile, f"{naive.plan.profile} without"),
+    ]
+    verdict = "Every deadline and limit is kept." if best else "No plan: " + "; ".join(result.reasons)
+    return Section(f"The plan on {result.workload.soc.name}", [Figures(figures, verdict), Table(columns, rows)])
+
+
+def _tried_plans(result: PlanResult) -> Section:
+    kinds = {"tried": result.tried, "without a plan": (result.naive,)}
+    if result.best is not None:
+        kinds["chosen"] = (result.best,)
+    y = "p99, % of the deadline (largest)"
+
+    def against(name: str, title: str, value: Callable[[PlanOutcome], float]) -> Plot:
+        series = [
+            Series(
+                kind,
+                [(value(o), 100 * o.slack) for o in outcomes],
+                [o.plan.profile for o in outcomes],
+                large=kind == "chosen",
+            )
+            for kind, outcomes in kinds.items()
+        ]
+        return Plot(name, y, series, title)
+
+    ram = against("RAM MB", "RAM and latency", lambda o: o.ram_bytes / MB)
+    energy = against("mW (assumed)", "Energy and latency", lambda o: o.energy_mw)
+    return Section("Plans that were played", [ram, energy])
+
+
+def _first_frames(result: PlanResult) -> list[Section]:
+    """A Gantt chart of the first runs: a lane for each model."""
+    if result.played is None:
+        return []
+    names = [model.name for model in result.workload.models]
+    lanes: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    begun: float | None = None
+    for entry in result.played.device.log.of("execute_start", "restore", "yield", "execute_end"):
+        at = entry["at_us"] / 1e3
+        begun = at if begun is None else begun
+        if at > begun + LANES_MS:
+            break
+        name = entry["graph"].partition("#")[0]
+        lane, on = names.index(name) + 1, entry["event"] in ("execute_start", "restore")
+        lanes[name] += [(at, lane - 0.4), (at, lane)] if on else [(at, lane), (at, lane - 0.4)]
+    series = [Series(name, points) for name, points in lanes.items()]
+    lane_names = ", ".join(f"{k} {name}" for k, name in enumerate(names, 1))
+    drawn = Plot("ms", "model at work", series, f"The first {LANES_MS:g} ms: lane {lane_names}", lines=True)
+    return [Section("Gantt chart", [drawn])]
 
 
 def _summary(played: PlayedScenario) -> Section:

@@ -73,6 +73,22 @@ class VirtualClock:
         self._heap: list[Timer] = []
         self._number = 0
         self._when_idle: list[Callable[[], bool]] = []
+        self._runs_to_end = False
+
+    @property
+    def free_until_us(self) -> float:
+        """Until when nothing else happens and nobody looks, so that time may be passed without an event for it.
+
+        That is the time of the next event while everything runs to its end, and now where somebody may stop before.
+        """
+        if not self._runs_to_end:
+            return self.now_us
+        return self._heap[0][0] if self._heap else math.inf
+
+    def pass_to(self, us: float) -> None:
+        """Let time pass to a moment before `free_until_us`, as an event that only goes on would."""
+        self.now_us = us
+        self.count += 1
 
     def at(self, us: float, call: Callable[..., Any], *arguments: Any) -> Timer:
         """Call a function at a time; calls of the same time run in the order in which they were made."""
@@ -107,8 +123,12 @@ class VirtualClock:
     def run(self, until_us: float = math.inf) -> None:
         """Let everything happen that is to happen until then."""
         if until_us == math.inf:
-            while self.step():
-                pass
+            before, self._runs_to_end = self._runs_to_end, True
+            try:
+                while self.step():
+                    pass
+            finally:
+                self._runs_to_end = before
             return
         while self._heap and self._heap[0][0] <= until_us:
             if self._heap[0][2] is None:

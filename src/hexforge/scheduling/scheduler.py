@@ -245,7 +245,22 @@ class Scheduler:
         elif self._ready and self._ready[0].rank < job.rank and self._can_run(self._ready[0]):
             self._give_way(core, job, self._ready[0])
         else:
+            if not self.records_tasks:
+                self._pass_tasks(core, job)
             self._task(core, job)
+
+    def _pass_tasks(self, core: Core, job: Job) -> None:
+        """Run all tasks but the last that end before anything else happens: the same times without their events."""
+        inference = job.inference = self.inference(core, job)
+        clock, last = self.clock, len(inference.pieces_us) - 1
+        until = clock.free_until_us
+        while job.done < last:
+            us = inference.pieces_us[job.done]
+            if not clock.now_us + us < until:
+                return
+            job.ran_us += us
+            job.done += 1
+            clock.pass_to(clock.now_us + us)
 
     def _give_way(self, core: Core, job: Job, other: Job) -> None:
         job.yields += 1

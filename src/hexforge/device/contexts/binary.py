@@ -103,6 +103,20 @@ class Binary:
         source = self.source.read_bytes() if isinstance(self.source, Path) else self.source
         return replace(self, embedded=True, source=source)
 
+    def without_numbers(self) -> Binary:
+        """The same memory and time, with graphs that compute nothing."""
+        graphs = tuple(replace(spec, inputs=(), outputs=()) for spec in self.graphs)
+        return replace(self, graphs=graphs, source=None, _first=[])
+
+    def with_vtcm(self, size_mb: int) -> Binary:
+        """The same as if its graphs had been prepared for another size of VTCM; numbers do not depend on it."""
+        graphs = []
+        for spec in self.graphs:
+            assert isinstance(spec.time, SimulatedTime)
+            config = replace(spec.time.config, vtcm_mb=size_mb, vtcm_size=0)
+            graphs.append(replace(spec, vtcm_bytes=config.vtcm_bytes, time=spec.time.under(config)))
+        return replace(self, graphs=tuple(graphs))
+
     @classmethod
     def of(cls, source: str | os.PathLike[str] | bytes, soc: Soc, name: str = "") -> Binary:
         """A context file, or one in memory, on a chip."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +63,8 @@ class PlayedScenario:
     steps: list[StepOutcome] = field(default_factory=list)
     executed: dict[str, list[execution.ExecutionResult]] = field(default_factory=dict)
     """Every execution that ended well, by process and graph."""
+    responses_us: dict[str, list[float]] = field(default_factory=dict)
+    """From the moment each was due, which is that of the call unless the step has a period, to its end."""
 
     @property
     def unexpected(self) -> list[StepOutcome]:
@@ -208,8 +211,14 @@ class _Player:
         seed = fields.count("seed", 0)
         recover, shared = fields.flag("recover"), fields.text("shared", "")
         limits = {key: fields.number(key, 0.0) for key in ("timeout_us", "abort_us")}
+        period, deadline, jitter = (fields.number(key, 0.0) for key in ("period_us", "deadline_us", "jitter_us"))
+        late, begin, chance = 0, self.device.clock.now_us, random.Random(seed)
         handles = {h.descriptor.tensor: h for h in self._registered(shared, step)} if shared else {}
         for k in range(times):
+            released = begin + k * period if period else self.device.clock.now_us
+            released += chance.uniform(0.0, jitter) if jitter else 0.0
+            if released > self.device.clock.now_us:
+                yield released - self.device.clock.now_us
             feeds: dict[str, Feed] = {}
             for name, array in feeds_of(graph.spec, seed + k, batch).items():
                 feeds[name] = array
@@ -221,8 +230,18 @@ class _Player:
             done: execution.ExecutionResult = yield execution.execute(
                 graph, feeds, outputs, signal, batch=batch, recover=recover
             )
-            digests.append(digest(done.outputs))
-            self.played.executed.setdefault(f"{self.process.name} {graph.label}", []).append(done)
+            if graph.spec.outputs:
+                digests.append(digest(done.outputs))
+            label = f"{self.process.name} {graph.label}"
+            self.played.executed.setdefault(label, []).append(done)
+            response = self.device.clock.now_us - released
+            self.played.responses_us.setdefault(label, []).append(response)
+            late += deadline > 0 and response > deadline
+        if late:
+            raise DeviceError(
+                Code.QNN_GRAPH_ERROR_TIMED_OUT,
+                f"{graph.label}: {late} of {times} executions ended after their deadline of {deadline:g} us",
+            )
 
     def _recover(self, fields: Fields, step: ScriptStep) -> Waits:
         yield self.device.clock.start(creation.reload(self._context(fields.text("context"), step)))

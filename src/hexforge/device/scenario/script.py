@@ -30,7 +30,19 @@ FAULTS = ("ssr", "pd")
 STEPS: dict[str, tuple[str, ...]] = {
     "create": ("context", "binary", "config", "timeout_us", "abort_us"),
     "create_list": ("contexts", "share_resources", "optimization_type"),
-    "execute": ("graph", "times", "batch", "seed", "recover", "timeout_us", "abort_us", "shared"),
+    "execute": (
+        "graph",
+        "times",
+        "batch",
+        "seed",
+        "recover",
+        "timeout_us",
+        "abort_us",
+        "shared",
+        "period_us",
+        "jitter_us",
+        "deadline_us",
+    ),
     "recover": ("context",),
     "free": ("context",),
     "priority": ("context", "graph", "priority"),
@@ -155,11 +167,14 @@ def _object(fields: Fields, key: str) -> dict[str, Any]:
 def _binary(name: str, fields: Fields, folder: Path, soc: Soc) -> Binary:
     if fields.has("file"):
         path = folder / fields.text("file")
-        embedded = fields.flag("embedded")
+        embedded, numbers = fields.flag("embedded"), fields.flag("numbers", True)
+        vtcm_mb = fields.count("vtcm_mb", 0, 0, soc.vtcm_mb)
         fields.done()
         if not path.is_file():
             raise CallError(f"{fields.where}: there is no file {path}")
         made = Binary.of(path, soc, name)
+        made = made if numbers else made.without_numbers()
+        made = made.with_vtcm(vtcm_mb) if vtcm_mb else made
         return made.embed() if embedded else made
     graphs = tuple(_graph(Fields(item, f"{fields.where}.graphs[{i}]")) for i, item in enumerate(fields.list("graphs")))
     shared = fields.bytes("shared")
