@@ -18,8 +18,10 @@ from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.evaluate import evaluate
 from hexforge.analysis.timed_graphs import SharedModel
 from hexforge.chips.deployment import Deployment
+from hexforge.device.scenario.play import play
+from hexforge.device.scenario.script import read_script
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.formats.budget import DecisionLimit, ModelBudget
+from hexforge.formats.budget import DecisionLimit, ModelBudget, ScenarioBudget
 from hexforge.formats.budget import load as load_budget
 from hexforge.quant.data.pictures import PictureFolder, holds_pictures
 from hexforge.runtime.model_request import ModelRequest
@@ -131,8 +133,38 @@ def gate(
         if metric and item.decisions is not None:
             item = item.model_copy(update={"decisions": item.decisions.model_copy(update={"metric": metric})})
         checks += _model_checks(item, Path(budget).parent, open_model)
+    for scenario in limits.scenarios:
+        progress(scenario.scenario)
+        try:
+            checks += _scenario_checks(scenario, Path(budget).parent)
+        except (HexforgeError, OSError) as error:
+            words = " ".join(str(error).split())
+            checks.append(GateCheck(scenario.scenario, "played", 0.0, None, error=words[:400]))
     percent = limits.regression_percent
     return GateResult(tuple(replace(c, baseline=before.get(c.key), regression_percent=percent) for c in checks))
+
+
+def _scenario_checks(item: ScenarioBudget, folder: Path) -> Iterator[GateCheck]:
+    """A scenario played: what went otherwise, memory, energy and latencies from when runs were due."""
+    played = play(read_script(folder / item.scenario))
+    log, name = played.device.log.entries, item.scenario
+    told = "; ".join(f"{step.step.do}: {step.message}" for step in played.unexpected)
+    yield GateCheck(name, "unexpected_steps", len(played.unexpected), 0, detail=told[:400])
+    ram = max((entry["memory_bytes"] for entry in log), default=0) / _MB
+    yield GateCheck(name, "ram_mb", ram, item.ram_mb)
+    seconds = max(played.device.clock.now_us, 1.0) / 1e6
+    yield GateCheck(name, "energy_mw (assumed)", played.device.energy_uj / 1e3 / seconds, item.energy_mw)
+    graphs = {label.split(" ", 1)[1].partition("#")[0]: times for label, times in played.responses_us.items()}
+    for what, limit, figure in (
+        ("p99_ms", item.p99_ms, lambda times: float(np.percentile(times, 99))),
+        ("worst_ms", item.worst_ms, max),
+    ):
+        unknown = [key for key in limit if key not in graphs] if isinstance(limit, dict) else []
+        if unknown:
+            raise CallError(f"{name}: {what} names {unknown[0]!r}, which does not run there; {', '.join(graphs)} do")
+        for graph, times in graphs.items():
+            own = limit.get(graph) if isinstance(limit, dict) else limit
+            yield GateCheck(name, f"{what} of {graph}", figure(times) / 1e3, own)
 
 
 def read_baseline(path: Path) -> dict[str, float]:

@@ -80,10 +80,21 @@ class ModelBudget(_Limits):
         return self.latency_ms.get(soc) if isinstance(self.latency_ms, dict) else self.latency_ms
 
 
+class ScenarioBudget(_Limits):
+    """What models that run together may cost in a scenario; a latency is of every model, or by name."""
+
+    scenario: str
+    ram_mb: float | None = Field(None, gt=0)
+    energy_mw: float | None = Field(None, gt=0)
+    p99_ms: float | dict[str, float] | None = None
+    worst_ms: float | dict[str, float] | None = None
+
+
 class Budget(_Limits):
     """What models may cost, and how much worse than the baseline they may get."""
 
-    models: list[ModelBudget] = Field(min_length=1)
+    models: list[ModelBudget] = []
+    scenarios: list[ScenarioBudget] = []
     regression_percent: float | None = Field(None, ge=0)
 
 
@@ -103,6 +114,8 @@ def load(path: Path) -> Budget:
         budgets = Budget.model_validate(data)
     except ValidationError as error:
         raise CallError("\n".join(f"{path}: {_fault_text(fault)}" for fault in error.errors())) from None
+    if not budgets.models and not budgets.scenarios:
+        raise CallError(f"{path}: models and scenarios are empty; give at least 1 model or scenario")
     faults = [
         f"{path}: {budget.model}: latency_ms names {soc!r}, which soc does not list"
         for budget in budgets.models
@@ -119,6 +132,6 @@ def _fault_text(fault: Any) -> str:
     place = ".".join(map(str, fault["loc"]))
     if fault["type"] == "extra_forbidden":
         known = [*Budget.model_fields, *ModelBudget.model_fields, *SqnrLimit.model_fields,
-                 *DecisionLimit.model_fields, *MetricLimit.model_fields]  # fmt: skip
+                 *DecisionLimit.model_fields, *MetricLimit.model_fields, *ScenarioBudget.model_fields]  # fmt: skip
         return f"{place}: unknown key{did_you_mean(str(fault['loc'][-1]), known)}"
     return f"{place}: {fault['msg'][0].lower()}{fault['msg'][1:]}"

@@ -137,18 +137,26 @@ class PlanProblem:
             self._forbid(solver)
 
     def infeasible(self) -> Infeasible | None:
-        """What no plan can keep, as few limits as the solver can name; None where there are plans."""
-        solver = self._solver()
-        self._model.add_assumptions([kept for kept, _ in self._kept])
-        status = solver.solve(self._model)
-        self._model.clear_assumptions()
-        if solver.status_name(status) != "INFEASIBLE":
+        """What no plan can keep together, and could without any one of it; None where there are plans."""
+        named = list(self._kept)
+        if self._possible(named):
             for kept, _ in self._kept:
                 self._model.add(kept == 1)
             return None
-        named = set(solver.sufficient_assumptions_for_infeasibility())
-        reasons = tuple(text for kept, text in self._kept if kept.index in named)
-        return Infeasible(reasons or tuple(text for _, text in self._kept))
+        for limit in self._kept:
+            rest = [other for other in named if other is not limit]
+            if not self._possible(rest):
+                named = rest
+        return Infeasible(tuple(text for _, text in named))
+
+    def _possible(self, limits: list[tuple[cp_model.IntVar, str]]) -> bool:
+        """Whether some plan keeps these limits."""
+        solver = self._solver()
+        solver.parameters.stop_after_first_solution = True
+        self._model.add_assumptions([kept for kept, _ in limits])
+        status = solver.status_name(solver.solve(self._model))
+        self._model.clear_assumptions()
+        return status != "INFEASIBLE"
 
     # -- the model ----------------------------------------------------------------------------------------------------
 
