@@ -40,6 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chips = ("--soc", "SM8650", "--soc", "SM8550")
     assert run("compile", str(made / "q.onnx"), "-o", str(made / "c.bin"), *chips) == 0
     (made / "budget.yaml").write_text("models:\n  - model: q.onnx\n    latency_ms: 1000\n")
+    (made / "work.yaml").write_text("profiles: [burst]\nmodels: {c: {rate_hz: 10}}\n")
     (made / "block.onnx").write_bytes(transformer())
     assert run("compile", str(made / "block.onnx"), "-o", str(made / "lora.bin"), "--updatable", "block.[qk].*") == 0
     with chdir(made):
@@ -65,6 +66,7 @@ LONG: dict[str, Callable[[Path], list[object]]] = {
     "replay": lambda f: [f / "saver_output"],
     "profile": lambda f: [MODEL, "-o", f / "profile"],
     "device": lambda f: [ROOT / "examples" / "device" / "sessions.json"],
+    "plan": lambda f: [f / "c.bin", "--workload", f / "work.yaml", "--frames", "3"],
     "gate": lambda f: [f / "budget.yaml"],
     "show": lambda f: [MODEL],
     "run": lambda f: [MODEL],
