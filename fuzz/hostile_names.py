@@ -108,6 +108,9 @@ def write_contexts(seed: int) -> None:
 
     names = iter(HostileNames(seed + 1_000_000))
     request = ContextRequest(graph_names=(next(names), next(names)))
+    model = {"rate_hz": 10, "context": "two.bin"}
+    Path("work.yaml").write_text(json.dumps({"models": {"two": {**model, "graph": request.graph_names[0]}}}))
+    Path("bad.yaml").write_text(json.dumps({"models": {next(names): model, "two": model}, next(names): 1}))
     hexforge.compile(["other.onnx", "other.onnx"], "two.bin", "SM8650", request)
     provider = {"backend_type": "saver", "qnn_saver_path": "libQnnSaver.so"}
     session = hexforge.InferenceSession("other.onnx", providers=[("QNNExecutionProvider", provider)])
@@ -133,6 +136,7 @@ LINES = (
     "replay saver_output", "gate budget.yaml", "eval m.onnx --data samples --labels labels.csv --metric top1",
     "search m.onnx --data samples --soc SM8650 --jobs 1",
     "optimize m.onnx --data samples --soc SM8650 -o fast --jobs 1",
+    "plan --workload work.yaml --frames 3 -o planned", "plan two.bin --workload bad.yaml",
     "lora info two.bin", "device m.onnx", "executor-runner --model_path m.onnx",
     "tool qnn-onnx-converter --input_network m.onnx --output_path converted.onnx --input_list list.txt",
     "tool qnn-throughput-net-run --config m.onnx", "tool qnn-context-binary-generator --model m.onnx --backend"
