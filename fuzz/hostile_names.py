@@ -107,9 +107,10 @@ def write_contexts(seed: int) -> None:
     from hexforge.runtime.contexts.request import ContextRequest
 
     names = iter(HostileNames(seed + 1_000_000))
-    request = ContextRequest(graph_names=(next(names), next(names)))
+    graphs = next(names), next(names)
+    request = ContextRequest(graph_names=graphs)
     model = {"rate_hz": 10, "context": "two.bin"}
-    Path("work.yaml").write_text(json.dumps({"models": {"two": {**model, "graph": request.graph_names[0]}}}))
+    Path("work.yaml").write_text(json.dumps({"models": {"two": {**model, "graph": graphs[0]}}}))
     Path("bad.yaml").write_text(json.dumps({"models": {next(names): model, "two": model}, next(names): 1}))
     hexforge.compile(["other.onnx", "other.onnx"], "two.bin", "SM8650", request)
     provider = {"backend_type": "saver", "qnn_saver_path": "libQnnSaver.so"}
