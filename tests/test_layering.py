@@ -82,6 +82,7 @@ INNER = {
         ("context_builder", "adapted_program", "native_kv"),
     ),
     "device": (
+        ("plan",),
         ("scenario",),
         ("api", "extensions"),
         ("simulated_device",),

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from hexforge.analysis.estimate import estimate as _estimate
 from hexforge.analysis.estimate import estimates as _estimates
-from hexforge.analysis.gate import GateResult
+from hexforge.analysis.gate import GateResult, ScenarioFigures
 from hexforge.analysis.gate import gate as _gate
 from hexforge.analysis.profile.simulated import profile as _profile
 from hexforge.formats.executorch.pte import is_pte
@@ -56,4 +56,18 @@ def gate(
     `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result. `metric`
     says what decisions are judged by in place of what the budget says.
     """
-    return _gate(budget, baseline, progress, timeable, metric)
+    return _gate(budget, baseline, progress, timeable, metric, scenario_figures)
+
+
+def scenario_figures(path: Path) -> ScenarioFigures:
+    """What the models of a scenario's file cost together, played on the simulated device."""
+    from hexforge.device.scenario.play import play
+    from hexforge.device.scenario.script import read_script
+
+    played = play(read_script(path))
+    device = played.device
+    wrong = tuple(f"{step.step.do}: {step.message}" for step in played.unexpected)
+    ram = max((entry["memory_bytes"] for entry in device.log.entries), default=0)
+    power = device.energy_uj / 1e3 / (max(device.clock.now_us, 1.0) / 1e6)
+    latencies = {label.split(" ", 1)[1].partition("#")[0]: us for label, us in played.responses_us.items()}
+    return ScenarioFigures(ram, power, latencies, wrong)

@@ -18,8 +18,6 @@ from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.evaluate import evaluate
 from hexforge.analysis.timed_graphs import SharedModel
 from hexforge.chips.deployment import Deployment
-from hexforge.device.scenario.play import play
-from hexforge.device.scenario.script import read_script
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.budget import DecisionLimit, ModelBudget, ScenarioBudget
 from hexforge.formats.budget import load as load_budget
@@ -95,6 +93,22 @@ class GateCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class ScenarioFigures:
+    """What a scenario of models that run together costs."""
+
+    ram_bytes: int
+    energy_mw: float
+    latencies_us: Mapping[str, list[float]]
+    """Of each context's runs, from when they were due."""
+    unexpected: tuple[str, ...] = ()
+    """Steps that went otherwise than it says."""
+
+
+def _no_scenarios(path: Path) -> ScenarioFigures:
+    raise CallError(f"{path}: scenarios are played by hexforge.gate")
+
+
+@dataclass(frozen=True, slots=True)
 class GateResult:
     """Every check of a budget."""
 
@@ -116,12 +130,13 @@ def gate(
     progress: Callable[[str], None] = lambda model: None,
     open_model: Callable[[Path], Any] = lambda path: path,
     metric: str = "",
+    play_scenario: Callable[[Path], ScenarioFigures] = _no_scenarios,
 ) -> GateResult:
     """Measure every model of a budget file, whose paths are relative to it; a fault of one model is a failed check.
 
     `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result.
     `open_model` gives the graphs of a model whose format is not known here. `metric` says what decisions are judged by
-    in place of what the budget says.
+    in place of what the budget says; `play_scenario` gives the figures of a scenario's file.
     """
     limits = load_budget(Path(budget))
     if metric:
@@ -136,7 +151,7 @@ def gate(
     for scenario in limits.scenarios:
         progress(scenario.scenario)
         try:
-            checks += _scenario_checks(scenario, Path(budget).parent)
+            checks += _scenario_checks(scenario, play_scenario(Path(budget).parent / scenario.scenario))
         except (HexforgeError, OSError) as error:
             words = " ".join(str(error).split())
             checks.append(GateCheck(scenario.scenario, "played", 0.0, None, error=words[:400]))
@@ -144,17 +159,13 @@ def gate(
     return GateResult(tuple(replace(c, baseline=before.get(c.key), regression_percent=percent) for c in checks))
 
 
-def _scenario_checks(item: ScenarioBudget, folder: Path) -> Iterator[GateCheck]:
-    """A scenario played: what went otherwise, memory, energy and latencies from when runs were due."""
-    played = play(read_script(folder / item.scenario))
-    log, name = played.device.log.entries, item.scenario
-    told = "; ".join(f"{step.step.do}: {step.message}" for step in played.unexpected)
+def _scenario_checks(item: ScenarioBudget, played: ScenarioFigures) -> Iterator[GateCheck]:
+    """A scenario that was played: what went otherwise, memory, energy and latencies."""
+    name, graphs = item.scenario, played.latencies_us
+    told = "; ".join(played.unexpected)
     yield GateCheck(name, "unexpected_steps", len(played.unexpected), 0, detail=told[:400])
-    ram = max((entry["memory_bytes"] for entry in log), default=0) / _MB
-    yield GateCheck(name, "ram_mb", ram, item.ram_mb)
-    seconds = max(played.device.clock.now_us, 1.0) / 1e6
-    yield GateCheck(name, "energy_mw (assumed)", played.device.energy_uj / 1e3 / seconds, item.energy_mw)
-    graphs = {label.split(" ", 1)[1].partition("#")[0]: times for label, times in played.responses_us.items()}
+    yield GateCheck(name, "ram_mb", played.ram_bytes / _MB, item.ram_mb)
+    yield GateCheck(name, "energy_mw (assumed)", played.energy_mw, item.energy_mw)
     for what, limit, figure in (
         ("p99_ms", item.p99_ms, lambda times: float(np.percentile(times, 99))),
         ("worst_ms", item.worst_ms, max),

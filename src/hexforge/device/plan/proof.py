@@ -24,7 +24,7 @@ LOADED_US = 1e5
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DevicePlan:
     """How the models of a workload are loaded and driven."""
 
     order: tuple[str, ...]
@@ -41,16 +41,16 @@ class Plan:
     """Contexts whose other graphs are loaded only when they are to run."""
 
 
-def naive_plan(workload: Workload) -> Plan:
+def naive_plan(workload: Workload) -> DevicePlan:
     """What one gets without a plan: the order of the file, one priority, the tools' profile, nothing shared."""
-    return Plan(
+    return DevicePlan(
         tuple(model.name for model in workload.models),
         {m.name: Priority.NORMAL if Priority.NORMAL in m.priorities else m.priorities[0] for m in workload.models},
     )
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOutcome:
+class PlannedRuns:
     """How the runs of one model went."""
 
     name: str
@@ -72,8 +72,8 @@ class ModelOutcome:
 class PlanOutcome:
     """A plan that was played."""
 
-    plan: Plan
-    models: tuple[ModelOutcome, ...]
+    plan: DevicePlan
+    models: tuple[PlannedRuns, ...]
     ram_bytes: int
     """The most that sessions had in use."""
     sessions: int
@@ -104,7 +104,7 @@ class PlanOutcome:
         return wrong
 
 
-def binary_of(workload: Workload, plan: Plan, name: str) -> Binary:
+def binary_of(workload: Workload, plan: DevicePlan, name: str) -> Binary:
     """A model's binary, its graph prepared for the VTCM that the plan gives it."""
     model = next(m for m in workload.models if m.name == name)
     size = plan.vtcm_mb.get(name)
@@ -114,7 +114,7 @@ def binary_of(workload: Workload, plan: Plan, name: str) -> Binary:
 
 
 def scenario(
-    workload: Workload, plan: Plan, frames: int, begin_us: float, files: Mapping[str, str] | None = None
+    workload: Workload, plan: DevicePlan, frames: int, begin_us: float, files: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """The plan as the data of a scenario, which `hexforge device` plays; `files` are context files to name in it."""
     by_name = {model.name: model for model in workload.models}
@@ -164,7 +164,7 @@ def scenario(
     return made
 
 
-def _config(workload: Workload, plan: Plan, name: str) -> dict[str, Any]:
+def _config(workload: Workload, plan: DevicePlan, name: str) -> dict[str, Any]:
     made: dict[str, Any] = {"priority": plan.priorities[name].name}
     if name in plan.switched:
         model = next(m for m in workload.models if m.name == name)
@@ -176,7 +176,7 @@ def _spill_bytes(binary: Binary) -> int:
     return sum(spec.spill_fill_bytes for spec in binary.graphs)
 
 
-def loaded_us(workload: Workload, plan: Plan) -> float:
+def loaded_us(workload: Workload, plan: DevicePlan) -> float:
     """When the last context is there, and runs may begin."""
     data = scenario(workload, plan, 1, 0.0)
     data["processes"][0]["threads"] = data["processes"][0]["threads"][:1]
@@ -184,7 +184,7 @@ def loaded_us(workload: Workload, plan: Plan) -> float:
     return _played(workload, plan, data).device.clock.now_us + LOADED_US
 
 
-def prove(workload: Workload, plan: Plan, frames: int) -> tuple[PlanOutcome, PlayedScenario]:
+def prove(workload: Workload, plan: DevicePlan, frames: int) -> tuple[PlanOutcome, PlayedScenario]:
     """Play so many runs of the most frequent model, and of the others as many as fall into the same time."""
     begin = loaded_us(workload, plan)
     played = _played(workload, plan, scenario(workload, plan, frames, begin))
@@ -195,7 +195,7 @@ def prove(workload: Workload, plan: Plan, frames: int) -> tuple[PlanOutcome, Pla
             p50, p99 = np.percentile(times, [50, 99])
             late = sum(us > model.deadline_us for us in times)
             rows.append(
-                ModelOutcome(model.name, len(times), float(p50), float(p99), max(times), late, model.deadline_us)
+                PlannedRuns(model.name, len(times), float(p50), float(p99), max(times), late, model.deadline_us)
             )
     failed = next((f"{s.step.where}: {s.message}" for s in played.unexpected), "")
     log = played.device.log.entries
@@ -209,6 +209,6 @@ def _is_of(label: str, name: str) -> bool:
     return label.split(" ", 1)[1].partition("#")[0] == name
 
 
-def _played(workload: Workload, plan: Plan, data: dict[str, Any]) -> PlayedScenario:
+def _played(workload: Workload, plan: DevicePlan, data: dict[str, Any]) -> PlayedScenario:
     known = {model.name: binary_of(workload, plan, model.name) for model in workload.models}
     return play(parse_script(data, where="plan", known=known))

@@ -23,7 +23,7 @@ from hexforge.chips.priority import Priority
 from hexforge.chips.soc import SESSION_BYTES
 from hexforge.device.chip import CONCURRENT_ARCH
 from hexforge.device.graph_time import Clocks
-from hexforge.device.plan.proof import Plan
+from hexforge.device.plan.proof import DevicePlan
 from hexforge.device.plan.workload import ModelLoad, Workload
 from hexforge.device.power.profiles import PROFILES
 from hexforge.errors import CallError
@@ -126,7 +126,7 @@ class PlanProblem:
 
     # -- what is asked for --------------------------------------------------------------------------------------------
 
-    def proposals(self, most: int) -> Iterator[Plan]:
+    def proposals(self, most: int) -> Iterator[DevicePlan]:
         """The best plans by their bounds, each different from those before."""
         for _ in range(most):
             solver = self._solver()
@@ -322,13 +322,13 @@ class PlanProblem:
         solver.parameters.max_deterministic_time = SECONDS
         return solver
 
-    def _plan(self, solver: cp_model.CpSolver) -> Plan:
+    def _plan(self, solver: cp_model.CpSolver) -> DevicePlan:
         models = self.workload.models
         session = {m.name: solver.value(self._session[m.name]) for m in models}
         group = tuple(m.name for m in models if solver.value(self._in_group[m.name]))
         first = {m.name: (session[m.name], m.name not in group, -m.binary.weights_bytes, m.name) for m in models}
         sizes = {m.name: self._sizes[m.name][solver.value(self._size[m.name])] for m in models}
-        return Plan(
+        return DevicePlan(
             tuple(sorted(first, key=lambda name: first[name])),
             {m.name: Priority(solver.value(self._rank[m.name])) for m in models},
             self.workload.profiles[solver.value(self._profile)],

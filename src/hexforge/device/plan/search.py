@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.device.plan.proof import (
-    Plan,
+    DevicePlan,
     PlanOutcome,
     loaded_us,
     naive_plan,
@@ -138,7 +138,7 @@ def write_plan(result: PlanResult, folder: Path, frames: int) -> list[Path]:
     return made
 
 
-def _htp_file(workload: Workload, plan: Plan, model: ModelLoad) -> dict[str, Any]:
+def _htp_file(workload: Workload, plan: DevicePlan, model: ModelLoad) -> dict[str, Any]:
     name = model.name
     made: dict[str, Any] = {
         "devices": [{"soc_model": workload.soc.soc_model, "cores": [{"core_id": 0, "perf_profile": plan.profile}]}]
@@ -153,7 +153,7 @@ def _htp_file(workload: Workload, plan: Plan, model: ModelLoad) -> dict[str, Any
     return made
 
 
-def _tool_file(plan: Plan, model: ModelLoad) -> dict[str, Any]:
+def _tool_file(plan: DevicePlan, model: ModelLoad) -> dict[str, Any]:
     name = model.name
     context: dict[str, Any] = {"context_priority": plan.priorities[name].name.lower()}
     if name in plan.switched:
