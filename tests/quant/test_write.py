@@ -50,13 +50,13 @@ def test_one_op(op: str) -> None:
     losses = {}
     for text in ("w8a8", "w16a16"):
         plan, data = quantized(float_model, text, feeds)
-        assert not plan.floats
+        assert set(plan.floats) == ({op} if op == "Log" else set())  # a logarithm needs the digits of small numbers
         assert not stray(data), [u.target.name for u in stray(data)]
         found = [reference(data, f) for f in feeds]
         for f, expected in zip(feeds[:2], found, strict=False):
             for name, ours, theirs in zip(plan_outputs(data), emulated(data, f), expected, strict=True):
                 atol = 1.01 * step(plan, name) if name in plan.tensors else 0.0
-                np.testing.assert_allclose(ours, theirs, atol=atol, rtol=0)
+                np.testing.assert_allclose(ours, theirs, atol=atol, rtol=1e-6 if plan.floats else 0)
         losses[text] = min(sqnr_db(e[0], f[0]) for e, f in zip(exact, found, strict=True))
     if OPS[op].rule.output != "never":
         assert losses["w8a8"] > 20, losses

@@ -18,6 +18,12 @@ BEST_LEVEL = 3
 """The level that plans furthest ahead, which contexts are compiled with unless told otherwise."""
 THREADS, VTCM, LEVEL = "num_hvx_threads", "vtcm_mb", "optimization"
 """The settings that a graph has in a context: fields of GraphConfig by their names."""
+SHORT_DEPTH_OFF = "short_depth_conv_on_hmx_off"
+"""The option that messages about short convolutions name."""
+TIME_ALONE = (
+    LEVEL, SHORT_DEPTH_OFF, THREADS, VTCM, "vtcm_size", "dlbc", "dlbc_weights", "slc_alloc_enable", "num_cores",
+)  # fmt: skip
+"""Fields of GraphConfig that change a graph's time and neither its nodes nor need its weights."""
 MB = 1 << 20
 VTCM_GRANULE = 64 << 10
 """A VTCM size in bytes is a multiple of this."""
@@ -234,6 +240,10 @@ class GraphConfig(OptionTable):
     def vtcm_bytes(self) -> int:
         """The VTCM that is asked for in MB or in bytes; 0: all of the chip's."""
         return self.vtcm_size or self.vtcm_mb * MB
+
+    def with_vtcm(self, size_mb: int) -> GraphConfig:
+        """The same with another size of VTCM."""
+        return replace(self, vtcm_mb=size_mb, vtcm_size=0)
 
     @property
     def vtcm_needed_mb(self) -> int:

@@ -38,6 +38,7 @@ def check_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
                 {
                     "node": row.node if len(methods) == 1 else f"{method.name}: {row.node}", "op": row.op_type,
                     "runs_on": row.where, "qnn_ops": list(row.qnn_ops), "slow_ops": [], "unsafe": [],
+                    "remarks": [],
                     "reason": row.reason, "ep_refuses": "", "unit": len(nodes),
                 }
             )  # fmt: skip

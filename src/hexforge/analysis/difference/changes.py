@@ -11,6 +11,7 @@ from typing import Any
 
 from hexforge.amounts import size, time
 from hexforge.analysis.difference.sides import CPU, Fact, LayerFigures, Side
+from hexforge.chips.graph_config import TIME_ALONE
 
 SAME = 0.005
 """A part of a figure below which two are taken for the same."""
@@ -18,8 +19,8 @@ EXPLAINED = 0.9
 """The part of a change of time that sentences account for, layer by layer."""
 MOST_SENTENCES = 6
 _SETTINGS = re.compile(
-    r"(?:^|: )(?:soc|chips?|precision|runtime|performance_mode|batch|threads|backend|option .*|weight_sharing|vtcm_mb|"
-    r"vtcm_size|num_hvx_threads|optimization|num_cores|vtcm_bytes|core_mhz|clock_mhz|level|source|producer)$"
+    r"(?:^|: )(?:soc|chips?|precision|runtime|performance_mode|batch|threads|backend|option .*|weight_sharing|"
+    rf"vtcm_bytes|core_mhz|clock_mhz|level|source|producer|{'|'.join(TIME_ALONE)})$"
 )
 """Facts that somebody chose; the others follow from them and from the layers."""
 

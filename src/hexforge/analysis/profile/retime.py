@@ -14,7 +14,7 @@ from typing import Any
 
 import hexforge.ops  # noqa: F401 - fills the table that graphs are read by
 from hexforge.chips.deployment import Deployment
-from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.graph_config import TIME_ALONE, GraphConfig
 from hexforge.chips.power import Corner, Power
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.profile.record import MEASURED, GraphProfile, Profile
@@ -27,11 +27,7 @@ PLACE = ("soc", "runtime", "cost_file")
 """Options of a deployment itself."""
 FIXED = ("precision", "backend", "batch")
 """Options that are kept and cannot be changed without the model."""
-_TIME_ALONE = (
-    "optimization", "short_depth_conv_on_hmx_off", "num_hvx_threads", "vtcm_mb", "vtcm_size", "dlbc", "dlbc_weights",
-    "slc_alloc_enable", "num_cores",
-)  # fmt: skip
-GRAPH = tuple(option.key for option in GraphConfig.table() if option.name in _TIME_ALONE)
+GRAPH = tuple(option.key for option in GraphConfig.table() if option.name in TIME_ALONE)
 """Options of a graph that change its time alone."""
 POWER = {field.name: str(field.type) for field in fields(Power)}
 KEYS = (*PLACE, *POWER, *GRAPH)
@@ -105,12 +101,12 @@ def retime(profile: Profile, changes: Mapping[str, str]) -> Profile:
         raise CallError("a measured profile has times of this computer: it cannot be timed again, simulate the model")
     graphs = [_graph(graph) for graph in profile.graphs]
     given = [{**_pairs(graph), **changed} for graph in profile.graphs]
-    if any(one.get("weights_packing") == "1" for one in given):
-        raise CallError("weights_packing looks at weights, which a log does not have: profile the model")
     if "performance_mode" in changed:  # a mode brings its own polling and corners, unless those are changed, too
         brought = ("rpc_polling_us", "adaptive_polling_us", "core_corner", "bus_corner", "hmx_corner")
         given = [{k: v for k, v in one.items() if k not in brought or k in changed} for one in given]
     deployments = [deployment_of(one) for one in given]
+    if reads := next((chosen.config.reads_weights for chosen in deployments if chosen.config.reads_weights), None):
+        raise CallError(f"{reads} looks at weights, which a log does not have: profile the model")
     lines = []
     for graph, chosen, one in zip(graphs, deployments, given, strict=True):
         backend = timed_backend(replace(chosen, precision="as-is"))

@@ -14,6 +14,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from hexforge.chips.graph_config import SHORT_DEPTH_OFF
 from hexforge.ir import AxisScaleOffset, DType, Graph, Node, ScaleOffset, Value
 
 SHORT_DEPTH = 32
@@ -45,7 +46,7 @@ def weights_remark(node: Node) -> str | None:
     assert x is not None
     assert weight is not None
     assert isinstance(weight.encoding, ScaleOffset)
-    off = ", or compile with short_depth_conv_on_hmx_off" if x.shape[-1] < SHORT_DEPTH else ""
+    off = f", or compile with {SHORT_DEPTH_OFF}" if x.shape[-1] < SHORT_DEPTH else ""
     return (
         f"its weights have the zero point {-weight.encoding.offset}, and HTP's matrix unit 255 symmetric steps for "
         f"each output channel: results differ there (exact_weights=0 shows how); quantize weights symmetrically{off}"

@@ -113,7 +113,7 @@ class Binary:
         graphs = []
         for spec in self.graphs:
             assert isinstance(spec.time, SimulatedTime)
-            config = replace(spec.time.config, vtcm_mb=size_mb, vtcm_size=0)
+            config = spec.time.config.with_vtcm(size_mb)
             graphs.append(replace(spec, vtcm_bytes=config.vtcm_bytes, time=spec.time.under(config)))
         return replace(self, graphs=tuple(graphs))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 from onnx_ir import Node
 
+from hexforge.chips.graph_config import SHORT_DEPTH_OFF
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
@@ -14,7 +15,7 @@ from hexforge.model.op_table import PRODUCTS
 
 GUIDE = (
     "QNN HTP recommendations for network design: always quantize weights symmetrically; graph option "
-    "short_depth_conv_on_hmx_off: convolutions of short depth whose weights are not may be inexact on HMX"
+    f"{SHORT_DEPTH_OFF}: convolutions of short depth whose weights are not may be inexact on HMX"
 )
 
 
