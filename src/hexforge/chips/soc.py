@@ -141,7 +141,7 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 # HMX        All assumed, no source has it per chip: the count that makes the clock below plausible (0.9 to 2.1 GHz).
 # core MHz   f: 1e9 MACs / (hmx.w8a8 x the chip's hmx_fixed) us / MACs per cycle, SM8650: 1e9 / 34.29 / 16384 = 1780.
 #            So it is no better than that count. Else, as HMX, of the chip its costs stand on. Clocks seen elsewhere,
-#            on chips not named for sure: 1437 on a v68 of 12 TOPS (QCS6490? fitted 931) and 1397 on a v73 of 45
+#            on chips not named for sure: 1437 on a v68 of 12 TOPS (QCS6490? fitted 1006) and 1397 on a v73 of 45
 #            TOPS (X Elite? 1258), both from cdsp_peak's notes; 2112 in llama.cpp issue 18139, whose phone and chip
 #            do not match (SM8650: 1780, SM8750: 2025).
 # DRAM GB/s  p: 888 51.2 (nanoreview), X Elite 136 (tweaktown), X2 Elite 152 (open-source-ai.tech), IQ-9075 6400 x 96
@@ -155,15 +155,15 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 SOCS: tuple[Soc, ...] = (
     # name, soc_model, "arch VTCM HVX HMX core-MHz DRAM-GB/s NSPs", aliases
     _chip("SM8350", 30, "68p  4p 4a  8a 1349a  51.2p 1p", "Snapdragon 888"),
-    _chip("SM8450", 36, "69p  8p 4a 16a 1008f  51.2a 1p", "Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G"),
+    _chip("SM8450", 36, "69p  8p 4a 16a 920f  51.2a 1p", "Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G"),
     _chip("SC8280XP", 37, "68p  8a 4a  8a 1349a  68.3a 2p", "Snapdragon 8cx Gen 3", "SC8280", float16=False),
     _chip("SA8295P", 39, "68p  8p 4a  8a 1349f  68.3a 2p", "SA8295P ADP", "SA8295"),
-    _chip("SM8475", 42, "69p  8p 4a 16a 1008a  51.2a 1a", "Snapdragon 8+ Gen 1"),
+    _chip("SM8475", 42, "69p  8p 4a 16a 920a  51.2a 1a", "Snapdragon 8+ Gen 1"),
     _chip("SM8550", 43, "73p  8p 4a 16a 1280f  67.2a 1p", "Snapdragon 8 Gen 2", "QCS8550"),
     _chip("SXR1230P", 45, "73p  2p 4a  1a 905a  25.6a 1a", float16=False),
     _chip("SSG2115P", 46, "73p  2p 4a  1a 905a  25.6a 1a", float16=False),
     _chip("SA8775P", 52, "73p  8p 4a 16a 1283f  76.8a 2p", "SA8775P ADP", "SA8255", "SA8255P"),
-    _chip("SXR2230P", 53, "69p  8p 4a 16a 1008a  51.2a 1a"),
+    _chip("SXR2230P", 53, "69p  8p 4a 16a 920a  51.2a 1a"),
     _chip("SM8650", 57, "75p  8p 4a 16a 1780f  76.8a 1p", "Snapdragon 8 Gen 3", "Samsung Galaxy S24"),
     _chip("SSG2125P", 58, "73p  2p 4a  1a 905a  25.6a 1a", float16=False),
     _chip("SC8380XP", 60, "73p  8p 4p 16a 1258f 136.0p 1p", "Snapdragon X Elite", "Snapdragon X Plus"),
@@ -177,12 +177,12 @@ SOCS: tuple[Soc, ...] = (
     _chip("SM7750", 86, "73m  8a 4a  8a 1247f  67.2a 1a", "Snapdragon 7 Gen 4", float16=False),
     _chip("SM8850", 87, "81p  8p 8a 24a 1917f  84.8a 1p", "Snapdragon 8 Elite Gen 5", "Samsung Galaxy S26"),
     _chip("SC8480XP", 88, "81m  8a 8p 24a 1547f 152.0p 1p", "Snapdragon X2 Elite"),
-    _chip("QCS6490", 93, "68p  2p 4a  4a 931f  25.6a 1p", "Dragonwing RB3 Gen 2", "QCM6490", float16=False),
+    _chip("QCS6490", 93, "68p  2p 4a  4a 1006f  25.6a 1p", "Dragonwing RB3 Gen 2", "QCM6490", float16=False),
     _chip("SAR2230P", 95, "81p  4p 4a 24a 1917a  51.2a 1a", float16=False),
     _chip("SW6100", 96, "81p  4p 4a 24a 1917a  25.6a 1a", float16=False),
     _chip("SM8845", 97, "81p  8p 8a 24a 1917a  76.8a 1a"),
-    _chip("SOC103", 103, "85m  8a 8a 32a 1233f 128.0a 1a", "Snapdragon 8 Elite Extreme Gen 6"),
-    _chip("SOC113", 113, "85m  8a 8a 32a 1187f 128.0a 1a", "Snapdragon 8 Elite Gen 6"),
+    _chip("SOC103", 103, "85m  8a 8a 32a 1048f 128.0a 1a", "Snapdragon 8 Elite Extreme Gen 6"),
+    _chip("SOC113", 113, "85m  8a 8a 32a 1091f 128.0a 1a", "Snapdragon 8 Elite Gen 6"),
 )
 
 

@@ -138,7 +138,7 @@ def test_a_second_core_has_memory_graphs_of_its_own() -> None:
 @pytest.mark.feature("VTCM in bytes", seed="004:2700-2723")
 def test_vtcm_in_bytes_is_printed_as_given(folder: Path) -> None:
     def printed(*arguments: str) -> str:
-        done = CliRunner().invoke(app, arguments)
+        done = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"})  # a narrow table leaves columns out
         assert done.exit_code == 0, done.output
         return done.output
 
