@@ -289,5 +289,5 @@ def test_every_op_of_a_delegate_is_profiled(cut: Path, tmp_path: Path, monkeypat
     for delegate, op in zip(delegates, ("add_tensor", "relu_default"), strict=True):
         chip: Any = delegate.context.schematic("forward")
         cycles = round(chip["accelerator_us"] * chip["core_mhz"])
-        assert cycles in found["Accelerator (execute) time (cycles)"]
-        assert [0 < n <= cycles for n in found[f"aten_{op}:OpId_4 (cycles)"]] == [True] * 3
+        assert cycles in found["Accelerator (execute) time (cycles)"]  # of microseconds that are rounded
+        assert [0 < n <= cycles + 1 for n in found[f"aten_{op}:OpId_4 (cycles)"]] == [True] * 3
