@@ -67,7 +67,5 @@ def scenario_figures(path: Path) -> ScenarioFigures:
     played = play(read_script(path))
     device = played.device
     wrong = tuple(f"{step.step.do}: {step.message}" for step in played.unexpected)
-    ram = max((entry["memory_bytes"] for entry in device.log.entries), default=0)
     power = device.energy_uj / 1e3 / (max(device.clock.now_us, 1.0) / 1e6)
-    latencies = {label.split(" ", 1)[1].partition("#")[0]: us for label, us in played.responses_us.items()}
-    return ScenarioFigures(ram, power, latencies, wrong)
+    return ScenarioFigures(device.log.peak_bytes, power, played.responses_by_context(), wrong)

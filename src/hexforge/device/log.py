@@ -38,6 +38,11 @@ class DeviceLog:
         """Have something told of every event from now on."""
         self._listeners.append(listener)
 
+    @property
+    def peak_bytes(self) -> int:
+        """The most that all sessions had in use."""
+        return max((entry["memory_bytes"] for entry in self.entries), default=0)
+
     def of(self, *events: str) -> list[Entry]:
         """The events of some kinds."""
         return [entry for entry in self.entries if entry["event"] in events]

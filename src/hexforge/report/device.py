@@ -105,7 +105,7 @@ def _first_frames(result: PlanResult) -> list[Section]:
 def _summary(played: PlayedScenario) -> Section:
     device = played.device
     runs = sum(map(len, played.executed.values()))
-    peak = max((e["memory_bytes"] for e in device.log.entries), default=0)
+    peak = device.log.peak_bytes
     wrong = len(played.unexpected)
     figures = [
         Figure("simulated", f"{device.clock.now_us / 1e3:,.1f} ms", f"{len(device.log.entries):,} events"),

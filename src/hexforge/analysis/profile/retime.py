@@ -8,14 +8,12 @@ change the graph itself (its precision, fusions) needs the model: profile that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import accumulate
-from typing import Any
 
 import hexforge.ops  # noqa: F401 - fills the table that graphs are read by
-from hexforge.chips.deployment import Deployment
-from hexforge.chips.graph_config import TIME_ALONE, GraphConfig
-from hexforge.chips.power import Corner, Power
+from hexforge.analysis.profile.simulated import graph_profile
+from hexforge.analysis.profile.timing_options import FIXED, KEYS, deployment_of
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.profile.record import MEASURED, GraphProfile, Profile
 from hexforge.ir import Graph, text
@@ -23,73 +21,12 @@ from hexforge.options import did_you_mean
 from hexforge.runtime.registry import timed_backend
 from hexforge.scheduling.in_turn import with_waits
 
-PLACE = ("soc", "runtime", "cost_file")
-"""Options of a deployment itself."""
-FIXED = ("precision", "backend", "batch")
-"""Options that are kept and cannot be changed without the model."""
-GRAPH = tuple(option.key for option in GraphConfig.table() if option.name in TIME_ALONE)
-"""Options of a graph that change its time alone."""
-POWER = {field.name: str(field.type) for field in fields(Power)}
-KEYS = (*PLACE, *POWER, *GRAPH)
-"""What can be changed."""
 ALIASES = {"htp_performance_mode": "performance_mode", "perf_profile": "performance_mode", "soc_model": "soc"}
 """Other public spellings of a key."""
-SMALL = 16
-"""Constants of at most so many numbers are kept in the text of a graph."""
-
-
-def text_without_weights(graph: Graph) -> str:
-    """The graph as text, only small constants with their numbers."""
-    kept = {v for v in graph.values.values() if v.data is not None and v.data.size <= SMALL}
-    return text.dumps(graph, kept=kept)
-
-
-def options_of(deployment: Deployment, batch: int = 1) -> tuple[str, ...]:
-    """What a graph is timed under, as KEY=VALUE."""
-    plain, power, config = Power(), deployment.power, deployment.config.pairs()
-    made = {"soc": deployment.soc, "precision": deployment.precision, "runtime": deployment.runtime}
-    made |= {"backend": deployment.backend, "batch": str(batch), "performance_mode": power.performance_mode}
-    if deployment.cost_file:
-        made["cost_file"] = deployment.cost_file
-    for name in POWER:
-        if (value := getattr(power, name)) != getattr(plain, name):
-            made[name] = value.name if isinstance(value, Corner) else str(value)
-    return tuple(f"{key}={value}" for key, value in {**made, **config}.items())
-
-
-def deployment_of(options: Mapping[str, str]) -> Deployment:
-    """The deployment that options describe; FormatError for what is none."""
-    rest = {key: value for key, value in options.items() if key not in (*PLACE, *FIXED, *POWER)}
-    power = {name: _power_value(name, options[name]) for name in POWER if name in options}
-    try:
-        return Deployment(
-            options["soc"], options["precision"], options["runtime"], GraphConfig.parse(rest), Power(**power),
-            options["backend"], cost_file=options.get("cost_file", ""),
-        )  # fmt: skip
-    except KeyError as error:
-        raise FormatError(f"the log does not say what its graph was timed under: {error} is missing") from None
-
-
-def _power_value(name: str, given: str) -> Any:
-    kind = POWER[name]
-    if given == "None":
-        return None
-    if kind == "str":
-        return given
-    if "Corner" in kind:
-        if given not in Corner.__members__:
-            raise CallError(f"{name}={given}: expected a corner: {', '.join(Corner.__members__)}")
-        return Corner[given]
-    try:
-        return float(given) if kind == "float" else int(given)
-    except ValueError:
-        raise CallError(f"{name}={given}: expected a number") from None
 
 
 def retime(profile: Profile, changes: Mapping[str, str]) -> Profile:
     """The profile with its graphs timed again, as many runs as before; CallError for options it cannot change."""
-    from hexforge.analysis.profile.simulated import graph_profile
-
     changed = {ALIASES.get(key, key): value for key, value in changes.items()}
     for key in changed:
         if key in FIXED:

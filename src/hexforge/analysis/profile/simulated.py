@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from hexforge.analysis.estimate import Estimate, estimate, simulate_concurrent
 from hexforge.analysis.profile.graph_ops import graph_ops
 from hexforge.analysis.profile.main_thread import main_thread
-from hexforge.analysis.profile.retime import options_of, text_without_weights
 from hexforge.analysis.profile.services import activities, counters
+from hexforge.analysis.profile.timing_options import options_of, text_without_weights
 from hexforge.analysis.timed_graphs import TimedGraphs, timed_graphs
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.soc import require_chip

@@ -142,7 +142,7 @@ def memory_lines(programs: Sequence[DeviceProgram]) -> list[str]:
     for session in client.sessions:
         for what, size in session.by_kind().items():
             by_kind[what] = by_kind.get(what, 0) + size
-    peak = max(entry["memory_bytes"] for entry in client.device.log.entries)
+    peak = client.device.log.peak_bytes
     listed = ", ".join(f"{what} {size:,}" for what, size in sorted(by_kind.items()))
     held = f"{client.heap_bytes:,} bytes in {len(client.sessions)} session{'s' if len(client.sessions) != 1 else ''}"
     lines = [f"memory on the device: {held}, at most {peak:,}"]

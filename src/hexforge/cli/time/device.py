@@ -57,7 +57,7 @@ def _facts(played: PlayedScenario) -> dict[str, Any]:
         "simulated_us": round(simulated.clock.now_us, 3),
         "events": len(simulated.log.entries),
         "memory_bytes": simulated.memory.used_bytes,
-        "peak_memory_bytes": max((e["memory_bytes"] for e in simulated.log.entries), default=0),
+        "peak_memory_bytes": simulated.log.peak_bytes,
         "energy_uj_assumed": round(simulated.energy_uj, 3),
         "sessions": [
             {"process": s.process, "index": s.index, "used_bytes": s.used_bytes, "by_kind": s.by_kind()}
@@ -97,7 +97,7 @@ def _show(played: PlayedScenario, every: bool) -> None:
         runs.append((*cells, f"{mean(r.energy_uj for r in done):.1f}"))
     titles = ("process and graph", "runs", "mean ms", "longest", "yields", "µJ (assumed)")
     screen.print(table("executions", titles, runs, optional=("µJ (assumed)", "yields")))
-    peak = max((e["memory_bytes"] for e in simulated.log.entries), default=0)
+    peak = simulated.log.peak_bytes
     held = ", ".join(f"{s.process}/{s.index} {s.used_bytes / 2**20:.1f} MB" for s in simulated.memory.sessions.values())
     screen.print(f"{len(simulated.log.entries)} events in {simulated.clock.now_us / 1e3:.3f} simulated ms; at every "
                  f"one memory adds up. Most {peak / 2**20:.1f} MB; at the end {held or 'no session'}.")  # fmt: skip

@@ -188,9 +188,9 @@ def prove(workload: Workload, plan: DevicePlan, frames: int) -> tuple[PlanOutcom
     """Play so many runs of the most frequent model, and of the others as many as fall into the same time."""
     begin = loaded_us(workload, plan)
     played = _played(workload, plan, scenario(workload, plan, frames, begin))
-    rows = []
+    rows, responses = [], played.responses_by_context()
     for model in workload.models:
-        times = next((v for k, v in played.responses_us.items() if _is_of(k, model.name)), [])
+        times = responses.get(model.name, [])
         if times:
             p50, p99 = np.percentile(times, [50, 99])
             late = sum(us > model.deadline_us for us in times)
@@ -198,15 +198,10 @@ def prove(workload: Workload, plan: DevicePlan, frames: int) -> tuple[PlanOutcom
                 PlannedRuns(model.name, len(times), float(p50), float(p99), max(times), late, model.deadline_us)
             )
     failed = next((f"{s.step.where}: {s.message}" for s in played.unexpected), "")
-    log = played.device.log.entries
-    peak = max((entry["memory_bytes"] for entry in log), default=0)
-    sessions = len({entry["session"] for entry in log if entry["event"] == "session_open" and entry["at_us"] <= begin})
-    seconds = max(played.device.clock.now_us - begin, 1.0) / 1e6
-    return PlanOutcome(plan, tuple(rows), peak, sessions, played.device.energy_uj / 1e3 / seconds, failed), played
-
-
-def _is_of(label: str, name: str) -> bool:
-    return label.split(" ", 1)[1].partition("#")[0] == name
+    device = played.device
+    opened = {e["session"] for e in device.log.of("session_open") if e["at_us"] <= begin}
+    power = device.energy_uj / 1e3 / (max(device.clock.now_us - begin, 1.0) / 1e6)
+    return PlanOutcome(plan, tuple(rows), device.log.peak_bytes, len(opened), power, failed), played
 
 
 def _played(workload: Workload, plan: DevicePlan, data: dict[str, Any]) -> PlayedScenario:

@@ -66,6 +66,10 @@ class PlayedScenario:
     responses_us: dict[str, list[float]] = field(default_factory=dict)
     """From the moment each was due, which is that of the call unless the step has a period, to its end."""
 
+    def responses_by_context(self) -> dict[str, list[float]]:
+        """`responses_us` by the name that the script gives a graph's context."""
+        return {label.split(" ", 1)[1].partition("#")[0]: times for label, times in self.responses_us.items()}
+
     @property
     def unexpected(self) -> list[StepOutcome]:
         """Steps that did not go as the script says."""
