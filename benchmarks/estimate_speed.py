@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +109,9 @@ def one_estimate(files: dict[str, Path], rounds: int) -> list[Row]:
     """One estimate of each file, its peer and its floor."""
     rows = []
     for name, path in files.items():
-        mine = cpu_seconds(lambda path=path: estimate(path), rounds)  # type: ignore[misc]
-        peer = cpu_seconds(lambda path=path: session(path), rounds)  # type: ignore[misc]
-        read = cpu_seconds(lambda path=path: onnx.load(path), rounds)  # type: ignore[misc]
+        mine = cpu_seconds(partial(estimate, path), rounds)
+        peer = cpu_seconds(partial(session, path), rounds)
+        read = cpu_seconds(partial(onnx.load, path), rounds)
         rows.append(
             {
                 "model": name, "estimate_s": mine, "limit_s": LIMITS[name], "onnxruntime_session_s": peer,
@@ -127,9 +128,9 @@ def sweeps(files: dict[str, Path], rounds: int) -> list[Row]:
     twenty = every[:CHIPS]
     rows = []
     for name, path in files.items():
-        one = cpu_seconds(lambda path=path: estimate(path), rounds)  # type: ignore[misc]
-        many = cpu_seconds(lambda path=path: sweep(path, twenty, [PRECISION]), rounds)  # type: ignore[misc]
-        whole = cpu_seconds(lambda path=path: sweep(path, every, ["float", "w8a8", "w8a16"]), 1)  # type: ignore[misc]
+        one = cpu_seconds(partial(estimate, path), rounds)
+        many = cpu_seconds(partial(sweep, path, twenty, [PRECISION]), rounds)
+        whole = cpu_seconds(partial(sweep, path, every, ["float", "w8a8", "w8a16"]), 1)
         rows.append(
             {
                 "model": name, "one_s": one, f"{CHIPS}_chips_s": many, "ratio": many / one, "limit": SWEEP_LIMIT,
@@ -160,7 +161,7 @@ def growth(folder: Path, rounds: int) -> list[Row]:
     rows = []
     for nodes in (625, 1250, 2500, 5000, 10000):
         path = chain(nodes, folder)
-        seconds = cpu_seconds(lambda path=path: estimate(path), rounds)  # type: ignore[misc]
+        seconds = cpu_seconds(partial(estimate, path), rounds)
         each = 1e6 * seconds / nodes
         rows.append({"nodes": nodes, "s": seconds, "us_a_node": each, "over_log2": each / math.log2(nodes)})
         print_rows(rows[-1:], header=len(rows) == 1)
