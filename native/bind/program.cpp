@@ -178,6 +178,7 @@ void bind_program(nb::module_& module) {
   register_detection_steps();
   register_recurrent_steps();
   register_wide_steps();
+  register_packed_steps();
   nb::class_<PyProgram>(module, "Program", "Steps over an arena, run in one call with the GIL released.")
       .def(nb::init<std::int64_t>(), nb::arg("arena_bytes"))
       .def("arena_tensor", &PyProgram::arena_tensor, nb::arg("offset"), nb::arg("bytes"))

@@ -30,6 +30,20 @@ constexpr int kCellOutputs = 64;
 // a column its four rows.
 constexpr int kHmxBlock = 32, kHmxGroups = 8, kHmxTogether = 4, kHmxRows = 4;
 
+// The weights of a block of outputs (at most kPackedOutputs), as codes of few bits: w = (code - zero) * scale for each
+// `block` of k. Integers have 4 bits and, in place of scales, factors, or neither.
+constexpr int kPackedOutputs = 64;
+struct PackedWeights {
+  const std::uint32_t* codes;        // [depth * bits / 32][lanes], the first k in the lowest bits
+  const float* scales;               // [depth / block][lanes],
+  const std::uint16_t* half_scales;  // or these, of IEEE 754's float16
+  const std::uint8_t* zeros;         // [depth / block][lanes]; null: `zero` is all of them
+  const std::uint8_t* factors;       // [depth / block][lanes]; null: 1
+  std::int64_t depth, block;
+  std::int64_t lanes;  // outputs, rounded up to 16
+  std::int32_t bits, zero;
+};
+
 // Rows and columns of an image blended, in the type that sums are taken in.
 template <class T, class Real>
 struct ResizeLoops {
@@ -112,6 +126,20 @@ struct Loops {
                   std::int64_t* sums);
   // The 16 cells of Winograd's convolution of one channel's 9 taps, for so many outputs.
   void (*winograd_cells)(const float (*taps)[kCellOutputs], float (*cells)[kCellOutputs]);
+  // x times packed weights. Of each block of k the sum in order, of x * (code - zero), which is exact in float32; then
+  // fused: total = sum * scale + total. Of many rows `panel` holds block * lanes numbers, and totals are [rows][lanes].
+  void (*packed_row_f32)(const PackedWeights&, const float* x, float* totals);
+  void (*packed_rows_f32)(const PackedWeights&, const float* x, std::int64_t row, std::int64_t rows, float* panel,
+                          float* totals);
+  // y[i] = x[i] + bias[i], no bias where it is null, as the matrix unit rounds.
+  void (*add_bias_f32)(const float* x, const float* bias, float* y, std::int64_t n);
+  // Exact sums of factor * (start + sum of x * code) for 1 or 2 planes of bytes, sums[plane][lane]. Of every eight k x
+  // has, plane by plane, the four even ones and the four odd ones; starts are [block][plane].
+  void (*packed_row_bytes)(const PackedWeights&, int planes, const std::int8_t* x, const std::int32_t* starts,
+                           std::int32_t* sums);
+  // factor * (code - zero) of 4-bit codes in the k-steps of conv.h, as bytes and as 16 bits.
+  void (*unpack_bytes)(const PackedWeights&, std::uint32_t* to);
+  void (*unpack_words)(const PackedWeights&, std::uint32_t* to);
   ResizeLoops<std::uint8_t, float> resize_u8;
   ResizeLoops<std::int16_t, double> resize_s16;
   ResizeLoops<float, float> resize_f32;

@@ -19,5 +19,6 @@ void register_sample_steps();
 void register_detection_steps();
 void register_recurrent_steps();
 void register_wide_steps();
+void register_packed_steps();
 
 }  // namespace hexforge

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of loops.h, compiled once for each instruction set (CMakeLists.txt): vectorisation on and contraction off,
 // so that every set does the same float operations in the same order.
+#include "kernels/shared/loops_packed.h"
 #include "kernels/shared/loops_pointwise.h"
 #include "kernels/shared/loops_products.h"
 #include "kernels/shared/loops_reductions.h"
@@ -53,6 +54,12 @@ constexpr Loops kShared{
     .accumulate = accumulate,
     .dot_2x4 = dot_2x4,
     .winograd_cells = winograd_cells,
+    .packed_row_f32 = packed_row_f32,
+    .packed_rows_f32 = packed_rows_f32,
+    .add_bias_f32 = add_bias_f32,
+    .packed_row_bytes = packed_row_bytes,
+    .unpack_bytes = unpack_integers<4>,
+    .unpack_words = unpack_integers<2>,
     .resize_u8 = resize<std::uint8_t, float>(),
     .resize_s16 = resize<std::int16_t, double>(),
     .resize_f32 = resize<float, float>(),

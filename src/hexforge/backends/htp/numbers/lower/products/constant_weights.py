@@ -12,7 +12,7 @@ from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.lower.adapt import three
 from hexforge.backends.htp.numbers.lower.moves import merged, strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
-from hexforge.backends.htp.numbers.lower.products import computed_weights
+from hexforge.backends.htp.numbers.lower.products import computed_weights, packed_weights
 from hexforge.backends.htp.numbers.lower.products.phases import phases
 from hexforge.backends.htp.numbers.lower.products.weights import (
     BLOCK,
@@ -26,7 +26,17 @@ from hexforge.backends.htp.numbers.lower.products.weights import (
     spread,
 )
 from hexforge.backends.htp.numbers.storage import Storage, in_range
-from hexforge.ir import Array, AxisScaleOffset, DType, Node, ScaleOffset, TensorType, Value
+from hexforge.ir import (
+    Array,
+    AxisScaleOffset,
+    BlockwiseExpansion,
+    DType,
+    Encoding,
+    Node,
+    ScaleOffset,
+    TensorType,
+    Value,
+)
 from hexforge.ir.fixed_point import centered, dequantize, scale_array
 
 _LONG = 64
@@ -46,7 +56,7 @@ def _usable(weight: Value, bits: int, axis: int) -> bool:
     return isinstance(weight.encoding, (ScaleOffset, AxisScaleOffset)) and weight.dtype in allowed
 
 
-def _bias(bias: Value | None, outputs: int, x: Storage, weight: Value) -> Array | None:
+def _bias(bias: Value | None, outputs: int, x: Storage, encoding: Encoding | None) -> Array | None:
     """The bias as real numbers; None where it is computed at run time."""
     if bias is None:
         return np.zeros(outputs)
@@ -54,9 +64,9 @@ def _bias(bias: Value | None, outputs: int, x: Storage, weight: Value) -> Array 
         return None
     if bias.encoding is None:
         return bias.data.astype(np.float64).ravel()
-    if x.fixed and isinstance(weight.encoding, (ScaleOffset, AxisScaleOffset)):
+    if x.fixed and isinstance(encoding, (ScaleOffset, AxisScaleOffset, BlockwiseExpansion)):
         # A bias scale that is the product up to float32 rounding is meant to be it: the integers add up.
-        scales = weight.encoding.scale if isinstance(weight.encoding, ScaleOffset) else weight.encoding.scales
+        scales = encoding.scale if isinstance(encoding, ScaleOffset) else encoding.scales
         product = x.scale * np.asarray(scales, np.float64)
         own = scale_array(bias.encoding, bias.shape).ravel()
         if np.all(np.abs(own - product) <= 1e-6 * product):
@@ -210,7 +220,7 @@ def convolution(lowering: Lowering, node: Node) -> bool:
         return False
     x, weight, bias, y, _ = operands
     assert weight.data is not None
-    real = _bias(bias, y.shape[-1], lowering.storage(x), weight)
+    real = _bias(bias, y.shape[-1], lowering.storage(x), weight.encoding)
     if real is None:
         return False
     depthwise = node.op.name == "DepthWiseConv2d"
@@ -237,7 +247,7 @@ def transposed(lowering: Lowering, node: Node) -> bool:
         return False
     x, weight, bias, y, bits = operands
     assert weight.data is not None
-    real = _bias(bias, y.shape[-1], lowering.storage(x), weight)
+    real = _bias(bias, y.shape[-1], lowering.storage(x), weight.encoding)
     if real is None or not Weights(weight.data, weight.type, bits).planes:
         return False
     data = weight.data.reshape((1,) * (5 - weight.data.ndim) + weight.shape)
@@ -313,10 +323,12 @@ def product(lowering: Lowering, node: Node) -> bool:
         return False
     bits = _BITS[own.kind]
     if w.data is not None and (connected or not node.params["transpose_in0"]):
+        bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, y.shape[-1], own, w.encoding)
+        if packed_weights.product(lowering, node, swap, bias):
+            return True
         w = expanded(w)
         assert w.data is not None
         matrix = w.data.reshape(w.shape[-2:]) if int(np.prod(w.shape[:-2], dtype=np.int64)) == 1 else None
-        bias = _bias(node.inputs[2] if len(node.inputs) > 2 else None, y.shape[-1], own, w)
         axis = len(w.shape) - (2 if swap else 1)
         if matrix is None or bias is None or not _usable(w, bits, axis) or len(bias) != y.shape[-1]:
             return False

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps "packed_f32", "packed_s16" and "packed_u8": rows times constant weights of few bits, which stay packed in
+// memory. Few rows multiply codes as they lie; for many, the codes of 64 outputs are made numbers once.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "core/parallel.h"
+#include "core/program.h"
+#include "core/round_and_clamp.h"
+#include "kernels/conv.h"
+#include "kernels/loops.h"
+#include "steps/fields.h"
+#include "steps/products/packing.h"
+#include "steps/steps.h"
+
+namespace hexforge {
+namespace {
+
+constexpr std::int64_t kFewRows = 4;       // that are multiplied one after the other
+constexpr std::int64_t kRowsAtOnce = 192;  // of many: their totals stay in the cache
+constexpr double kLeastCodes = 65536;      // that are worth a thread
+static_assert(kPackedOutputs == kBlock);
+
+// Attributes: rows, inputs, outputs, bits, block (a divisor of inputs, and whole words of codes), zero. Constants:
+// weights [outputs / 64][inputs * bits / 32][outputs of the block, at most 64, rounded up to 16] words of codes, the
+// first input in the lowest bits; scales (float, or float16 with `half_scales`), zeros and factors (uint8) for each
+// block of inputs: [outputs / 64][inputs / block][outputs of the block].
+struct Packed {
+  std::int64_t rows, inputs, outputs, lanes;  // lanes: outputs rounded up to 16
+  PackedWeights weights{};
+
+  Packed(const Attributes& at, const char* kind, std::span<const Tensor> ins, std::span<const Tensor> outs,
+         std::int64_t element_bytes)
+      : rows(at.integer("rows")), inputs(at.integer("inputs")), outputs(at.integer("outputs")) {
+    const std::int64_t bits = at.integer("bits"), block = at.integer("block"), zero = at.integer("zero", 0);
+    require_operands(ins, 1, outs, 1, kind);
+    require(rows >= 1 && inputs >= 1 && outputs >= 1 && rows <= INT32_MAX && inputs <= INT32_MAX &&
+                outputs <= INT32_MAX && (bits == 2 || bits == 4 || bits == 8) && block >= 1 && inputs % block == 0 &&
+                block % (32 / bits) == 0 && zero >= 0 && zero < 1 << bits,
+            "packed: bad sizes");
+    require_bytes(ins[0], times({rows, inputs, element_bytes}), kind);
+    require_bytes(outs[0], times({rows, outputs, element_bytes}), kind);
+    lanes = (outputs + kLane - 1) / kLane * kLane;
+    weights.depth = inputs;
+    weights.block = block;
+    weights.bits = static_cast<std::int32_t>(bits);
+    weights.zero = static_cast<std::int32_t>(zero);
+    weights.codes = at.constant<std::uint32_t>("weights", times({inputs * bits / 32, lanes}));
+    if (at.has("zeros")) weights.zeros = at.constant<std::uint8_t>("zeros", per_block());
+    if (at.has("factors")) weights.factors = at.constant<std::uint8_t>("factors", per_block());
+  }
+
+  std::int64_t per_block() const { return times({inputs / weights.block, lanes}); }
+  std::int64_t blocks() const { return (outputs + kBlock - 1) / kBlock; }
+  int members(int threads) const {
+    return worthwhile(threads, static_cast<double>(outputs) * static_cast<double>(inputs), kLeastCodes);
+  }
+
+  // The weights of a block of outputs.
+  PackedWeights of(std::int64_t index) const {
+    PackedWeights own = weights;
+    own.lanes = std::min<std::int64_t>(kBlock, lanes - index * kBlock);
+    own.codes += index * kBlock * (inputs * weights.bits / 32);
+    const std::int64_t at = index * kBlock * (inputs / weights.block);
+    if (own.scales) own.scales += at;
+    if (own.half_scales) own.half_scales += at;
+    if (own.zeros) own.zeros += at;
+    if (own.factors) own.factors += at;
+    return own;
+  }
+};
+
+// Working memory that each thread keeps.
+template <class T>
+T* kept(std::int64_t count) {
+  thread_local std::vector<T> memory;
+  if (static_cast<std::int64_t>(memory.size()) < count) memory.resize(static_cast<std::size_t>(count));
+  return memory.data();
+}
+
+Run packed_f32(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  Packed p(at, "packed_f32", ins, outs, 4);
+  if (at.integer("half_scales", 0)) {
+    p.weights.half_scales = at.constant<std::uint16_t>("scales", p.per_block());
+  } else {
+    p.weights.scales = at.constant<float>("scales", p.per_block());
+  }
+  require(!p.weights.factors, "packed_f32: factors are for integers");
+  const float* bias = at.has("bias_f32") ? at.constant<float>("bias_f32", p.outputs) : nullptr;
+  return [=](const Operands& o) {
+    const float* x = o.in<float>(0);
+    float* y = o.out<float>();
+    const Loops& loop = loops();
+    parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t some = p.rows <= kFewRows ? 1 : std::min(p.rows, kRowsAtOnce);
+      float *totals = kept<float>(some * kBlock + (some > 1 ? p.weights.block * kBlock : 0)),
+            *panel = totals + some * kBlock;
+      for (std::int64_t block = begin; block < end; ++block) {
+        const PackedWeights w = p.of(block);
+        const std::int64_t first = block * kBlock, count = std::min<std::int64_t>(kBlock, p.outputs - first);
+        for (std::int64_t row = 0; row < p.rows; row += some) {
+          const std::int64_t rows = std::min(some, p.rows - row);
+          const float* from = x + row * p.inputs;
+          if (some == 1) {
+            loop.packed_row_f32(w, from, totals);
+          } else {
+            loop.packed_rows_f32(w, from, p.inputs, rows, panel, totals);
+          }
+          for (std::int64_t r = 0; r < rows; ++r)
+            loop.add_bias_f32(totals + r * w.lanes, bias ? bias + first : nullptr, y + (row + r) * p.outputs + first,
+                              count);
+        }
+      }
+    });
+  };
+}
+
+// Rows as planes of signed bytes, less 128 (16 bits: x = 256 * high + low + 128), in the order that kernels read them,
+// and what the zero point of the codes subtracts from each block's sums.
+template <class T>
+void spread(const T* x, const PackedWeights& w, std::int8_t* bytes, std::int32_t* starts) {
+  constexpr int kPlanes = sizeof(T);
+  for (std::int64_t block = 0; block < w.depth / w.block; ++block, starts += kPlanes) {
+    std::int32_t sums[kPlanes] = {};
+    for (std::int64_t k = 0; k < w.block; k += 8, x += 8, bytes += 8 * kPlanes) {
+      for (int i = 0; i < 8; ++i) {
+        const int place = i / 2 + i % 2 * 4;
+        bytes[place] = static_cast<std::int8_t>(static_cast<std::int32_t>(x[i] & 255) - 128);
+        sums[0] += bytes[place];
+        if constexpr (kPlanes == 2) {
+          bytes[8 + place] = static_cast<std::int8_t>(x[i] >> 8);
+          sums[1] += bytes[8 + place];
+        }
+      }
+    }
+    for (int i = 0; i < kPlanes; ++i) starts[i] = -w.zero * sums[i];
+  }
+}
+
+// As "conv_u8" and "conv_s16" of the same integers: factor * (code - zero). Attributes besides: flush (16 bits),
+// zero_point, low, high. Constants besides: bias32 and multiplier32, or bias and multiplier of 16 bits, and weight_sums
+// (int32): each for every output, padded to whole blocks of 64.
+template <class T>
+Run packed_fixed(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  constexpr bool kWide = sizeof(T) == 2;
+  constexpr int kPlanes = sizeof(T);
+  const Packed p(at, kWide ? "packed_s16" : "packed_u8", ins, outs, sizeof(T));
+  // 240 * 128 * 2^16 is below 2^31
+  require(p.weights.bits == 4 && !p.weights.zeros && p.inputs <= 1 << 16, "packed: bad codes of integers");
+  ConvArgs base;
+  const std::int64_t padded = p.blocks() * kBlock;
+  base.zero_point = at.small("zero_point");
+  base.low = at.small("low");
+  base.high = at.small("high");
+  const std::int32_t least = kWide ? -32768 : 0, most = kWide ? 32767 : 255;
+  require(base.low >= least && base.high <= most && base.low <= base.high && base.zero_point >= least &&
+              base.zero_point <= most,
+          "packed: bad output range");
+  const Target target(at);
+  base.flush = at.integer("flush", 0);
+  require(base.flush >= 0 && base.flush <= INT32_MAX, "packed: bad flush");
+  base.in[2] = base.out[2] = p.rows;
+  base.channels = base.run = base.x_stride = p.inputs;
+  base.y_stride = base.out_channels = p.outputs;
+  base.taps = 1;
+  base.pointwise = true;
+  base.steps = p.inputs * kPlanes / 4;
+  const std::int32_t* sums = at.constant<std::int32_t>("weight_sums", padded);
+  if constexpr (kWide) {
+    base.bias = exact_bias(at, "bias", padded);
+    base.multiplier = at.constant<double>("multiplier", padded);
+  } else {
+    base.bias32 = at.constant<std::int32_t>("bias32", padded);
+    base.multiplier32 = at.constant<float>("multiplier32", padded);
+  }
+  return [=](const Operands& o) {
+    const Loops& loop = loops();
+    const T* x = o.in<T>(0);
+    T* y = o.out<T>();
+    const int members = p.members(o.threads());
+    if (p.rows > kFewRows) {
+      const ConvKernels& kernels = conv_kernels();
+      parallel_for(members, p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+        ConvArgs a = base;
+        a.x = x;
+        a.y = y;
+        const Scratch scratch = working_memory(a, kernels.all_blocks);
+        const std::int64_t words = a.steps * kBlock;
+        std::uint32_t* panel = kept<std::uint32_t>(words + kWeightSlack / 4);
+        for (std::int64_t block = begin; block < end; ++block) {
+          (kWide ? loop.unpack_words : loop.unpack_bytes)(p.of(block), panel);
+          a.weights = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(panel) -
+                                                    static_cast<std::uintptr_t>(block * words * 4));
+          for (std::int64_t row = 0; row < p.rows; row += 168)
+            (kWide ? kernels.s16 : kernels.u8)(a, row, std::min(p.rows, row + 168), block, block + 1, scratch);
+        }
+      });
+      return;
+    }
+    const std::int64_t count = p.inputs / p.weights.block * kPlanes;
+    std::vector<std::int8_t> bytes(static_cast<std::size_t>(p.inputs * kPlanes));
+    std::vector<std::int32_t> starts(static_cast<std::size_t>(count));
+    for (std::int64_t row = 0; row < p.rows; ++row) {
+      spread(x + row * p.inputs, p.weights, bytes.data(), starts.data());
+      parallel_for(members, p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+        std::int32_t planes[kPlanes * kBlock];
+        for (std::int64_t block = begin; block < end; ++block) {
+          const PackedWeights w = p.of(block);
+          loop.packed_row_bytes(w, kPlanes, bytes.data(), starts.data(), planes);
+          const std::int64_t first = block * kBlock, last = std::min(p.outputs, first + kBlock);
+          for (std::int64_t c = first; c < last; ++c) {
+            std::int64_t sum = planes[c - first] + std::int64_t{128} * sums[c];
+            if constexpr (kWide) {
+              sum += std::int64_t{256} * planes[w.lanes + c - first] + base.bias[c];
+              y[row * p.outputs + c] =
+                  target.template round_and_clamp<T>(static_cast<double>(sum) * base.multiplier[c]);
+            } else {
+              sum += base.bias32[c];
+              y[row * p.outputs + c] =
+                  target.template round_and_clamp<T>(static_cast<float>(sum) * base.multiplier32[c]);
+            }
+          }
+        }
+      });
+    }
+  };
+}
+
+const Fields kPacked = {integer("rows"),  integer("inputs"),         integer("outputs"), integer("bits"),
+                        integer("block"), optional(integer("zero")), array("weights")};
+const Fields kIntegers = kRange + Fields{optional(array("factors")), array("weight_sums"), optional(integer("flush"))};
+
+}  // namespace
+
+void register_packed_steps() {
+  register_step("packed_f32",
+                Schema(1, 1,
+                       kPacked + Fields{optional(integer("half_scales")), array("scales"), optional(array("zeros")),
+                                        optional(array("bias_f32"))})
+                    .exact(),
+                packed_f32);
+  register_step("packed_s16", {1, 1, kPacked + kIntegers + Fields{array("bias"), array("multiplier")}},
+                packed_fixed<std::int16_t>);
+  register_step("packed_u8", {1, 1, kPacked + kIntegers + Fields{array("bias32"), array("multiplier32")}},
+                packed_fixed<std::uint8_t>);
+}
+
+}  // namespace hexforge
