@@ -13,6 +13,7 @@ import json
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,10 +46,12 @@ from hexforge.device.power.profiles import PROFILES, STATES
 from hexforge.device.scenario.play import _Addresses, play
 from hexforge.device.scenario.random_script import Undisturbed, lost, random_script
 from hexforge.device.scenario.script import parse_script
+from hexforge.errors import HexforgeError
 from tests.device import tiny
 
 GB, MB = 1 << 30, 1 << 20
 EVENTS_PER_MINUTE = 1_000_000
+FAULT_WORDS = {"kill": "processes killed", "ssr": "restarts (SSR)", "pd": "crashes of a process domain"}
 Row = tuple[str, str, str]
 """What, as it is here, as the guide has it."""
 
@@ -260,17 +263,21 @@ def concurrency() -> Iterator[Row]:
     yield f"{text}, about 1.8x", str(1.7 <= rates[1] / rates[0] <= 2.0), "True"
 
 
-def scenarios(first: int, count: int) -> tuple[int, int, list[int], float]:
-    """Executions, faults, seeds that lost something, seconds."""
-    start, runs, faults = time.process_time(), 0, 0
+def scenarios(first: int, count: int) -> tuple[int, Counter[str], list[int], float]:
+    """Executions, faults by kind, seeds that lost something or came to no end, seconds."""
+    start, runs, faults = time.process_time(), 0, Counter[str]()
     failed: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
         binaries = tiny.binaries(Path(folder))
         undisturbed = Undisturbed(binaries)
         for seed in range(first, first + count):
-            played = play(parse_script(random_script(seed, binaries), known=binaries))
+            try:
+                played = play(parse_script(random_script(seed, binaries), known=binaries))
+            except HexforgeError:  # a thread waits for something that never comes
+                failed.append(seed)
+                continue
             runs += sum(map(len, played.executed.values()))
-            faults += len(played.device.log.of("fault"))
+            faults.update(entry["kind"] for entry in played.device.log.of("fault"))
             if lost(played, undisturbed):
                 failed.append(seed)
     return runs, faults, failed, time.process_time() - start
@@ -309,8 +316,9 @@ def main() -> int:
     runs, faults, failed, took = scenarios(given.first, given.scenarios)
     missed += bool(failed)
     again = f" (--seed {failed[0]})" if failed else ""
-    print(f"{given.scenarios:,} random scenarios in {took:.0f} s: {runs:,} executions, {faults:,} faults, "
-          f"{len(failed)} lost something{again}")  # fmt: skip
+    kinds = ", ".join(f"{faults[kind]:,} {words}" for kind, words in FAULT_WORDS.items())
+    print(f"{given.scenarios:,} random scenarios of several processes in {took:.0f} s: {runs:,} executions, {kinds}; "
+          f"{len(failed)} lost something, leaked or came to no end{again}")  # fmt: skip
     print("all as it must be" if not missed else f"{missed} missed")
     return int(bool(missed))
 

@@ -168,11 +168,11 @@ class Qnn:
 
     def QnnContext_free(self, context: DeviceContext) -> None:  # noqa: N802
         """Give back all that a context has."""
-        self.wait(self.client.device.clock.start(creation.free(self._own_context(context))))
+        self.wait(self.client.start(creation.free(self._own_context(context))))
 
     def recover(self, context: DeviceContext) -> DeviceContext:
         """Load a context again that was lost in a crash; its handles stay good."""
-        made: DeviceContext = self.wait(self.client.device.clock.start(creation.reload(self._own_context(context))))
+        made: DeviceContext = self.wait(self.client.start(creation.reload(self._own_context(context))))
         return made
 
     # -- graphs -------------------------------------------------------------------------------------------------------

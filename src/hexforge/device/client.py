@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hexforge.device.chip import Chip
-from hexforge.device.codes import Code, DeviceError
+from hexforge.device.codes import Code, DeviceError, ProcessEndedError
 from hexforge.device.contexts.handles import Process, State
 from hexforge.device.contexts.loading import release
 from hexforge.device.contexts.registration import deregister_all
@@ -45,10 +45,18 @@ class Client(Process):
         self.sessions.remove(session)
         self.device.memory.close(session)
 
-    def close(self) -> None:
-        """The process ends: its contexts, sessions and votes go."""
-        for task in list(self.creating.values()):
-            task.interrupt(DeviceError(Code.QNN_CONTEXT_ERROR_ABORTED, f"{self.name} ends"))
+    def close(self, *, killed: bool = False) -> None:
+        """The process ends: its calls, contexts, sessions, buffers and votes go; of one killed there is a fault."""
+        if self.ended:
+            return
+        if any(task.running for task in self.tasks):  # it ends itself: as soon as it waits
+            self.device.clock.after(0.0, lambda: self.close(killed=killed))
+            return
+        self.ended = True
+        if killed:
+            self.device.log.write("fault", kind="kill", process=self.name)
+        self.votes.withdraw()
+        self._end_tasks(ProcessEndedError(f"{self.name} {'was killed' if killed else 'has ended'}"))
         for context in list(self.contexts.values()):
             deregister_all(context)
             release(context)
@@ -57,6 +65,20 @@ class Client(Process):
         for session in self.sessions:
             self.device.memory.close(session)
         self.sessions.clear()
-        self.votes.withdraw()
+        if self.reserved_vtcm_bytes:
+            size, self.reserved_vtcm_bytes = self.reserved_vtcm_bytes, 0
+            self.device.cores.release_vtcm(size, self.name)
         self._forget_client(self.name)
         self.device.log.write("process_end", process=self.name)
+
+    def _end_tasks(self, error: ProcessEndedError) -> None:
+        """End all calls that are on their way: none wakes another of them, or begins to run, as they end."""
+        tasks = list(self.tasks)
+        if not tasks:
+            return
+        for task in tasks:
+            task.detach()
+        owners = self.device.owners
+        self.device.cores.withdraw(lambda job: owners.get(job.pending) in self.sessions, error)
+        for task in tasks:
+            task.interrupt(error)

@@ -75,6 +75,10 @@ class DeviceError(HexforgeError):
         self.name = code.name
 
 
+class ProcessEndedError(HexforgeError):
+    """The process that a call is of has ended: there is nobody whom a code could be told."""
+
+
 def codes_table() -> str:
     """The codes as a table for the documentation."""
     rows = [f"| `{code.name}` | {code.number} | {code.about} |" for code in Code]

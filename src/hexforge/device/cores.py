@@ -47,14 +47,14 @@ class Cores(Scheduler):
         corners, bus = self._power.corners(core.number, core.load)
         return Clocks(corners, bus, self._power.hmx(core.number, core.load))
 
-    def reserve_vtcm(self, size: int) -> None:
+    def reserve_vtcm(self, size: int, process: str = "") -> None:
         """Others take VTCM: graphs that need more than is left wait."""
         super().reserve_vtcm(size)
-        self._log.write("vtcm_reserve", bytes=size, reserved_bytes=self.reserved_bytes)
+        self._log.write("vtcm_reserve", process=process, bytes=size, reserved_bytes=self.reserved_bytes)
 
-    def release_vtcm(self, size: int) -> None:
+    def release_vtcm(self, size: int, process: str = "") -> None:
         """Others give VTCM back."""
-        self._log.write("vtcm_release", bytes=size, reserved_bytes=self.reserved_bytes - size)
+        self._log.write("vtcm_release", process=process, bytes=size, reserved_bytes=self.reserved_bytes - size)
         super().release_vtcm(size)
 
     def _end_starved_jobs(self) -> bool:

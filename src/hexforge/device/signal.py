@@ -28,7 +28,8 @@ class DeviceSignal:
         if self._timeout_us is not None:
             code = Code.QNN_CONTEXT_ERROR_TIMED_OUT if creation else Code.QNN_GRAPH_ERROR_TIMED_OUT
             error = DeviceError(code, f"the call was not done after {self._timeout_us:g} us, the signal's timeout")
-            clock.after(self._timeout_us, task.interrupt, error)
+            timer = clock.after(self._timeout_us, task.interrupt, error)
+            task.then(lambda _: clock.cancel(timer))
 
     def abort(self) -> None:
         """End the call that it watches, if there is one."""

@@ -37,8 +37,8 @@ class Device(Chip):
 
     # -- VTCM for others ----------------------------------------------------------------------------------------------
 
-    def reserve_vtcm(self, size: int) -> None:
-        """Another thread of a process takes VTCM; graphs that need more than is left wait until it is back."""
+    def reserve_vtcm(self, size: int, client: Client | None = None) -> None:
+        """Another thread, of a process where one is named, takes VTCM; graphs that need more than is left wait."""
         if self.soc.htp_arch < VTCM_SHARING_ARCH:
             raise DeviceError(
                 Code.QNN_COMMON_ERROR_NOT_SUPPORTED,
@@ -54,13 +54,18 @@ class Device(Chip):
                 Code.QNN_COMMON_ERROR_RESOURCE_UNAVAILABLE,
                 f"{size} bytes of VTCM: {self.cores.vtcm_bytes - self.cores.reserved_bytes} are left",
             )
-        self.cores.reserve_vtcm(size)
+        if client is not None:
+            client.reserved_vtcm_bytes += size
+        self.cores.reserve_vtcm(size, client.name if client is not None else "")
 
-    def release_vtcm(self, size: int) -> None:
+    def release_vtcm(self, size: int, client: Client | None = None) -> None:
         """The other thread gives VTCM back."""
-        if not 0 < size <= self.cores.reserved_bytes:
-            raise CallError(f"{size} bytes of VTCM: {self.cores.reserved_bytes} are reserved")
-        self.cores.release_vtcm(size)
+        held = self.cores.reserved_bytes if client is None else client.reserved_vtcm_bytes
+        if not 0 < size <= held:
+            raise CallError(f"{size} bytes of VTCM: {held} are reserved")
+        if client is not None:
+            client.reserved_vtcm_bytes -= size
+        self.cores.release_vtcm(size, client.name if client is not None else "")
 
     # -- faults -------------------------------------------------------------------------------------------------------
 
@@ -79,6 +84,10 @@ class Device(Chip):
         for client in list(self.clients.values()):
             for session in list(client.sessions):
                 self._lose_session(client, session)
+
+    def kill(self, client: Client) -> None:
+        """A process is killed: all that it has on the device goes, its calls end without a word, others go on."""
+        client.close(killed=True)
 
     def _lose_session(self, client: Client, session: CdspSession) -> None:
         """First the contexts are lost, then whatever waits for them is told."""

@@ -83,9 +83,8 @@ class ProfileVotes:
         return VOTE_US if self.lowers_after else 0.0
 
     def withdraw(self) -> None:
-        """The process ends: its votes go."""
+        """The process ends: its votes go, and none is made any more where a stage of it ends now."""
         if self._timer is not None:
             self._clock.cancel(self._timer)
-        for number in self._power_ids:
-            self._power.destroy_power_config_id(number)
-        self._power_ids = []
+        self.profile, self._power_ids = None, []
+        self._power.withdraw_votes(self._process)

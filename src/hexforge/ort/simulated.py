@@ -136,7 +136,7 @@ class SimulatedRuns:
                 self._power = replace(self._power, rpc_control_latency_us=given.rpc_control_latency)
             self._vote()
             feeds = self._registered(self._graphs[0], shared) if self._graphs else {}
-            return RunInFlight(self.device.clock.start(self._in_turn(feeds, start_us)), given, self.mode)
+            return RunInFlight(self._qnn.client.start(self._in_turn(feeds, start_us)), given, self.mode)
 
     def _in_turn(self, feeds: dict[str, Feed], start_us: float) -> Waits:
         """The graphs one after the other; when it is over: what each took, and the time of all."""

@@ -7,6 +7,7 @@ A task is a generator that yields what it waits for: microseconds, or a `Pending
 from __future__ import annotations
 
 import heapq
+import inspect
 import math
 from collections.abc import Callable, Generator
 from typing import Any
@@ -162,13 +163,22 @@ class ClockTask(Pending):
         self._timer: Timer | None = None
         self._wanted: Pending | None = None
 
+    @property
+    def running(self) -> bool:
+        """Whether it runs at this moment, and does not wait."""
+        return inspect.getgeneratorstate(self._waits) == inspect.GEN_RUNNING
+
+    def detach(self) -> None:
+        """Wait for nothing any more: only `interrupt` lets it go on."""
+        if self._timer is not None:
+            self._clock.cancel(self._timer)
+        self._timer, self._wanted = None, None
+
     def interrupt(self, error: BaseException) -> None:
         """Raise an error in the task where it waits; nothing where it has ended."""
         if self.done:
             return
-        if self._timer is not None:
-            self._clock.cancel(self._timer)
-        self._timer, self._wanted = None, None
+        self.detach()
         self.go(None, error)
 
     def go(self, value: Any, error: BaseException | None) -> None:

@@ -40,7 +40,7 @@ def create(
 ) -> ClockTask:
     """Begin to create one context; the result is the context."""
     context = client.new_context(binary, config)
-    task = client.device.clock.start(_create_steps(context, callback, None, None))
+    task = client.start(_create_steps(context, callback, None, None))
     client.creating[context.number] = task
     task.then(lambda _: _forget(client, context))
     if signal is not None:
@@ -59,7 +59,7 @@ def create_list(
     group = list_group(contexts, shared.share_resources_optimization_type) if shared.share_resources else None
     tasks = []
     for context in contexts:
-        task = client.device.clock.start(_create_steps(context, None, group, notify))
+        task = client.start(_create_steps(context, None, group, notify))
         client.creating[context.number] = task
         task.then(lambda ended, made=context: _report_end(client, made, notify, ended.error))  # type: ignore[misc]
         tasks.append(task)

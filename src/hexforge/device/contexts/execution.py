@@ -22,6 +22,7 @@ from hexforge.device.contexts.tensors import Feed, check_output, checked_feeds, 
 from hexforge.device.cores import CoreJob
 from hexforge.device.graph_time import Clocks
 from hexforge.device.signal import DeviceSignal
+from hexforge.errors import HexforgeError
 from hexforge.ir import Array
 from hexforge.scheduling.clock import ClockTask, Waits
 
@@ -77,7 +78,7 @@ def execute(
     """
     client = graph.context.client
     waits = _execute_with_recovery if recover else _execute_steps
-    task = client.device.clock.start(waits(graph, dict(inputs or {}), dict(outputs or {}), batch))
+    task = client.start(waits(graph, dict(inputs or {}), dict(outputs or {}), batch))
     if signal is not None:
         signal.watch(client.device.clock, task, creation=False)
     return task
@@ -228,7 +229,7 @@ def _run_on_cores(call: _Call, worked_us: float) -> Waits:
     device.owners[job.pending] = graph.context.session
     try:
         yield device.cores.submit(job)
-    except DeviceError:
+    except HexforgeError:
         if not job.pending.done:
             aborted = DeviceError(Code.QNN_GRAPH_ERROR_ABORTED, f"{graph.label}: was aborted")
             device.cores.withdraw(lambda other: other is job, aborted)

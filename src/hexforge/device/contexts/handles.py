@@ -10,7 +10,7 @@ from hexforge.backend import Backend, Program
 from hexforge.chips.priority import Priority
 from hexforge.device.buffers import Mappings, MemHandle
 from hexforge.device.chip import Chip
-from hexforge.device.codes import Code, DeviceError
+from hexforge.device.codes import Code, DeviceError, ProcessEndedError
 from hexforge.device.contexts.binary import Binary, GraphSpec
 from hexforge.device.contexts.callbacks import ProvidedBuffers
 from hexforge.device.contexts.configs import RESTRICTED, CreationConfig, SharingType, thread_priorities
@@ -20,7 +20,7 @@ from hexforge.device.memory import CdspSession, SessionMemory
 from hexforge.device.stage_votes import ProfileVotes
 from hexforge.errors import HexforgeError
 from hexforge.runtime.contexts.context import Context
-from hexforge.scheduling.clock import ClockTask
+from hexforge.scheduling.clock import ClockTask, Pending, Waits
 
 
 class State(StrEnum):
@@ -178,11 +178,32 @@ class Process:
         self.sessions: list[CdspSession] = []
         self.contexts: dict[int, DeviceContext] = {}
         self.creating: dict[int, ClockTask] = {}
+        self.tasks: dict[ClockTask, None] = {}
+        """What it has begun and is not over, in order."""
+        self.ended = False
+        self.reserved_vtcm_bytes = 0
+        """VTCM that it took for others than graphs."""
         self.memory: dict[int, MemHandle] = {}
         self.mappings = Mappings()
         self.votes = ProfileVotes(name, device.power, len(device.cores.cores), device.clock, device.log)
         self.libraries: set[str] = set()
         """Paths that the backend library was loaded from."""
+
+    def start(self, waits: Waits) -> ClockTask:
+        """Start a task of the process, which ends with it."""
+        self._require_running()
+        task = self.device.clock.start(waits)
+        if not task.done:
+            self.tasks[task] = None
+            task.then(self._forget_task)
+        return task
+
+    def _forget_task(self, task: Pending) -> None:
+        self.tasks.pop(task, None)  # type: ignore[call-overload]
+
+    def _require_running(self) -> None:
+        if self.ended:
+            raise ProcessEndedError(f"{self.name}: the process has ended; make another one")
 
     @property
     def heap_bytes(self) -> int:
@@ -191,6 +212,7 @@ class Process:
 
     def new_context(self, binary: Binary, config: CreationConfig) -> DeviceContext:
         """A context that is about to be created; how its graphs share adapters the binary says, too."""
+        self._require_running()
         if binary.lora_weight_sharing:
             config = replace(config, lora_weight_sharing_enabled=True)
         context = DeviceContext(self, self.device.next_number(), binary, config)

@@ -110,6 +110,11 @@ class PowerVotes:
         self.version += 1
         self._log.write("power_config_id_destroyed", id=number)
 
+    def withdraw_votes(self, process: str) -> None:
+        """Remove all ids of a process, those that its profile made and its own."""
+        for number in [number for number, votes in self._ids.items() if votes.process == process]:
+            self.destroy_power_config_id(number)
+
     def _votes(self, number: int) -> _Votes:
         if number not in self._ids:
             raise invalid(f"there is no power config id {number}; createPowerConfigId makes one")

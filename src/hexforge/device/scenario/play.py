@@ -14,7 +14,7 @@ import numpy as np
 from hexforge.chips.priority import Priority
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.client import Client
-from hexforge.device.codes import Code, DeviceError
+from hexforge.device.codes import Code, DeviceError, ProcessEndedError
 from hexforge.device.contexts import creation, execution
 from hexforge.device.contexts.binary import Binary, GraphSpec
 from hexforge.device.contexts.configs import CreationConfig, GroupRegistration, ListConfig, SharingType
@@ -60,6 +60,7 @@ class PlayedScenario:
     """A scenario after it was played."""
 
     device: Device
+    script: Script
     steps: list[StepOutcome] = field(default_factory=list)
     executed: dict[str, list[execution.ExecutionResult]] = field(default_factory=dict)
     """Every execution that ended well, by process and graph."""
@@ -82,7 +83,7 @@ def play(script: Script) -> PlayedScenario:
         script.soc.name, platform=script.platform, cores=script.cores, ram_bytes=script.ram_bytes,
         signed_image=script.signed_image,
     )  # fmt: skip
-    played = PlayedScenario(device)
+    played = PlayedScenario(device, script)
     clients = {p.name: device.process(p.name, signed=p.signed, privileged=p.privileged) for p in script.processes}
     for fault in script.faults:
         device.clock.at(fault.at_us, _fault, device, clients, fault)
@@ -90,12 +91,13 @@ def play(script: Script) -> PlayedScenario:
     for process in script.processes:
         player = _Player(script, played, clients, process)
         for number, steps in enumerate(process.threads):
-            threads.append((f"{process.name}, thread {number}", device.clock.start(player.thread(number, steps))))
+            threads.append((f"{process.name}, thread {number}", player.client.start(player.thread(number, steps))))
     device.clock.run()
     for name, thread in threads:
         if not thread.done:
             raise CallError(f"{name}: waits for something that never comes")
-        thread.result()
+        if not isinstance(thread.error, ProcessEndedError):
+            thread.result()
     audit(device.log.entries)
     return played
 
@@ -104,6 +106,8 @@ def _fault(device: Device, clients: Mapping[str, Client], fault: FaultScript) ->
     client = clients[fault.process]
     if fault.kind == "ssr":
         device.restart()
+    elif fault.kind == "kill" and not client.ended:
+        device.kill(client)
     elif any(session.index == fault.session for session in client.sessions):
         device.crash(client, fault.session)
     else:
@@ -179,18 +183,18 @@ class _Player:
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _create(self, fields: Fields, step: ScriptStep) -> Waits:
-        config = self._config(fields.any("config", {}), step)
         name, binary = fields.text("context"), self.script.binaries[fields.text("binary")]
-        signal = self._signal_of(fields.number("timeout_us", 0.0), fields.number("abort_us", 0.0))
         self.tried.add(name)
         self.contexts.pop(name, None)
+        config = self._config(fields.any("config", {}), step)
+        signal = self._signal_of(fields.number("timeout_us", 0.0), fields.number("abort_us", 0.0))
         self.contexts[name] = yield creation.create(self.client, binary, config, signal)
 
     def _create_list(self, fields: Fields, step: ScriptStep) -> Waits:
         rows: list[tuple[str, Binary, CreationConfig]] = []
+        self.tried.update(item["context"] for item in fields.list("contexts"))
         for item in fields.list("contexts"):
             binary = self.script.binaries[item["binary"]]
-            self.tried.add(item["context"])
             rows.append((item["context"], binary, self._config(item.get("config", {}), step)))
         sharing = SharingType(fields.text("optimization_type", next(iter(SharingType))))
         config = ListConfig(fields.flag("share_resources"), sharing)
@@ -248,10 +252,10 @@ class _Player:
             )
 
     def _recover(self, fields: Fields, step: ScriptStep) -> Waits:
-        yield self.device.clock.start(creation.reload(self._context(fields.text("context"), step)))
+        yield self.client.start(creation.reload(self._context(fields.text("context"), step)))
 
     def _free(self, fields: Fields, step: ScriptStep) -> Waits:
-        yield self.device.clock.start(creation.free(self._context(fields.text("context"), step)))
+        yield self.client.start(creation.free(self._context(fields.text("context"), step)))
 
     def _priority(self, fields: Fields, step: ScriptStep) -> Waits:
         priority = Priority[fields.text("priority")]
@@ -292,11 +296,11 @@ class _Player:
         yield 0.0
 
     def _reserve_vtcm(self, fields: Fields, step: ScriptStep) -> Waits:
-        self.device.reserve_vtcm(fields.bytes("size"))
+        self.device.reserve_vtcm(fields.bytes("size"), self.client)
         yield 0.0
 
     def _release_vtcm(self, fields: Fields, step: ScriptStep) -> Waits:
-        self.device.release_vtcm(fields.bytes("size"))
+        self.device.release_vtcm(fields.bytes("size"), self.client)
         yield 0.0
 
     def _sleep(self, fields: Fields, step: ScriptStep) -> Waits:
@@ -307,6 +311,7 @@ class _Player:
         fault = FaultScript(0.0, fields.text("kind"), process, fields.count("session", 0))
         yield 0.0
         _fault(self.device, self.clients, fault)
+        yield 0.0  # where a process kills itself, it ends here
 
     # -- what steps name ----------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from hexforge.runtime.tool_config import chip_of
 
 MOST_BYTES = 64 << 20
 """Of a script's file."""
-FAULTS = ("ssr", "pd")
+FAULTS = ("ssr", "pd", "kill")
 STEPS: dict[str, tuple[str, ...]] = {
     "create": ("context", "binary", "config", "timeout_us", "abort_us"),
     "create_list": ("contexts", "share_resources", "optimization_type"),
