@@ -130,7 +130,7 @@ SECONDS_EACH ?= 600
 fuzz: $(VENV)/.dev
 	@mkdir -p build
 	@$(INSTALL) -e '.[fuzz]'
-	@for target in container context steps step_wiring adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model profile_log profile_text pte_program ptd_file compile_spec; do \
+	@for target in container context steps step_wiring native_context adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model profile_log profile_text pte_program ptd_file compile_spec; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --runs $(RUNS) > build/fuzz-$$target.log 2>&1 || exit 1; \
 	  grep -E 'DONE|number_of_executed_units' build/fuzz-$$target.log; done
 	@for target in differential_float differential_qdq odd_models hostile_names; do \

@@ -16,6 +16,7 @@ import numpy as np
 
 import hexforge.ops  # noqa: F401 - fills the table
 from fuzz import step_wiring as wiring
+from fuzz.native_context import native_context
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import HexforgeError
 from hexforge.executorch.running.loading import PteModule
@@ -240,7 +241,7 @@ def seeds(target: str) -> Iterable[bytes]:
     """Files a target begins with."""
     if target == "container":
         yield _WHOLE
-    elif target == "context":
+    elif target in ("context", "native_context"):
         yield _INFO + b"\0\0" + _PROGRAM
         yield b"\0\0" + _PROGRAM
         yield _INFO
@@ -404,6 +405,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         context,
         steps,
         wiring.step_wiring,
+        native_context,
         adapter,
         lora_config,
         safetensors,

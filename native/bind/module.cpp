@@ -14,6 +14,7 @@
 namespace nb = nanobind;
 
 namespace hexforge {
+void bind_compiled_context(nb::module_& module);
 void bind_program(nb::module_& module);
 void bind_observe(nb::module_& module);
 }  // namespace hexforge
@@ -104,5 +105,6 @@ NB_MODULE(_native, module) {
       nb::arg("halves"), nb::arg("cells"),
       "Write the cells of [3, 3, in, out] weights, given by their bits in float16, as the kernels read them.");
   hexforge::bind_program(module);
+  hexforge::bind_compiled_context(module);
   hexforge::bind_observe(module);
 }

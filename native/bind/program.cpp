@@ -163,22 +163,7 @@ class PyProgram {
 }  // namespace
 
 void bind_program(nb::module_& module) {
-  register_conv_steps();
-  register_elementwise_steps();
-  register_move_steps();
-  register_pool_steps();
-  register_norm_steps();
-  register_matmul_steps();
-  register_resize_steps();
-  register_reduce_steps();
-  register_softmax_steps();
-  register_index_steps();
-  register_logic_steps();
-  register_sample_steps();
-  register_detection_steps();
-  register_recurrent_steps();
-  register_wide_steps();
-  register_packed_steps();
+  register_steps();
   nb::class_<PyProgram>(module, "Program", "Steps over an arena, run in one call with the GIL released.")
       .def(nb::init<std::int64_t>(), nb::arg("arena_bytes"))
       .def("arena_tensor", &PyProgram::arena_tensor, nb::arg("offset"), nb::arg("bytes"))

@@ -4,6 +4,8 @@
 
 namespace hexforge {
 
+void register_steps();  // all of them, once
+
 void register_conv_steps();
 void register_elementwise_steps();
 void register_move_steps();

@@ -128,6 +128,7 @@ class Program:
         """
         Run the steps on one thread; of each the seconds, those it would take at least on so many threads with a core each, and how many of its loops would be split.
         """
+
     @property
     def overflowed(self) -> bool:
         """True once a run had a number past what float16 holds, but 65536."""
@@ -172,6 +173,60 @@ def levels() -> list[str]:
 
 def set_level(level: str) -> None:
     """Use a lower instruction set than the CPU has: for tests."""
+
+class CompiledGraph:
+    """A graph of a context, ready to run without Python."""
+
+    @property
+    def inputs(self) -> list[tuple[str, int, str, list[int], int, int, list[float], list[int], int]]: ...
+    @property
+    def outputs(self) -> list[tuple[str, int, str, list[int], int, int, list[float], list[int], int]]: ...
+    @property
+    def overflowed(self) -> bool:
+        """True once a run had a number past what float16 holds."""
+
+    def run(
+        self,
+        inputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu", writable=False)]],
+        outputs: Sequence[Annotated[NDArray, dict(order="C", device="cpu")]],
+        threads: int = 0,
+    ) -> None:
+        """Run on arrays in the order of the tensors."""
+
+class CompiledContext:
+    """A compiled context, opened as programs in C open it."""
+
+    @staticmethod
+    def open_file(path: str, verify: bool = True) -> CompiledContext: ...
+    @staticmethod
+    def open_memory(
+        data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        verify: bool = True,
+    ) -> CompiledContext: ...
+    @property
+    def backend(self) -> str: ...
+    @property
+    def producer(self) -> str: ...
+    @property
+    def options(self) -> dict[str, str]: ...
+    @property
+    def metadata(self) -> dict[str, str]: ...
+    @property
+    def targets(self) -> list[tuple[str, str, dict[str, int]]]: ...
+    @property
+    def graphs(self) -> list[str]: ...
+    def settings(self, graph: str) -> dict[str, int]: ...
+    def graph(self, name: str) -> CompiledGraph: ...
+    def timeline(self, graph: str, soc: str = "") -> list[tuple[str, str, float, float, int]]:
+        """Name, op, start, microseconds and cycles of each task."""
+
+    def apply_adapter(
+        self,
+        data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+        graph: str = "",
+        verify: bool = True,
+    ) -> None: ...
+    def remove_adapters(self, graph: str = "") -> None: ...
 
 def extent(
     x: Annotated[NDArray[numpy.float32], dict(order="C", device="cpu", writable=False)],

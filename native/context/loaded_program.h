@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The native program of a graph in a context: made of what the file says, over the file's own arrays.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "context/arrays.h"
+#include "context/compiled_context.h"
+#include "context/json.h"
+#include "core/program.h"
+
+namespace hexforge {
+
+class LoadedProgram {
+ public:
+  // `files` hold the arrays that `read` gives, and are kept. Throws ContextError.
+  LoadedProgram(const GraphInfo& info, const Json& program, const ReadBytes& read, ArrayCache& arrays,
+                std::vector<std::shared_ptr<const FileBytes>> files);
+  // One run over buffers of the sizes that the info says, each `at` times that far into a batch.
+  void run(std::span<const Buffer> inputs, std::span<const Buffer> outputs, std::int64_t at, int threads,
+           const std::function<void()>& pause) const;
+  bool overflowed() const;
+
+ private:
+  // How a tensor of the model becomes a stored one, or the other way round.
+  enum class Conversion { none, flip_8, flip_16, half };
+  // A tensor that a stage reads or writes: a client's buffer, or memory of the run.
+  struct Slot {
+    std::int64_t bytes;
+    StoredType type;
+    bool room = false;     // a step reads it again, and may read a little behind it
+    bool written = false;  // by a stage
+  };
+  struct Port {
+    std::size_t slot;
+    Conversion conversion;
+    std::int64_t bytes;  // of the client's buffer
+  };
+  // Steps that run in one call.
+  struct Stage {
+    std::unique_ptr<Program> program;
+    std::vector<std::size_t> reads, writes;  // slots
+  };
+  using Known = std::map<std::string, std::size_t>;
+
+  static Port port(const TensorInfo& tensor, std::size_t slot);
+  static Slot stored(const TensorInfo& tensor);
+  std::size_t add(Slot slot);
+  Stage stage(const Json& segment, const ReadBytes& read, ArrayCache& arrays, Known& known);
+  void wire(const Json& segment, const ReadBytes& read, ArrayCache& arrays, Stage& stage);
+  Attributes attributes(const Json& given, const ReadBytes& read, ArrayCache& arrays);
+  StoredArray array(const Json& described, const ReadBytes& read, ArrayCache& arrays);
+
+  std::string name_;
+  std::vector<std::shared_ptr<const FileBytes>> files_;
+  std::vector<std::shared_ptr<const void>> kept_;  // arrays that were made whole
+  std::vector<Slot> slots_;
+  std::vector<Port> inputs_, outputs_;
+  std::vector<Stage> stages_;
+  std::shared_ptr<Arenas> arenas_ = Arenas::shared();
+};
+
+}  // namespace hexforge
