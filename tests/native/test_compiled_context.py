@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ def opened(data: bytes) -> _native.CompiledContext:
     return CompiledContext.open_memory(np.frombuffer(data, np.uint8))
 
 
-def random_feeds(values: list[Value], seed: int = 0) -> list[Array]:
+def random_feeds(values: Sequence[Value], seed: int = 0) -> list[Array]:
     rng = np.random.default_rng(seed)
     arrays: list[Array] = []
     for value in values:
@@ -42,7 +43,7 @@ def random_feeds(values: list[Value], seed: int = 0) -> list[Array]:
     return arrays
 
 
-def run(graph: _native.CompiledGraph, values: list[Value], given: list[Array]) -> list[Array]:
+def run(graph: _native.CompiledGraph, values: Sequence[Value], given: list[Array]) -> list[Array]:
     results = [np.full(v.shape, 77).astype(v.dtype.numpy) for v in values]
     graph.run(given, results)
     return results
