@@ -32,5 +32,5 @@ def test_the_stub_has_every_method_and_no_other() -> None:
     for name, members in stub_names().items():
         thing = getattr(_native, name)
         if isinstance(thing, type):
-            own = {member for member in vars(thing) if not member.startswith("_")} | {"__init__"}
-            assert members == own, f"{name}: run make stubs"
+            own = {member for member in vars(thing) if not member.startswith("_")}
+            assert members - {"__init__"} == own, f"{name}: run make stubs"
