@@ -160,12 +160,14 @@ def read(
     where = opened.where
     del proto, graph, opened, source  # the protobuf goes before anything else is made: it holds a copy of the weights
     inline_functions(model, where)
-    common.RemoveInitializersFromInputsPass()(model)
+    flat = is_flat(model)
+    if not flat or any(value.is_initializer() for value in model.graph.inputs):
+        common.RemoveInitializersFromInputsPass()(model)
     # IR 3 has no initializer that is no input; one newer than onnxruntime's would be written into every file made of it
     model.ir_version = min(max(model.ir_version, INITIALIZERS_APART), RUNTIME_IR)
-    bound = _fix_inputs(model, shapes or {}, dims or {}, where)
+    bound = _fix_inputs(model, flat, shapes or {}, dims or {}, where)
     pin_inputs(model, constants or {}, where)
-    name_nodes(model, is_flat(model))
+    name_nodes(model, flat)
     before = [(node.name or "", node.op_type) for node in model.graph]
     declared = {value: functools.partial(_late_shape, shape, bound) for value, shape in late_shapes.items()}
     simplify(model, where, fold, declared)
@@ -198,7 +200,7 @@ def _deserialize(source: Source) -> tuple[onnx_ir.Model, LateShapes]:
 
 
 def _fix_inputs(
-    model: onnx_ir.Model, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str
+    model: onnx_ir.Model, flat: bool, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str
 ) -> Mapping[str, int]:
     """Give inputs their sizes; what every named dimension is then."""
     inputs = {v.name or "": v for v in model.graph.inputs}
@@ -211,7 +213,7 @@ def _fix_inputs(
         inputs[name].shape = onnx_ir.Shape(shape)
         if inputs[name].type is None:
             raise ModelError(f"{where}: input {name!r} has no data type")
-    for graph in model.graphs():
+    for graph in (model.graph,) if flat else model.graphs():
         for value in (*graph.inputs, *(v for n in graph for v in n.outputs)):
             if value.shape is not None and value.const_value is None:
                 value.shape = onnx_ir.Shape([_bound(d, bound) for d in value.shape])

@@ -6,10 +6,10 @@ from __future__ import annotations
 import functools
 import graphlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -356,7 +356,8 @@ def _check_graph(graph: Any, outer: frozenset[str], where: str) -> None:
                 raise ModelError(f"{where}: node {label(node)} reads {name!r}, which nothing writes")
         edges[index] = [writers[name] for name in reads if name in writers]
     try:
-        graphlib.TopologicalSorter(edges).prepare()
+        if any(writer >= reader for reader, writers_read in edges.items() for writer in writers_read):
+            graphlib.TopologicalSorter(edges).prepare()  # nodes in order form no cycle
     except graphlib.CycleError as error:
         circle = " -> ".join(label(graph.node[i]) for i in reversed(error.args[1]))
         raise ModelError(f"{where}: the graph has a cycle: {circle}") from None
@@ -396,32 +397,52 @@ def _check_nodes(proto: onnx.ModelProto, where: str) -> None:
     for graph, imports in graphs:
         versions = {entry.domain: entry.version for entry in imports}
         for node in nodes_of(graph):
-            schema = schema_of(node.domain, node.op_type, versions.get(node.domain, 1))
-            if schema is not None:
-                _check_node(node, schema, where)
+            form = _form_of(node.domain, node.op_type, versions.get(node.domain, 1))
+            if form is not None:
+                _check_node(node, form, where)
 
 
-def _check_node(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) -> None:
-    for kind, names, low, high in (
-        ("inputs", node.input, schema.min_input, schema.max_input),
-        ("outputs", node.output, schema.min_output, schema.max_output),
-    ):
+class _Form(NamedTuple):
+    """What nodes are checked against, read out of a schema once."""
+
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    required: tuple[str, ...]
+    types: Mapping[str, Any]
+    """Of each attribute; an enum, though onnx's stubs do not say so."""
+
+
+@functools.cache
+def _form_of(domain: str, op_type: str, version: int) -> _Form | None:
+    schema = schema_of(domain, op_type, version)
+    if schema is None:
+        return None
+    attributes = schema.attributes
+    return _Form(
+        (schema.min_input, schema.max_input),
+        (schema.min_output, schema.max_output),
+        tuple(name for name, attribute in attributes.items() if attribute.required),
+        {name: attribute.type for name, attribute in attributes.items()},
+    )
+
+
+def _check_node(node: onnx.NodeProto, form: _Form, where: str) -> None:
+    for kind, names, (low, high) in (("inputs", node.input, form.inputs), ("outputs", node.output, form.outputs)):
         if not low <= len(names) <= high:
             allowed = str(low) if low == high else f"{low} or more" if high > 1 << 30 else f"{low} to {high}"
             raise ModelError(f"{where}: node {label(node)} has {len(names)} {kind}; the op takes {allowed}")
     attributes = {a.name for a in node.attribute}
     if len(attributes) < len(node.attribute):
         raise ModelError(f"{where}: node {label(node)} has an attribute twice")
-    for name, attribute in schema.attributes.items():
-        if attribute.required and name not in attributes:
+    for name in form.required:
+        if name not in attributes:
             raise ModelError(f"{where}: node {label(node)} lacks its attribute {name!r}")
     for attribute in node.attribute:
-        declared = schema.attributes.get(attribute.name)
-        if declared is None and not attribute.name.startswith("__"):
+        wanted_type = form.types.get(attribute.name)
+        if wanted_type is None and not attribute.name.startswith("__"):
             raise ModelError(f"{where}: node {label(node)} has an attribute {attribute.name!r}, which the op has not")
-        if declared is None or attribute.ref_attr_name:
+        if wanted_type is None or attribute.ref_attr_name:
             continue
-        wanted_type: Any = declared.type  # an enum, though onnx's stubs do not say so
         if attribute.type != wanted_type.value:
             raise ModelError(f"{where}: node {label(node)}: attribute {attribute.name!r} is not {wanted_type.name}")
 

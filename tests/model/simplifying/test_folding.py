@@ -91,3 +91,34 @@ def test_keys_tell_apart_what_computes_otherwise() -> None:
     assert len({node_keys.array_key(array) for array in zeros}) == len(zeros)
     assert node_keys.array_key(np.zeros(node_keys.MOST_BYTES + 1, np.uint8)) is None
     assert node_keys.array_key(np.array(["a"], object)) is None
+
+
+def test_tables_filled_alike_are_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor among the attributes is part of the key; another one makes another table."""
+    fills = [0.5, 0.5, 0.5, -0.5]
+    nodes = [
+        helper.make_node(
+            "ConstantOfShape", ["sizes"], [f"t{i}"], value=numpy_helper.from_array(np.array([fill], np.float32))
+        )
+        for i, fill in enumerate(fills)
+    ]
+    nodes.append(helper.make_node("Sum", ["x", *(f"t{i}" for i in range(len(fills)))], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "tables",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+        [numpy_helper.from_array(np.array([2, 3]), "sizes")],
+    )
+    asked: list[str] = []
+    infer_node = shapes.infer_node
+
+    def infer(node: Any, *given: Any) -> None:
+        asked.append(node.op_type)
+        infer_node(node, *given)
+
+    monkeypatch.setattr(folding, "infer_node", infer)
+    model = read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    assert asked.count("ConstantOfShape") == 2
+    tables = [model.ir.graph.initializers[f"t{i}"].const_value for i in range(len(fills))]
+    assert [float(table.numpy()[1, 2]) for table in tables if table is not None] == fills

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ RANDOM = frozenset(
 )
 OWN = frozenset({"ConstantOfShape", "ScatterND"})
 """Folded by a rule of their own: onnx's definition writes them out, or element by element."""
+NOT_EVALUATED = KEPT | RANDOM | OWN
 DATA_DEPENDENT = frozenset({"NonZero", "Unique", "Compress", "NonMaxSuppression"})
 
 logging.getLogger("onnx_ir").addHandler(logging.NullHandler())  # what it warns of is found out and said here
@@ -46,7 +48,7 @@ class Fold:
         self._flat = flat
         self._values = KnownValues()
         self._types: InferredTypes = {}
-        self._results: dict[Key, Any] = {}
+        self._folded: dict[Key, Array] = {}
         self._changed = False
 
     def run(self) -> bool:
@@ -81,8 +83,22 @@ class Fold:
                 self._changed = True
         if _is_constant(node):
             read_constant(node)
-        elif self._flat or not has_body(node):
-            infer_node(node, self._model.opset_imports, self._model.ir_version, self._types)
+            key = None
+        else:
+            key = self._folding_key(node, opset)
+            if key is not None and key in self._folded:
+                return self._folded_before(node, self._folded[key])
+            if self._flat or not has_body(node):
+                infer_node(node, self._model.opset_imports, self._model.ir_version, self._types)
+        replacement = self._new_replacement(node, opset)
+        if key is not None and replacement is not None and not replacement.nodes:
+            tensor = replacement.outputs[0].const_value
+            if tensor is not None:
+                self._folded[key] = tensor.numpy()
+        return replacement
+
+    def _new_replacement(self, node: onnx_ir.Node, opset: int) -> Replacement | None:
+        """The replacement of a node whose types are known."""
         if node.domain in self._model.opset_imports:
             try:
                 replacement = apply_rule(node, self._values, opset)
@@ -93,12 +109,40 @@ class Fold:
                 return replacement
         return self._spread(node) or self._scatter(node) or self._several(node, opset)
 
+    def _folding_key(self, node: onnx_ir.Node, opset: int) -> Key | None:
+        """A node that reads constants only, by all that its constant follows from; None for other nodes."""
+        if node.domain or len(node.outputs) != 1 or not _constant_inputs(node):
+            return None
+        output = node.outputs[0]
+        if output.shape is not None or type(output.type) not in (onnx_ir.TensorType, NoneType):
+            return None
+        key = computation_key(node, opset, [constant_array(value) for value in node.inputs])
+        return None if key is None else (output.dtype, *key)
+
+    def _folded_before(self, node: onnx_ir.Node, array: Array) -> Replacement:
+        """The constant that the same node of another layer became; one that can be written to is a copy."""
+        output = node.outputs[0]
+        own = array.copy() if array.flags.writeable else array
+        output.dtype = onnx_ir.DataType.from_numpy(own.dtype)
+        return self._replaced(node, [onnx_ir.Tensor(own, name=output.name)])
+
     def _replace(self, node: onnx_ir.Node, replacement: Replacement) -> None:
         """Put the replacement in place; the name is kept where one node becomes one node."""
         graph, inputs, name = self._model.graph, [v for v in node.inputs if v is not None], node.name
-        onnx_ir.convenience.replace_nodes_and_values(
-            graph, node, [node], replacement.nodes, node.outputs, replacement.outputs
-        )
+        if replacement.nodes:
+            onnx_ir.convenience.replace_nodes_and_values(
+                graph, node, [node], replacement.nodes, node.outputs, replacement.outputs
+            )
+        else:
+            for output, value in zip(node.outputs, replacement.outputs, strict=True):
+                value.type, value.shape = (
+                    output.type or value.type,
+                    value.shape if output.shape is None else output.shape,
+                )
+                value.const_value = output.const_value or value.const_value
+                value.name = value.name if output.name is None else output.name
+                output.replace_all_uses_with(value, replace_graph_outputs=True)
+            graph.remove(node, safe=True)
         for value in inputs:
             if value.is_initializer() and not value.uses() and not value.is_graph_output():
                 assert value.graph is not None
@@ -114,24 +158,14 @@ class Fold:
             return None
         if _is_constant(node) or has_body(node) or not self._wanted(node):
             return None
-        result = self._result(node, opset, [constant_array(v) for v in node.inputs])
+        result = _evaluated(node, opset, [constant_array(v) for v in node.inputs])
         if result is None or isinstance(result, (tuple, list)):
             return None
         tensor = self._folded_tensor(node.outputs[0], result)
         return None if tensor is None else self._replaced(node, [tensor])
 
-    def _result(self, node: onnx_ir.Node, opset: int, arrays: Sequence[Array | None]) -> Any:
-        """What a node computes, which the same node of another layer has computed before."""
-        key = computation_key(node, opset, arrays)
-        if key is None:
-            return _evaluated(node, opset, arrays)
-        if key not in self._results:
-            self._results[key] = _evaluated(node, opset, arrays)
-        result = self._results[key]
-        return result.copy() if isinstance(result, np.ndarray) else result
-
     def _wanted(self, node: onnx_ir.Node) -> bool:
-        if node.domain or node.op_type in KEPT | RANDOM | OWN or len(node.outputs) != 1:
+        if node.domain or node.op_type in NOT_EVALUATED or len(node.outputs) != 1:
             return False
         return self._is_cheap(node)
 

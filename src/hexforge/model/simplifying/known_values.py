@@ -104,7 +104,9 @@ def same_as(value: Value | None) -> Replacement:
 
 def numbers_node(value: Sequence[int] | int) -> Replacement:
     """A constant of whole numbers."""
-    return replaced_by("Constant", (), **{"value_int" if isinstance(value, int) else "value_ints": value})
+    tensor = onnx_ir.Tensor(np.array(value, np.int64))
+    new = Node("", "Constant", (), (onnx_ir.AttrTensor("value", tensor),))
+    return Replacement(new.outputs, (new,))
 
 
 def integer_or_none(node: Node, name: str, default: int | None = None) -> int | None:

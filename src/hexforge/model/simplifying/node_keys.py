@@ -23,15 +23,25 @@ Key: TypeAlias = tuple[Hashable, ...]
 
 
 def op_key(node: onnx_ir.Node) -> Key | None:
-    """The op with its attributes; None where one of these holds a tensor or a graph."""
-    attributes = []
+    """The op with its attributes; None where one of these holds a large tensor or a graph."""
+    attributes: list[Key] = []
     for name, attribute in node.attributes.items():
+        value = attribute.value
+        if attribute.type is onnx_ir.AttributeType.TENSOR and isinstance(value, onnx_ir.Tensor):
+            held = _tensor_key(value)
+            if held is None:
+                return None
+            attributes.append((name, attribute.type, value.dtype, held))
+            continue
         if attribute.type not in _PLAIN or attribute.is_ref():
             return None
-        value = attribute.value
         # repr tells -0.0 from 0.0 and 1 from 1.0
         attributes.append((name, attribute.type, repr(tuple(value) if isinstance(value, list) else value)))
     return node.domain, node.op_type, node.version, len(node.outputs), *attributes
+
+
+def _tensor_key(tensor: onnx_ir.TensorProtocol) -> Key | None:
+    return None if tensor.dtype is onnx_ir.DataType.STRING else array_key(tensor.numpy())
 
 
 def array_key(array: Array | None) -> Key | None:
