@@ -52,7 +52,7 @@ class Clock:
         shared = shared or SharedWork(graph)
         wanted = None if precision == AS_IS else tile.precision(precision)
         if "float" in _kinds(graph, precision, shared) and not ChipTarget(self.soc.htp_arch, self.soc).float16:
-            raise UnsupportedError(f"{self.soc.name} has no float16; choose precision w8a8 or w8a16, or another chip")
+            raise UnsupportedError(f"{self.soc.name} has no float16; {_float_remedy(graph, precision)}")
         settings = fitted_settings(self.soc, self.config, self.power, self.cost_file)
         shared.once(
             ("capacity", wanted, settings.vtcm_bytes, batch),
@@ -85,6 +85,18 @@ class Clock:
                     task.add("cast", codes * 2 / 1e6)
         elements = simulate.io_elements(graph)
         return simulate.fastest_timeline(TaskSequence(mixed), settings, elements, runtime).latency_us
+
+
+def _float_remedy(graph: Graph, precision: str) -> str:
+    """What would work on a chip without float math: nodes that are float in their own encodings are named."""
+    if precision != AS_IS:
+        return f"choose precision w8a8 or w8a16 instead of {precision}, or another chip"
+    floats = [
+        node.name for node in graph if node.op.kind is not Work.CONVERT and schedule.precision_of(node).name == "float"
+    ]
+    more = f" and {len(floats) - 3} more" if len(floats) > 3 else ""
+    names = ", ".join(map(repr, floats[:3])) + more
+    return f"{names} compute in float: quantize them to 8 or 16 bits, or choose another chip"
 
 
 def _kinds(graph: Graph, precision: str, shared: SharedWork) -> set[str]:

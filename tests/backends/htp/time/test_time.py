@@ -26,7 +26,7 @@ from hexforge.chips import soc
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import CPU_WAKE_US, HOLD_US, MODES, VOTE_US, Corner, Power
-from hexforge.errors import CallError, CapacityError
+from hexforge.errors import CallError, CapacityError, UnsupportedError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.timeline import Timeline
 from tests import ROOT
@@ -458,3 +458,14 @@ def test_chips_share_the_tasks_of_a_graph_and_give_the_same_times(monkeypatch: p
     again = [clock.timing(net, "w8a8", "onnx", batch, shared) for clock in clocks for batch in (1, 3)]
     assert again == alone
     assert sorted(made) == sorted({chip.vtcm_mb << 20 for chip in soc.SOCS})  # once for each amount of VTCM
+
+
+def test_a_chip_without_float_names_what_is_float_and_never_advises_what_was_asked_for() -> None:
+    v68 = Clock(soc.require_chip("QCS6490"), GraphConfig(), Power())
+    assert v68.timing(graph(), "w8a8", "qnn_dlc").timeline.latency_us > 0
+    with pytest.raises(UnsupportedError, match="choose precision w8a8 or w8a16 instead of float, or another chip"):
+        v68.timing(graph(), "float", "qnn_dlc")
+    made = graph(layers=1)  # in its own encodings, whatever precision the model was promised at
+    with pytest.raises(UnsupportedError, match=r"'conv0', 'relu0', 'add' compute in float: quantize them") as refused:
+        v68.timing(made, "as-is", "qnn_dlc")
+    assert "choose precision" not in str(refused.value)
