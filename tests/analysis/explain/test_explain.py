@@ -62,6 +62,16 @@ def test_logs_kept_aside_were_no_sources_and_say_what_was_recognised_at_first() 
     assert all(len(log["first"]) == len(log["text"].splitlines()) for log in HELD_OUT)
 
 
+@pytest.mark.parametrize("log", HELD_OUT, ids=lambda log: log["source"].partition(".com/")[2])
+def test_logs_that_were_kept_aside_are_explained_now(log: dict[str, Any]) -> None:
+    explained = explain(log["text"])
+    assert explained.of("unknown") == ()
+    assert sum(finding.times for finding in explained.findings) >= len(log["first"])
+    for finding in explained.findings:
+        assert "…" not in finding.happened, f"a value of the line is missing: {finding.happened}"
+        assert finding.would_work
+
+
 def test_every_line_of_the_table_is_explained_by_a_quoted_log_or_names_its_source() -> None:
     quoted = {id for log in LOGS for id in log["ids"]}
     for row in known_lines():
