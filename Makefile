@@ -13,6 +13,8 @@
 #              TESTS="CLASS CLASS.TEST"), goes on where it was stopped, and prints the table
 # make gpu     kernels of the gpu backend on this computer's OpenCL device (PoCL where there is no GPU), and its figures
 # make gpu-half  the same kernels computing in half, on Intel's OpenCL for processors, which has cl_khr_fp16 (x86-64 Linux)
+# make small-llama  trains the language model that tests run (torch into .venv-torch; ten minutes); make genai installs
+#              onnxruntime-genai into .venv-genai, and runs a bundle's ONNX model on it
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv, in the versions of constraints.txt.
 
@@ -30,7 +32,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
 .PHONY: demo test quick coverage odd-path release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers fuzz sanitize tidy clang cluster gpu gpu-half bench clean \
-  executorch executorch-check executorch-test
+  executorch executorch-check executorch-test small-llama genai
 
 demo: $(INSTALLED)
 	@$(BIN)/hexforge demo
@@ -203,6 +205,17 @@ executorch-check: executorch
 
 executorch-test: executorch-check
 	@$(TORCH) -m tests.executorch.own_suite --jobs $(JOBS) --resume build/executorch-tests $(TESTS)
+
+# The small Llama of tests/llm, trained anew into build/small_llama by a torch of its own environment.
+small-llama:
+	@$(PYTHON) -m venv .venv-torch
+	@.venv-torch/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt torch tokenizers safetensors numpy
+	@.venv-torch/bin/python -m examples.small_llama.train build/small_llama
+
+genai: $(VENV)/.dev
+	@$(PYTHON) -m venv .venv-genai
+	@.venv-genai/bin/python -m pip --disable-pip-version-check -q install onnxruntime-genai==0.18.0
+	@$(BIN)/python -m pytest -m genai
 
 gpu: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m gpu

@@ -20,7 +20,7 @@ FLOORS = (
     ("", "cli"),  # "": the façade, hexforge/__init__.py
     ("any_model",),
     ("report",),
-    ("ort", "executorch", "demo"),
+    ("ort", "executorch", "llm", "demo"),
     ("device", "analysis", "vendor", "latency"),
     ("runtime",),
     ("frontends.*", "backends.*"),
@@ -136,7 +136,7 @@ INNER = {
 
 # Modules (by prefix) outside which a dependency is not imported.
 HOMES = {
-    "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort"),
+    "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort", "llm"),
     "onnx_ir": ("model", "frontends.onnx", "quant"),
     "onnxruntime": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort"),
     "torch": ("executorch",),
@@ -146,6 +146,7 @@ HOMES = {
     "ray": ("analysis.quality.spread",),
     "ortools": ("device.plan.proposals",),
     "scipy": ("latency",),
+    **dict.fromkeys(("tokenizers", "safetensors", "gguf", "jinja2", "starlette", "uvicorn"), ("llm",)),
     "pydantic": ("formats.backend_extensions", "formats.config_sections", "formats.budget", "cli.qnn_tools"),
 }
 

@@ -2,6 +2,7 @@
 # `import new as old` keeps an old name for one version; its use gives a DeprecationWarning.
 from hexforge import device as device
 from hexforge import executorch as executorch
+from hexforge import llm as llm
 from hexforge import ort as ort
 from hexforge.analysis.advice import Advice as Advice
 from hexforge.analysis.advise import advise as advise

@@ -18,6 +18,7 @@ from hexforge.cli.screen import bar, read_by_program
 from tests import ROOT
 from tests.cli.test_cli import run
 from tests.digits import MODEL
+from tests.llm import SMALL
 from tests.runtime.contexts.lora_models import transformer
 
 QUICK = {"ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner", "explain"}
@@ -75,6 +76,7 @@ LONG: dict[str, Callable[[Path], list[object]]] = {
     "convert-opset": lambda f: [MODEL, f / "newer.onnx"],
     "demo": lambda f: [],
     "eval": lambda f: [f / "q.onnx", *DATA, "--metric", f"sqnr:{MODEL}"],
+    "llm": lambda f: ["export", SMALL, "--context", "64", "--ar", "1", "--precision", "float", "-o", f / "bundle"],
     "lora": lambda f: ["make", f / "lora.bin", "-o", f / "tuned.adapter"],
 }
 

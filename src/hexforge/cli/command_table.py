@@ -361,4 +361,15 @@ COMMANDS = (
             "hexforge lora info tuned.adapter",
         ),
     ),
+    Command(
+        "llm",
+        "llm",
+        "llm",
+        "Language models: export a checkpoint as a bundle, run it, chat with it.",
+        (
+            "hexforge llm export checkpoint/ --soc SM8650 --context 4096 --ar 128,1 --precision w4a16 -o bundle/",
+            'hexforge llm run bundle/ --prompt "The following functions"',
+            "hexforge llm chat bundle/",
+        ),
+    ),
 )

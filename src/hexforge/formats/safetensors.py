@@ -43,6 +43,17 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
         raise CallError(f"{at}: cannot be read: {error.strerror or error}") from None
 
 
+def map_safetensors(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """The arrays of a .safetensors file by name, mapped: what is not looked at is not read."""
+    at = Path(path)
+    try:
+        return _safetensors(at, copied=False)
+    except FileNotFoundError:
+        raise CallError(f"{at}: no such file; check the path") from None
+    except OSError as error:
+        raise CallError(f"{at}: cannot be read: {error.strerror or error}") from None
+
+
 def _npz(path: Path) -> dict[str, Array]:
     try:
         # Opened here: numpy does not close a file that begins as a zip and is none.
@@ -54,7 +65,7 @@ def _npz(path: Path) -> dict[str, Array]:
         raise FormatError(f"{path}: is a damaged .npz file, or holds Python objects: {error}") from None
 
 
-def _safetensors(path: Path) -> dict[str, Array]:
+def _safetensors(path: Path, copied: bool = True) -> dict[str, Array]:
     size = path.stat().st_size
     data: Array = np.memmap(path, np.uint8, mode="r") if size else np.zeros(0, np.uint8)
     header = int.from_bytes(data[:8].tobytes(), "little")
@@ -64,10 +75,10 @@ def _safetensors(path: Path) -> dict[str, Array]:
     if not isinstance(table, dict):
         raise FormatError(f"{path}: the table of tensors is malformed", 8)
     body = data[8 + header :]
-    return {name: _tensor(name, row, body, path) for name, row in table.items() if name != "__metadata__"}
+    return {name: _tensor(name, row, body, path, copied) for name, row in table.items() if name != "__metadata__"}
 
 
-def _tensor(name: str, row: Any, body: Array, path: Path) -> Array:
+def _tensor(name: str, row: Any, body: Array, path: Path, copied: bool) -> Array:
     try:
         dtype, shape, (start, end) = np.dtype(_DTYPES[row["dtype"]]), row["shape"], row["data_offsets"]
     except (KeyError, TypeError, ValueError):
@@ -77,5 +88,6 @@ def _tensor(name: str, row: Any, body: Array, path: Path) -> Array:
         raise FormatError(f"{path}: tensor {name!r} lies outside the file", 8)
     if math.prod(shape) * dtype.itemsize != end - start:
         raise FormatError(f"{path}: tensor {name!r} of {dtype.name}{shape} has not {end - start} bytes", 8)
-    array: Array = np.frombuffer(body[start:end].tobytes(), dtype).reshape(shape)
+    raw = body[start:end].tobytes() if copied else np.asarray(body[start:end])
+    array: Array = np.frombuffer(raw, dtype).reshape(shape)
     return array

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge llm chat`: a conversation on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.llm.sampling_arguments import (
+    BundleFolder,
+    Count,
+    LlmBackend,
+    Penalty,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+)
+from hexforge.cli.say import say
+from hexforge.errors import CallError
+
+HELP = "/undo forgets the last turn, /reset all of them, /end leaves; Ctrl-C stops an answer."
+
+
+def chat(
+    bundle: BundleFolder,
+    tokens: Count = 256,
+    temperature: Temperature = 0.7,
+    top_k: TopK = 40,
+    top_p: TopP = 0.95,
+    repetition_penalty: Penalty = 1.1,
+    seed: Seed = None,
+    system: Annotated[str, typer.Option("--system", help="What the model is told before the first turn.")] = "",
+    backend: LlmBackend = "",
+) -> None:
+    """Chat with a language model; what was said stays in its caches from turn to turn."""
+    from hexforge.llm import Sampling, load
+    from hexforge.llm.conversation import Conversation
+
+    sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
+    conversation = Conversation(load(bundle, backend=backend), system)
+    if sys.stdin.isatty():
+        say(HELP, err=True)
+    while True:
+        try:
+            line = input("> " if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            say("")
+            continue
+        if line == "/end":
+            return
+        if line in ("/undo", "/reset"):
+            conversation.undo(whole=line == "/reset")
+            continue
+        if not line:
+            continue
+        try:
+            with closing(conversation.answer(line, tokens, sampling)) as pieces:
+                for piece in pieces:
+                    say(piece.text, nl=False)
+            say("")
+        except KeyboardInterrupt:
+            say("\n(stopped)", err=True)
+        except CallError as error:
+            say(f"{error}; /reset begins anew", err=True, colour="red")

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge llm run`: the text after a prompt."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.arguments import Json
+from hexforge.cli.llm.sampling_arguments import (
+    BundleFolder,
+    Count,
+    LlmBackend,
+    Penalty,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+)
+from hexforge.cli.say import say
+from hexforge.cli.screen import print_json
+
+
+def run(
+    bundle: BundleFolder,
+    prompt: Annotated[str, typer.Option("--prompt", "-p", help="The text to continue.")],
+    tokens: Count = 128,
+    temperature: Temperature = 0.0,
+    top_k: TopK = 0,
+    top_p: TopP = 1.0,
+    repetition_penalty: Penalty = 1.0,
+    seed: Seed = None,
+    stop: Annotated[list[str] | None, typer.Option("--stop", help="End before this text; several times.")] = None,
+    backend: LlmBackend = "",
+    as_json: Json = False,
+) -> None:
+    """Say what a language model says after a prompt."""
+    from hexforge.llm import Sampling, load
+
+    sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
+    began = time.perf_counter()
+    model = load(bundle, backend=backend)
+    loaded = time.perf_counter()
+    session = model.session()
+    pieces, first = [], 0.0
+    for piece in session.generate(prompt, tokens, sampling, stop or ()):
+        first = first or time.perf_counter()
+        pieces.append(piece)
+        if not as_json:
+            say(piece.text, nl=False)
+    seconds = time.perf_counter() - first
+    given = [piece.token for piece in pieces]
+    if as_json:
+        print_json(
+            {
+                "text": "".join(piece.text for piece in pieces), "tokens": given, "end": pieces[-1].end,
+                "load_s": loaded - began, "first_token_s": first - loaded,
+                "tokens_per_s": (len(given) - 1) / seconds if len(given) > 1 else None,
+            }
+        )  # fmt: skip
+        return
+    say("")
+    if len(given) > 1:
+        rate = (len(given) - 1) / seconds
+        say(f"loaded in {loaded - began:.2f} s, first token {first - loaded:.3f} s, {rate:.1f} tokens/s here", err=True)

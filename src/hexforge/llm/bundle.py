@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bundle: a folder with everything that a language model runs with, and bundle.json, which says what is in it.
+
+bundle.json          sizes, precision and files, with what tells a damaged file
+ar128.onnx, ar1.onnx graphs for 128 new tokens and for one; several of each where a model is split (ar1.2.onnx)
+weights.bin          the weights of all of them, once
+context.bin          the same graphs compiled for a chip, weights shared (context.2.bin)
+config.json, tokenizer.json, genai_config.json, ...
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from hexforge.errors import CallError, FormatError
+from hexforge.formats.json_text import read_json
+
+BUNDLE, VERSION = "bundle.json", 1
+TOKENS, POSITIONS, LOGITS, STATE = "input_ids", "position_ids", "logits", "hidden_states"
+PAST, PRESENT = "past_key_values.{}.{}", "present.{}.{}"
+"""Inputs and outputs of graphs; of caches with the layer and "key" or "value"."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundlePart:
+    """Some layers of a model: their graphs by the number of new tokens, and the context that holds them compiled."""
+
+    first: int
+    last: int
+    graphs: dict[int, str]
+    """Files of ONNX models."""
+    context: str = ""
+    """The file of the context; empty where nothing was compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a bundle's folder holds."""
+
+    folder: Path
+    name: str
+    precision: str
+    context: int
+    """Tokens that its caches hold."""
+    vocabulary: int
+    layers: int
+    kv_heads: int
+    head_dim: int
+    end_tokens: tuple[int, ...]
+    soc: str
+    native: bool
+    """Whether caches lie as HTP's matrix unit reads them."""
+    keys_transposed: bool
+    parts: tuple[BundlePart, ...]
+    sizes: dict[str, int]
+    """Bytes of the large files."""
+    checksums: dict[str, int]
+    """CRC-32 of the small ones."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """How many new tokens its graphs take, most first."""
+        return tuple(sorted(self.parts[0].graphs, reverse=True))
+
+    def write(self) -> dict[str, Any]:
+        """What bundle.json holds."""
+        data = asdict(self)
+        del data["folder"]
+        for part in data["parts"]:
+            part["graphs"] = {str(tokens): file for tokens, file in part["graphs"].items()}
+        return {"version": VERSION, **data}
+
+
+def checksum(path: Path) -> int:
+    """CRC-32 of a file."""
+    return zlib.crc32(path.read_bytes())
+
+
+def read_bundle(folder: str | Path) -> Bundle:
+    """A bundle, after a look at whether its files are those that were exported; FormatError where one is not."""
+    at = Path(folder)
+    if not (at / BUNDLE).is_file():
+        raise CallError(f"{at}: has no {BUNDLE}; `hexforge llm export` makes a bundle of a checkpoint")
+    data = read_json(at / BUNDLE)
+    bundle = _parsed(at, data)
+    for name, size in bundle.sizes.items():
+        path = _inside(at, name)
+        if not path.is_file():
+            raise FormatError(f"{path}: is missing; export the bundle again")
+        if path.stat().st_size != size:
+            raise FormatError(f"{path}: has {path.stat().st_size:,} bytes, and {size:,} were exported; it is truncated")
+    for name, sum_ in bundle.checksums.items():
+        path = _inside(at, name)
+        if not path.is_file():
+            raise FormatError(f"{path}: is missing; export the bundle again")
+        if checksum(path) != sum_:
+            raise FormatError(f"{path}: is not the file that was exported; a bundle's files belong together")
+    return bundle
+
+
+def _parsed(folder: Path, data: Any) -> Bundle:
+    where = folder / BUNDLE
+    if not isinstance(data, Mapping) or data.get("version") != VERSION:
+        raise FormatError(f"{where}: is no description of a bundle of version {VERSION}; export it again")
+    fields = {key: value for key, value in data.items() if key != "version"}
+    try:
+        parts = tuple(
+            BundlePart(
+                _number(p["first"]), _number(p["last"]),
+                {_number(int(n), 1): str(file) for n, file in p["graphs"].items()}, str(p["context"]),
+            )
+            for p in fields.pop("parts")
+        )  # fmt: skip
+        for key, least in (("context", 1), ("vocabulary", 1), ("layers", 1), ("kv_heads", 1), ("head_dim", 1)):
+            _number(fields[key], least)
+        sizes = {str(name): _number(size) for name, size in fields.pop("sizes").items()}
+        sums = {str(name): _number(size) for name, size in fields.pop("checksums").items()}
+        ends = tuple(_number(token) for token in fields.pop("end_tokens"))
+        bundle = Bundle(folder, parts=parts, sizes=sizes, checksums=sums, end_tokens=ends, **fields)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"{where}: is malformed: {error}") from None
+    covered = [layer for part in parts for layer in range(part.first, part.last)]
+    if covered != list(range(bundle.layers)) or len({tuple(sorted(p.graphs)) for p in parts}) != 1:
+        raise FormatError(f"{where}: its parts do not hold each of {bundle.layers} layers once")
+    if 1 not in bundle.tokens:
+        raise FormatError(f"{where}: has no graph for one new token")
+    return bundle
+
+
+def _number(value: Any, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 48:
+        raise ValueError(f"{value!r} is no number of that kind")
+    return value
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A file of the folder itself; FormatError for a name that leads out of it."""
+    if Path(name).name != name or not name:
+        raise FormatError(f"{folder / BUNDLE}: {name!r} is no file of the bundle")
+    return folder / name

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing a bundle of a checkpoint: ONNX graphs for several new tokens and for one, weights once, a context."""
+
+from __future__ import annotations
+
+import os
+import pydoc_data.topics
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hexforge.chips.soc import DEFAULT_SOC
+from hexforge.errors import CallError, UnsupportedError
+from hexforge.formats.container import json_bytes
+from hexforge.formats.files import write_atomically
+from hexforge.formats.json_text import read_json
+from hexforge.llm.bundle import BUNDLE, PAST, PRESENT, Bundle, BundlePart, checksum, read_bundle
+from hexforge.llm.checkpoint import TOKENIZER_FILES, Checkpoint, open_checkpoint
+from hexforge.llm.float_decoder import observed_ranges
+from hexforge.llm.genai_config import GENAI_CONFIG, genai_config
+from hexforge.llm.generate import graph_name
+from hexforge.llm.precision import BundlePrecision, precision_named
+from hexforge.llm.text_tokens import TOKENIZER, TextTokens
+
+WEIGHTS, OPEN_MODEL = "weights{}.bin", "model.onnx"
+MOST_PART_BYTES = int(3.75 * (1 << 30))
+"""HTP's sessions address so much of weights at once; a larger model is split (published)."""
+CALIBRATION_TOKENS, CALIBRATION_LENGTH = 2048, 256
+MOST_CONTEXT = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """What a bundle is to be."""
+
+    soc: str = DEFAULT_SOC
+    context: int = 4096
+    tokens: tuple[int, ...] = (128, 1)
+    """New tokens of each graph (AR-128 and AR-1)."""
+    precision: str = "w8a16"
+    native: bool = False
+    """Caches as HTP's matrix unit reads them."""
+    compiled: bool = True
+    """Compile the graphs into a context, too."""
+    calibration: Path | None = None
+    """A text that ranges of activations are taken from; None: of Python's language reference."""
+    part_bytes: int = MOST_PART_BYTES
+    """Weights of one part at most."""
+
+
+def export(
+    source: str | Path | Checkpoint,
+    folder: str | Path,
+    request: ExportRequest | None = None,
+    *,
+    random_seed: int | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Bundle:
+    """Write a bundle of a checkpoint into a folder, whole or not at all; `say` is told what is being done."""
+    request = request or ExportRequest()
+    checkpoint = source if isinstance(source, Checkpoint) else open_checkpoint(source, random_seed=random_seed)
+    precision = precision_named(request.precision)
+    _require(request, checkpoint, precision)
+    at = Path(folder)
+    if at.exists() and (not at.is_dir() or (any(at.iterdir()) and not (at / BUNDLE).is_file())):
+        raise CallError(f"{at}: is there already and no bundle; give another folder")
+    if checkpoint.folder is not None and at.exists() and at.samefile(checkpoint.folder):
+        raise CallError(f"{at}: is the checkpoint itself; give another folder")
+    staged = at.parent / f".{at.name}.{os.getpid()}.part"
+    try:
+        staged.mkdir(parents=True)
+        _exported(checkpoint, staged, request, precision, say)
+        if at.exists():
+            shutil.rmtree(at)
+        staged.rename(at)
+    except OSError as error:
+        raise CallError(f"{at}: cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    return read_bundle(at)
+
+
+def _require(request: ExportRequest, checkpoint: Checkpoint, precision: BundlePrecision) -> None:
+    """CallError or UnsupportedError for a request that no bundle can meet."""
+    sizes = request.tokens
+    if 1 not in sizes or len(set(sizes)) != len(sizes) or not all(1 <= n <= request.context for n in sizes):
+        raise CallError(f"--ar {','.join(map(str, sizes))}: give different numbers up to the context, 1 among them")
+    longest = min(checkpoint.architecture.positions, MOST_CONTEXT)
+    if not 2 <= request.context <= longest:
+        raise CallError(f"--context {request.context}: the model was made for 2 to {longest} tokens")
+    if request.native and not precision.quantized:
+        raise UnsupportedError("native caches are 8-bit; export with --precision w8a16 or w4a16")
+    if request.native and not request.compiled:
+        raise CallError("native caches are a matter of the compiled context; leave out --no-context")
+
+
+def _exported(
+    checkpoint: Checkpoint, folder: Path, request: ExportRequest, precision: BundlePrecision, say: Callable[[str], None]
+) -> None:
+    import onnx
+
+    from hexforge.llm.decoder_graph import DecoderGraph, GraphRequest
+    from hexforge.llm.weight_file import WeightFile
+
+    shape = checkpoint.architecture.shape
+    copied = _copy_texts(checkpoint, folder)
+    ranges = {}
+    if precision.quantized:
+        say("ranges of activations, over calibration text")
+        ranges = observed_ranges(checkpoint, _calibration(checkpoint, request))
+    parts: list[BundlePart] = []
+    split = _split(checkpoint, precision, request.part_bytes)
+    for index, (first, last) in enumerate(split, 1):
+        number = f".{index}" if len(split) > 1 else ""
+        say(f"graphs of layers {first} to {last - 1} of {shape.layers}")
+        weights = WeightFile(folder / WEIGHTS.format(number))
+        graph = DecoderGraph(checkpoint, precision, ranges, weights)
+        names: dict[int, str] = {}
+        try:
+            for tokens in sorted(request.tokens, reverse=True):
+                names[tokens] = f"{graph_name(tokens)}{number}.onnx"
+                asked = GraphRequest(tokens, request.context, first, last, request.native)
+                onnx.save(graph.model(asked), folder / names[tokens])
+            if len(split) == 1 and not request.native:
+                asked = GraphRequest("sequence_length", request.context, first, last)
+                onnx.save(graph.model(asked), folder / OPEN_MODEL)
+        finally:
+            weights.close()
+        parts.append(BundlePart(first, last, names, f"context{number}.bin" if request.compiled else ""))
+    if request.compiled:
+        for part in parts:
+            say(f"{part.context}: the graphs compiled for {request.soc}")
+            _compile(folder, part, request)
+    if len(split) == 1 and not request.native:
+        write_atomically(folder / GENAI_CONFIG, json_bytes(genai_config(checkpoint, request.context, OPEN_MODEL)))
+    large = [p for p in sorted(folder.iterdir()) if p.suffix in (".bin", ".onnx")]
+    bundle = Bundle(
+        folder, shape.name, precision.name, request.context, shape.vocab, shape.layers, shape.kv_heads, shape.head_dim,
+        _ends(checkpoint), request.soc, request.native, request.native, tuple(parts),
+        {p.name: p.stat().st_size for p in large}, {name: checksum(folder / name) for name in copied},
+    )  # fmt: skip
+    write_atomically(folder / BUNDLE, json_bytes(bundle.write()))
+
+
+def _ends(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Tokens after which an answer ends: the config's, and those of generation_config.json."""
+    ends = set(checkpoint.architecture.end_tokens)
+    if checkpoint.folder is not None and (checkpoint.folder / "generation_config.json").is_file():
+        more = read_json(checkpoint.folder / "generation_config.json").get("eos_token_id", ())
+        ends |= {t for t in (more if isinstance(more, list) else [more]) if isinstance(t, int)}
+    return tuple(sorted(ends))
+
+
+def _copy_texts(checkpoint: Checkpoint, folder: Path) -> list[str]:
+    """config.json and the tokenizer's files; the names of what was written."""
+    write_atomically(folder / "config.json", json_bytes(dict(checkpoint.config)))
+    written = ["config.json"]
+    for name in TOKENIZER_FILES if checkpoint.folder is not None else ():
+        assert checkpoint.folder is not None
+        if (checkpoint.folder / name).is_file():
+            shutil.copyfile(checkpoint.folder / name, folder / name)
+            written.append(name)
+    if TOKENIZER in written:
+        TextTokens(folder, checkpoint.architecture.shape.vocab)
+    return written
+
+
+def _calibration(checkpoint: Checkpoint, request: ExportRequest) -> list[list[int]]:
+    """Texts as tokens; random tokens where there is no tokenizer."""
+    shape, folder = checkpoint.architecture.shape, checkpoint.folder
+    if folder is None or not (folder / TOKENIZER).is_file():
+        if request.calibration is not None:
+            raise CallError(f"{request.calibration}: a calibration text needs the model's {TOKENIZER}")
+        drawn = np.random.default_rng(0).integers(0, shape.vocab, CALIBRATION_LENGTH)
+        return [[int(token) for token in drawn]]
+    if request.calibration is not None:
+        text = request.calibration.read_text(encoding="utf-8", errors="replace")
+    else:
+        text = "\n".join(text for _, text in sorted(pydoc_data.topics.topics.items()))[: 8 * CALIBRATION_TOKENS]
+    tokens = TextTokens(folder, shape.vocab).encode(text)[:CALIBRATION_TOKENS]
+    length = min(CALIBRATION_LENGTH, request.context)
+    rows = [tokens[start : start + length] for start in range(0, len(tokens), length)]
+    if not rows:
+        raise CallError(f"{request.calibration}: has no text")
+    return rows
+
+
+def _split(checkpoint: Checkpoint, precision: BundlePrecision, most: int) -> list[tuple[int, int]]:
+    """Layers of each part, such that its weights are few enough; embedding and head count with the ends."""
+    shape = checkpoint.architecture.shape
+    each = (precision.weight_bits or 32) / 8 + (4 / precision.block if precision.block else 0)
+    layer = shape.layer_parameters / shape.layers * each
+    table = shape.head_parameters * (2 if precision.quantized else 4)
+    head = shape.head_parameters * each
+    parts: list[tuple[int, int]] = []
+    first, used = 0, float(table)
+    for index in range(shape.layers):
+        more = layer + (head if index + 1 == shape.layers else 0)
+        if used + more > most and index > first:
+            parts.append((first, index))
+            first, used = index, 0.0
+        used += more
+    return [*parts, (first, shape.layers)]
+
+
+def _compile(folder: Path, part: BundlePart, request: ExportRequest) -> None:
+    import hexforge
+
+    caches = [name.format(layer, kind) for layer in range(part.first, part.last) for kind in ("key", "value")
+              for name in (PAST, PRESENT)]  # fmt: skip
+    names = {tokens: graph_name(tokens) for tokens in part.graphs}
+    native = {
+        name: [c for c in caches if tokens % 32 == 0 or c.startswith(PAST.partition(".")[0])]
+        for tokens, name in names.items()
+    }
+    sources: Sequence[Path] = [folder / file for file in part.graphs.values()]
+    wanted = hexforge.ContextRequest(
+        graph_names=tuple(names.values()), weight_sharing=len(names) > 1, native=native if request.native else {}
+    )
+    hexforge.compile(sources, folder / part.context, request.soc, wanted)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoint: the weights of a language model by what they are, one at a time, from files or from random numbers."""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexforge.errors import CallError, FormatError
+from hexforge.formats.json_text import read_json
+from hexforge.formats.safetensors import map_safetensors
+from hexforge.ir import Array
+from hexforge.llm.architecture import Architecture, architecture_of_config
+from hexforge.llm.shape import CONFIG
+from hexforge.options import did_you_mean
+
+INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "vocab.json",
+    "merges.txt", "tokenizer.model", "chat_template.jinja", "added_tokens.json",
+)  # fmt: skip
+EMBEDDING, FINAL_NORM, HEAD = "embedding", "final_norm", "head"
+_OUTER = {EMBEDDING: "model.embed_tokens.weight", FINAL_NORM: "model.norm.weight", HEAD: "lm_head.weight"}
+_INNER = {
+    "query": "self_attn.q_proj.weight", "key": "self_attn.k_proj.weight", "value": "self_attn.v_proj.weight",
+    "output": "self_attn.o_proj.weight", "query_bias": "self_attn.q_proj.bias", "key_bias": "self_attn.k_proj.bias",
+    "value_bias": "self_attn.v_proj.bias", "output_bias": "self_attn.o_proj.bias",
+    "query_norm": "self_attn.q_norm.weight", "key_norm": "self_attn.k_norm.weight",
+    "gate": "mlp.gate_proj.weight", "up": "mlp.up_proj.weight", "down": "mlp.down_proj.weight",
+    "attention_norm": "input_layernorm.weight", "feed_norm": "post_attention_layernorm.weight",
+}  # fmt: skip
+_OUTER_NORMS = {
+    "attention_out_norm": "post_attention_layernorm.weight", "feed_norm": "pre_feedforward_layernorm.weight",
+    "feed_out_norm": "post_feedforward_layernorm.weight",
+}  # fmt: skip
+
+
+class Checkpoint(ABC):
+    """A language model's weights. A matrix is [outputs, inputs], as torch has it."""
+
+    def __init__(self, architecture: Architecture, config: Mapping[str, Any], folder: Path | None) -> None:
+        self.architecture, self.config, self.folder = architecture, config, folder
+        self._shapes = weight_shapes(architecture)
+
+    @abstractmethod
+    def _stored(self, name: str, layer: int | None) -> Array:
+        """A weight in whatever type it is stored."""
+
+    def weight(self, name: str, layer: int | None = None) -> Array:
+        """A weight in float32; FormatError where its shape is not the config's."""
+        array = self._stored(name, layer)
+        wanted = self._shapes[name]
+        if array.shape != wanted:
+            at = name if layer is None else f"{name} of layer {layer}"
+            raise FormatError(f"{at} is {list(array.shape)}; {CONFIG} says {list(wanted)}")
+        return np.ascontiguousarray(array, np.float32)
+
+    def names(self) -> tuple[str, ...]:
+        """The weights of a layer."""
+        return tuple(name for name in self._shapes if name not in _OUTER)
+
+
+def weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    """The shapes of all kinds of weights that a model of this architecture has."""
+    shape = architecture.shape
+    hidden, queries, keys = shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    shapes: dict[str, tuple[int, ...]] = {
+        EMBEDDING: (shape.vocab, hidden), FINAL_NORM: (hidden,), "attention_norm": (hidden,),
+        "query": (queries, hidden), "key": (keys, hidden), "value": (keys, hidden),
+        "output": (hidden, queries), "feed_norm": (hidden,),
+        "gate": (shape.ffn, hidden), "up": (shape.ffn, hidden), "down": (hidden, shape.ffn),
+    }  # fmt: skip
+    if not shape.tied:
+        shapes[HEAD] = (shape.vocab, hidden)
+    if architecture.query_bias:
+        shapes |= {"query_bias": (queries,), "key_bias": (keys,), "value_bias": (keys,)}
+    if architecture.output_bias:
+        shapes["output_bias"] = (hidden,)
+    if architecture.head_norms:
+        shapes |= {"query_norm": (shape.head_dim,), "key_norm": (shape.head_dim,)}
+    if architecture.outer_norms:
+        shapes |= {"attention_out_norm": (hidden,), "feed_out_norm": (hidden,)}
+    return shapes
+
+
+class SafetensorsCheckpoint(Checkpoint):
+    """A folder as transformers writes it: config.json and one or several mapped .safetensors files."""
+
+    def __init__(self, folder: Path) -> None:
+        config = read_json(folder / CONFIG)
+        if not isinstance(config, Mapping):
+            raise FormatError(f"{folder / CONFIG}: is no object of settings")
+        super().__init__(architecture_of_config(config, folder.name, str(folder / CONFIG)), config, folder)
+        self._arrays = _mapped(folder)
+
+    def _stored(self, name: str, layer: int | None) -> Array:
+        arch = self.architecture
+        if layer is None:
+            return self._array(_OUTER[name])
+        prefix = f"model.layers.{layer}."
+        if arch.fused and name in ("query", "key", "value", "gate", "up"):
+            return self._part(prefix, name)
+        spelled = _OUTER_NORMS.get(name, _INNER.get(name, "")) if arch.outer_norms else _INNER[name]
+        return self._array(prefix + spelled)
+
+    def _part(self, prefix: str, name: str) -> Array:
+        """Rows of a matrix that holds several."""
+        shape = self.architecture.shape
+        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        start, end, where = {
+            "query": (0, queries, "self_attn.qkv_proj"), "key": (queries, queries + keys, "self_attn.qkv_proj"),
+            "value": (queries + keys, queries + 2 * keys, "self_attn.qkv_proj"),
+            "gate": (0, shape.ffn, "mlp.gate_up_proj"), "up": (shape.ffn, 2 * shape.ffn, "mlp.gate_up_proj"),
+        }[name]  # fmt: skip
+        rows: Array = self._array(f"{prefix}{where}.weight")[start:end]
+        return rows
+
+    def _array(self, name: str) -> Array:
+        for spelled in (name, f"language_model.{name}", name.replace("model.", "model.language_model.", 1)):
+            if spelled in self._arrays:
+                return self._arrays[spelled]
+        raise FormatError(f"{self.folder}: no file holds {name!r}{did_you_mean(name, self._arrays)}")
+
+
+def _mapped(folder: Path) -> dict[str, Array]:
+    """All arrays of a folder, whichever file each is in; FormatError where an index names a file that is not there."""
+    if (folder / INDEX).is_file():
+        table = read_json(folder / INDEX)
+        places = table.get("weight_map") if isinstance(table, Mapping) else None
+        if not isinstance(places, Mapping) or not all(isinstance(v, str) for v in places.values()):
+            raise FormatError(f"{folder / INDEX}: has no weight_map of files")
+        arrays: dict[str, Array] = {}
+        for file in sorted(set(places.values())):
+            if Path(file).name != file or not (folder / file).is_file():
+                raise FormatError(f"{folder / INDEX}: names {file!r}, which is not in the folder; fetch it again")
+            arrays |= map_safetensors(folder / file)
+        missing = [name for name in places if name not in arrays]
+        if missing:
+            raise FormatError(f"{folder}: {missing[0]!r} is in none of the files, and {INDEX} says where it is")
+        return arrays
+    if (folder / WHOLE).is_file():
+        return map_safetensors(folder / WHOLE)
+    raise CallError(f"{folder}: has neither {WHOLE} nor {INDEX}; give --random to export random weights")
+
+
+class RandomCheckpoint(Checkpoint):
+    """Random weights of a config's sizes: the same numbers for the same seed, made when they are asked for."""
+
+    def __init__(self, architecture: Architecture, config: Mapping[str, Any], folder: Path | None, seed: int) -> None:
+        super().__init__(architecture, config, folder)
+        self._seed = seed
+
+    def _stored(self, name: str, layer: int | None) -> Array:
+        wanted = self._shapes[name]
+        if "norm" in name:
+            return np.full(wanted, 1.0 - self.architecture.norm_offset, np.float32)
+        key = zlib.crc32(f"{name} {layer}".encode())
+        random = np.random.default_rng((self._seed, key))
+        size = 1.0 if name == EMBEDDING else wanted[-1] ** -0.5
+        return random.standard_normal(wanted, np.float32) * np.float32(size)
+
+
+def open_checkpoint(source: str | Path, *, random_seed: int | None = None) -> Checkpoint:
+    """A checkpoint: a folder with config.json and .safetensors files.
+
+    With a `random_seed` the weights are random, and a config.json, a folder with one or the name of a public model
+    (`hexforge llm models`) is enough.
+    """
+    path = Path(source)
+    if random_seed is not None:
+        return _random(path, str(source), random_seed)
+    if path.is_file() and path.name == CONFIG:
+        path = path.parent
+    if not path.is_dir():
+        raise CallError(f"{source}: no such folder; give a folder with {CONFIG} and {WHOLE}")
+    return SafetensorsCheckpoint(path)
+
+
+def _random(path: Path, name: str, seed: int) -> RandomCheckpoint:
+    at = path / CONFIG if path.is_dir() else path
+    if at.is_file():
+        config = read_json(at)
+        if not isinstance(config, Mapping):
+            raise FormatError(f"{at}: is no object of settings")
+        return RandomCheckpoint(architecture_of_config(config, at.parent.name, str(at)), config, at.parent, seed)
+    from hexforge.llm.shape import read_shape
+
+    shape = read_shape(name)
+    family = next((f for f in ("qwen3", "qwen2", "gemma2") if f in shape.name.replace("_5", "")), "llama")
+    config = {
+        "model_type": family, "hidden_size": shape.hidden, "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim,
+        "intermediate_size": shape.ffn, "vocab_size": shape.vocab, "tie_word_embeddings": shape.tied,
+        "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "max_position_embeddings": 131072,
+        "eos_token_id": 0, "bos_token_id": 0,
+    }  # fmt: skip
+    return RandomCheckpoint(architecture_of_config(config, shape.name), config, None, seed)

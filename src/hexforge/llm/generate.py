@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generation: a bundle's graphs run one after the other over caches that stay, prompts in chunks, then token by token.
+
+model = hexforge.llm.load("bundle")
+for piece in model.session().generate("The following functions", 40):
+    print(piece.text, end="")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from hexforge.errors import CallError
+from hexforge.formats.hmx_layout import KEY_TILE, VALUE_TILE, to_hmx
+from hexforge.ir import Array
+from hexforge.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS, Bundle, BundlePart, read_bundle
+from hexforge.llm.precision import CACHE_ZERO
+from hexforge.llm.sampling import Sampler, Sampling
+from hexforge.llm.text_tokens import TextTokens
+
+Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+"""Outputs by name for inputs by name."""
+PADDED_SHARE = 8
+"""A rest of a prompt of at least an eighth of a graph's tokens goes through that graph, padded."""
+ROWS_TOGETHER = 32
+"""Fewer new tokens than this a run go into a native cache only up to so far from its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPiece:
+    """One generated token: its number, what it adds to the text, and how it ended the answer, if it did."""
+
+    token: int
+    text: str
+    end: str = ""
+    """"stop" after an end token or a stop text, "length" after the last token that was asked for."""
+
+
+class LanguageModel:
+    """A bundle that is loaded: graphs, tokenizer, and sessions over them."""
+
+    def __init__(self, bundle: Bundle, runs: Mapping[int, Sequence[Run]]) -> None:
+        self.bundle, self.runs = bundle, runs
+        self._text: TextTokens | None = None
+
+    @property
+    def text(self) -> TextTokens:
+        """The tokenizer."""
+        if self._text is None:
+            self._text = TextTokens(self.bundle.folder, self.bundle.vocabulary)
+        return self._text
+
+    def session(self) -> LlmSession:
+        """A conversation of its own."""
+        return LlmSession(self)
+
+    def generate(
+        self, prompt: str | Sequence[int], count: int = 128, sampling: Sampling | None = None, stop: Sequence[str] = ()
+    ) -> str:
+        """The text after a prompt, up to `count` tokens."""
+        return "".join(piece.text for piece in self.session().generate(prompt, count, sampling, stop))
+
+    def empty_caches(self) -> dict[str, Array]:
+        """Caches without a token, by the names of the inputs."""
+        bundle = self.bundle
+        rows = (1, bundle.kv_heads, bundle.context, bundle.head_dim)
+        columns = (1, bundle.kv_heads, bundle.head_dim, bundle.context)
+        quantized = bundle.precision != "float"
+        return {
+            PAST.format(layer, name): np.full(
+                columns if name == "key" and bundle.keys_transposed else rows,
+                CACHE_ZERO if quantized else 0,
+                np.uint8 if quantized else np.float32,
+            )
+            for layer in range(bundle.layers)
+            for name in ("key", "value")
+        }
+
+
+@dataclass
+class LlmSession:
+    """Tokens that a model has read, with their keys and values."""
+
+    model: LanguageModel
+    tokens: list[int] = field(default_factory=list)
+    """Read so far."""
+    _caches: dict[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Empty caches."""
+        self._caches = self.model.empty_caches()
+
+    def rewind(self, count: int) -> None:
+        """Forget all but the first `count` tokens; what the caches hold of the others is written over."""
+        if not 0 <= count <= len(self.tokens):
+            raise CallError(f"{len(self.tokens)} tokens were read; it cannot go back to {count}")
+        del self.tokens[count:]
+
+    def feed(self, tokens: Sequence[int], *, all_logits: bool = False) -> Array:
+        """Read tokens; the logits after the last of them, or [tokens, vocabulary] after each."""
+        bundle = self.model.bundle
+        new = np.asarray(tokens)
+        if new.ndim != 1 or not new.size:
+            raise CallError("there is nothing to read: give at least one token")
+        if new.min() < 0 or new.max() >= bundle.vocabulary:
+            raise CallError(f"a token is below 0 or above {bundle.vocabulary - 1}, the model's last")
+        if len(self.tokens) + len(new) > bundle.context:
+            raise CallError(
+                f"{len(self.tokens)} tokens and {len(new)} more do not fit the context of {bundle.context}; "
+                "shorten the text, or export with a longer --context"
+            )
+        every: list[Array] = []
+        done = 0
+        while done < len(new):
+            size = self._graph_size(len(new) - done)
+            chunk = [int(token) for token in new[done : done + size]]
+            logits = self._run(size, chunk)
+            every.append(logits[: len(chunk)] if all_logits else logits[len(chunk) - 1])
+            self.tokens += chunk
+            done += len(chunk)
+        return np.concatenate(every) if all_logits else every[-1]
+
+    def _graph_size(self, left: int) -> int:
+        """New tokens of the graph that reads the next chunk; padding may not go beyond the context."""
+        room = self.model.bundle.context - len(self.tokens)
+        for size in self.model.bundle.tokens:
+            if size <= room and (left >= size or left * PADDED_SHARE >= size):
+                return size
+        return 1
+
+    def _run(self, size: int, chunk: Sequence[int]) -> Array:
+        """Logits [size, vocabulary]; the session changes only where every part has run."""
+        start = len(self.tokens)
+        ids = np.zeros((1, size), np.int32)
+        ids[0, : len(chunk)] = chunk
+        feeds: dict[str, Array] = {TOKENS: ids, POSITIONS: np.arange(start, start + size, dtype=np.int32)[None]}
+        caches = dict(self._caches)
+        for run, part in zip(self.model.runs[size], self.model.bundle.parts, strict=True):
+            names = [(layer, kind) for layer in range(part.first, part.last) for kind in ("key", "value")]
+            given = run(feeds | {PAST.format(*name): caches[PAST.format(*name)] for name in names})
+            caches |= {PAST.format(*name): given[PRESENT.format(*name)] for name in names}
+            feeds = {POSITIONS: feeds[POSITIONS]}
+            if LOGITS not in given:
+                feeds[STATE] = given[f"{STATE}_out"]
+        self._caches = caches
+        logits: Array = given[LOGITS][0]
+        return logits
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        count: int = 128,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+        *,
+        past_end: bool = False,
+    ) -> Generator[AnswerPiece]:
+        """Read a prompt and give one token after another, up to `count`, an end token or a stop text.
+
+        The session then holds what was read and given, and the next prompt goes on from there. With `past_end` an end
+        token is one like others.
+        """
+        tokens = self.model.text.encode(prompt, not self.tokens) if isinstance(prompt, str) else list(prompt)
+        sampler = Sampler(sampling or Sampling())
+        if count < 1:
+            raise CallError(f"{count} tokens cannot be given; ask for one or more")
+        logits = self.feed(tokens)
+        held = HeldText(stop)
+        stream = self.model.text.stream()
+        for index in range(count):
+            token = sampler.choose(sampler.shares(logits, self.tokens))
+            last = index + 1 == count or len(self.tokens) + 1 >= self.model.bundle.context
+            if token in self.model.bundle.end_tokens and not past_end:
+                yield AnswerPiece(token, held.rest(), "stop")
+                return
+            text = held.add(stream.text(token))
+            if held.stopped:
+                yield AnswerPiece(token, text, "stop")
+                return
+            if last:
+                self.tokens_given(token)
+                yield AnswerPiece(token, text + held.rest(), "length")
+                return
+            yield AnswerPiece(token, text)
+            logits = self.feed([token])
+
+    def tokens_given(self, token: int) -> None:
+        """Read the last token of an answer, so that the next prompt comes after it, if the context has room."""
+        if len(self.tokens) < self.model.bundle.context:
+            self.feed([token])
+
+
+class HeldText:
+    """Text that is held back while it may be the beginning of a stop text."""
+
+    def __init__(self, stop: Sequence[str]) -> None:
+        self._stop = [text for text in stop if text]
+        self._held, self.stopped = "", False
+
+    def add(self, text: str) -> str:
+        """What can be shown after more text has come."""
+        self._held += text
+        places = [at for word in self._stop if (at := self._held.find(word)) >= 0]
+        if places:
+            self.stopped = True
+            shown, self._held = self._held[: min(places)], ""
+            return shown
+        keep = max(
+            (n for word in self._stop for n in range(1, len(word)) if self._held.endswith(word[:n])), default=0
+        )  # fmt: skip
+        shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        return shown
+
+    def rest(self) -> str:
+        """What was held back and is no stop text after all."""
+        shown, self._held = self._held, ""
+        return shown
+
+
+def load(folder: str | Path, *, backend: str = "") -> LanguageModel:
+    """A bundle, ready to run: its compiled contexts, or its ONNX models on a `backend` ("cpu", "htp", "gpu")."""
+    bundle = read_bundle(folder)
+    compiled = all(part.context for part in bundle.parts)
+    if compiled and not backend:
+        return LanguageModel(bundle, _context_runs(bundle))
+    return LanguageModel(bundle, _model_runs(bundle, backend or "htp"))
+
+
+def _context_runs(bundle: Bundle) -> dict[int, list[Run]]:
+    import hexforge
+
+    runs: dict[int, list[Run]] = {size: [] for size in bundle.tokens}
+    for part in bundle.parts:
+        loaded = hexforge.load_context(bundle.folder / part.context)
+        for size in bundle.tokens:
+            run = loaded.programs[graph_name(size)].run
+            runs[size].append(_laid_out(run, part) if bundle.native and size % ROWS_TOGETHER else run)
+    return runs
+
+
+def _laid_out(run: Run, part: BundlePart) -> Run:
+    """A run that takes native caches and gives flat ones, with what it gives laid out as the next run takes it."""
+    tiles = [
+        (PRESENT.format(layer, name), tile)
+        for layer in range(part.first, part.last)
+        for name, tile in (("key", KEY_TILE), ("value", VALUE_TILE))
+    ]
+
+    def both(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+        given = run(feeds)
+        return {**given, **{name: to_hmx(given[name], tile) for name, tile in tiles}}
+
+    return both
+
+
+def _model_runs(bundle: Bundle, backend: str) -> dict[int, list[Run]]:
+    import hexforge
+
+    def run_of(path: Path) -> Run:
+        providers = [("QNNExecutionProvider", {"backend_type": backend})]
+        session = hexforge.InferenceSession(path, providers=providers)
+        names = [output.name for output in session.get_outputs()]
+        return lambda feeds: dict(zip(names, session.run(names, dict(feeds)), strict=True))
+
+    return {size: [run_of(bundle.folder / part.graphs[size]) for part in bundle.parts] for size in bundle.tokens}
+
+
+def graph_name(tokens: int) -> str:
+    """What the graph for so many new tokens is called in a context."""
+    return f"ar{tokens}"

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Precision: how many bits weights, activations and caches of a bundle have, and the encodings that follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hexforge.errors import CallError
+from hexforge.ir import Array
+from hexforge.options import did_you_mean
+
+CACHE_ZERO = 128
+"""The zero point of 8-bit caches, which native ones must have."""
+_LARGEST_16 = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class BundlePrecision:
+    """Bits of weights and activations; `block` weights along the inputs share a scale, 0: all of an output's."""
+
+    name: str
+    weight_bits: int
+    activation_bits: int
+    block: int = 0
+
+    @property
+    def quantized(self) -> bool:
+        """Whether activations are integers."""
+        return self.activation_bits > 0
+
+
+PRECISIONS = {
+    precision.name: precision
+    for precision in (
+        BundlePrecision("float", 0, 0),
+        BundlePrecision("w8a16", 8, 16),
+        BundlePrecision("w4a16", 4, 16, 32),
+        BundlePrecision("w4a16_channel", 4, 16),
+    )
+}
+
+
+def precision_named(name: str) -> BundlePrecision:
+    """A precision by its name; CallError for one that is not exported."""
+    if name not in PRECISIONS:
+        raise CallError(
+            f"precision {name!r} is not exported; {', '.join(PRECISIONS)} are{did_you_mean(name, PRECISIONS)}"
+        )
+    return PRECISIONS[name]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeSteps:
+    """An unsigned encoding of one scale: real = (integer - zero) * scale."""
+
+    scale: float
+    zero: int
+    bits: int = 16
+
+    def quantized(self, array: Array) -> Array:
+        """Integers nearest to numbers."""
+        kind = np.uint16 if self.bits == 16 else np.uint8
+        integers = np.rint(array / np.float32(self.scale)) + self.zero
+        codes: Array = np.clip(integers, 0, (1 << self.bits) - 1).astype(kind)
+        return codes
+
+
+def steps_between(low: float, high: float) -> CodeSteps:
+    """16-bit steps from the lowest to the highest number, zero among them."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    scale = float(np.float32(max(high - low, 1e-6) / _LARGEST_16))
+    return CodeSteps(scale, round(min(max(-low / scale, 0), _LARGEST_16)))
+
+
+def cache_steps(largest: float) -> CodeSteps:
+    """8-bit steps on both sides of zero."""
+    return CodeSteps(float(np.float32(max(largest, 1e-6) / 127)), CACHE_ZERO, 8)
+
+
+def quantized_weight(weight: Array, bits: int, block: int) -> tuple[Array, Array]:
+    """Integers and float32 scales of a matrix [inputs, outputs]: a scale for each output, or for each block of inputs.
+
+    The scale of 4 bits is the one of sixteen candidates that loses least of the squares.
+    """
+    inputs, outputs = weight.shape
+    groups = weight.reshape(inputs // block if block else 1, block or inputs, outputs)
+    top = (1 << bits - 1) - 1
+    largest = np.abs(groups).max(1, keepdims=True)
+    best = np.maximum(largest / np.float32(top), np.float32(1e-8))
+    if bits == 4:
+        least = np.full(best.shape, np.inf, np.float32)
+        for share in np.linspace(0.7, 1.0, 16, dtype=np.float32) if bits == 4 else ():
+            scale = np.maximum(largest * share / np.float32(top), np.float32(1e-8))
+            lost = np.square(np.clip(np.rint(groups / scale), -top - 1, top) * scale - groups).sum(1, keepdims=True)
+            best, least = np.where(lost < least, scale, best), np.minimum(lost, least)
+    integers = np.clip(np.rint(groups / best), -top - 1, top).astype(np.int8).reshape(inputs, outputs)
+    scales = best.reshape(-1, outputs).astype(np.float32)
+    return integers, scales if block else scales[0]

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LlmShape: the sizes of a language model that its work follows from, read from config.json or from a table of names.
+
+The table (named_models.csv) has what the `config.json` files of public models say: published, and written down from
+memory of them, as no hub can be reached from here. A config.json at hand is the better source.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hexforge.errors import CallError, FormatError
+from hexforge.formats.json_text import read_json
+from hexforge.options import did_you_mean
+
+NAMED = Path(__file__).with_name("named_models.csv")
+CONFIG = "config.json"
+NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Where models that see pictures or hear keep the sizes of their language part."""
+TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "cohere", "lfm2")
+"""Model types whose head is the embedding where the config does not say."""
+PATTERNS: Mapping[str, int] = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gpt_oss": 2}
+"""One of so many layers looks at everything, the others at a window, where the config does not say."""
+LARGEST = 1 << 24
+"""Sizes above this are no model's."""
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "kv_heads": ("num_key_value_heads", "n_kv_heads", "num_kv_heads"),
+    "head_dim": ("head_dim", "head_size", "kv_channels"),
+    "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim"),
+    "vocab": ("vocab_size",),
+    "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
+    "active_experts": ("num_experts_per_tok", "experts_per_token"),
+    "expert_ffn": ("moe_intermediate_size",),
+}
+"""The spellings of each size."""
+
+
+@dataclass(frozen=True, slots=True)
+class LlmShape:
+    """The sizes of a decoder-only language model."""
+
+    name: str
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    tied: bool
+    """Whether the head is the embedding."""
+    vision: bool = False
+    """Whether it is the language part of a model that sees pictures."""
+    experts: int = 1
+    active_experts: int = 1
+    attention_layers: int = 0
+    """Layers with attention; 0: all. The others mix tokens by a short convolution."""
+    window: int = 0
+    """Positions that a windowed layer looks back; 0: there are none such."""
+    windowed_layers: int = 0
+    gated: bool = True
+    """Whether a feed-forward part has three matrices, and not two."""
+
+    @property
+    def cached_layers(self) -> int:
+        """Layers that keep keys and values."""
+        return self.attention_layers or self.layers
+
+    @property
+    def feed_forward_parameters(self) -> int:
+        """Of one expert of one layer."""
+        return (3 if self.gated else 2) * self.hidden * self.ffn
+
+    @property
+    def mixing_parameters(self) -> int:
+        """Of all layers, what mixes tokens: attention's products, or those around a short convolution."""
+        attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
+        return self.cached_layers * attention + (self.layers - self.cached_layers) * 4 * self.hidden * self.hidden
+
+    @property
+    def active_parameters(self) -> int:
+        """Of all layers, those that a token is multiplied with; embedding and head left out."""
+        return self.mixing_parameters + self.layers * self.active_experts * self.feed_forward_parameters
+
+    @property
+    def layer_parameters(self) -> int:
+        """Of all layers, with experts that are not asked."""
+        return self.mixing_parameters + self.layers * self.experts * self.feed_forward_parameters
+
+    @property
+    def head_parameters(self) -> int:
+        """Of the head, which are as many as the embedding's."""
+        return self.hidden * self.vocab
+
+    @property
+    def parameters(self) -> int:
+        """All of them, norms and biases left out."""
+        return self.layer_parameters + self.head_parameters * (1 if self.tied else 2)
+
+    def cached_values(self, context: int) -> int:
+        """Keys and values that are kept for a context."""
+        whole = self.cached_layers - min(self.windowed_layers, self.cached_layers)
+        windowed = self.cached_layers - whole
+        positions = whole * context + windowed * min(context, self.window or context)
+        return 2 * self.kv_heads * self.head_dim * positions
+
+    def spans(self, context: int) -> int:
+        """Positions that attention looks at, summed over layers."""
+        return self.cached_values(context) // (2 * self.kv_heads * self.head_dim)
+
+
+@functools.cache
+def named_shapes() -> Mapping[str, LlmShape]:
+    """The shapes of public models by their names (published)."""
+    with NAMED.open(encoding="utf-8", newline="") as file:
+        return {row["name"]: _from_row(row) for row in csv.DictReader(file)}
+
+
+def _from_row(row: Mapping[str, str]) -> LlmShape:
+    flags = {name: row[name] == "1" for name in ("tied", "vision")}
+    sizes = {name: int(text) for name, text in row.items() if name not in ("name", *flags)}
+    return LlmShape(row["name"], **sizes, **flags)  # type: ignore[arg-type]
+
+
+def read_shape(source: str | Path) -> LlmShape:
+    """The shape of a model: a folder with config.json, such a file, or the name of a public model."""
+    path = Path(source)
+    if path.is_dir():
+        if not (path / CONFIG).is_file():
+            raise CallError(f"{path}: has no {CONFIG}, which says the sizes of a model")
+        path = path / CONFIG
+    if path.is_file():
+        return shape_of_config(read_json(path), path.parent.name or path.stem, str(path))
+    known = named_shapes()
+    name = str(source).lower().replace("-", "_").replace(".", "_").rpartition("/")[2]
+    if name in known:
+        return known[name]
+    starts = [n for n in known if n.startswith(name)]
+    if len(starts) == 1:
+        return known[starts[0]]
+    raise CallError(
+        f"{source}: is no folder with {CONFIG}, no such file, and no model of the table{did_you_mean(name, known)} "
+        "(`hexforge llm models` lists them)"
+    )
+
+
+def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
+    """The shape that a config.json says; FormatError where a size is missing or is none."""
+    if not isinstance(config, Mapping):
+        raise FormatError(f"{where}: is no object of settings")
+    nested = next((config[key] for key in NESTED if isinstance(config.get(key), Mapping)), None)
+    text = config if nested is None else nested
+    if nested is not None and isinstance(nested.get("text_config"), Mapping):
+        text = nested["text_config"]
+    kind = str(text.get("model_type", config.get("model_type", "")))
+
+    def size(what: str, default: int | None = None) -> int:
+        for key in _KEYS[what]:
+            value = text.get(key)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
+                raise FormatError(f"{where}: {key} is {value!r}; it is a whole number from 1 to {LARGEST}")
+            return value
+        if default is None:
+            raise FormatError(f"{where}: has no {_KEYS[what][0]}")
+        return default
+
+    hidden, layers, heads = size("hidden"), size("layers"), size("heads")
+    kv_heads = size("kv_heads", heads)
+    if heads % kv_heads:
+        raise FormatError(f"{where}: {heads} heads cannot share {kv_heads} of keys and values evenly")
+    plain = kind in ("gpt2", "phi", "opt", "gpt_neox", "starcoder2")
+    experts = size("experts", 1)
+    attention, windowed, window = _layer_kinds(text, layers)
+    return LlmShape(
+        name,
+        hidden,
+        layers,
+        heads,
+        kv_heads,
+        size("head_dim", max(1, hidden // heads)),
+        size("expert_ffn", size("ffn", 4 * hidden)) if experts > 1 else size("ffn", 4 * hidden if plain else None),
+        size("vocab"),
+        bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", kind in TIED))),
+        nested is not None,
+        experts,
+        size("active_experts", 1),
+        attention,
+        window,
+        windowed,
+        not plain,
+    )
+
+
+def _layer_kinds(text: Mapping[str, Any], layers: int) -> tuple[int, int, int]:
+    """How many layers have attention, how many look back a window, and how far; zeros where all are alike."""
+    window = text.get("sliding_window")
+    window = window if isinstance(window, int) and window > 0 and text.get("use_sliding_window", True) else 0
+    kinds = text.get("layer_types")
+    if isinstance(kinds, list) and len(kinds) == layers:
+        windowed = sum(kind == "sliding_attention" for kind in kinds) if window else 0
+        with_attention = sum("attention" in str(kind) for kind in kinds)
+        return (with_attention if with_attention < layers else 0), windowed, window if windowed else 0
+    pattern = text.get("sliding_window_pattern", PATTERNS.get(str(text.get("model_type", ""))))
+    if window and isinstance(pattern, int) and pattern > 1:
+        return 0, layers - layers // pattern, window
+    indices = text.get("full_attn_idxs")
+    if isinstance(indices, list) and 0 < len(indices) < layers:
+        return len(indices), 0, 0
+    return 0, (layers if window else 0), window
