@@ -6,7 +6,6 @@ from hexforge import llm as llm
 from hexforge import ort as ort
 from hexforge.analysis.advice import Advice as Advice
 from hexforge.analysis.advise import advise as advise
-from hexforge.analysis.difference import diff as diff
 from hexforge.analysis.difference.changes import Difference as Difference
 from hexforge.analysis.estimate import Estimate as Estimate
 from hexforge.analysis.explain import explain as explain
@@ -33,6 +32,7 @@ from hexforge.analysis.quality.search import search as search
 from hexforge.analysis.quality.whatif import WhatIf as WhatIf
 from hexforge.analysis.quality.whatif import WhatIfRequest as WhatIfRequest
 from hexforge.analysis.quality.whatif import whatif as whatif
+from hexforge.any_model import diff as diff
 from hexforge.any_model import estimate as estimate
 from hexforge.any_model import estimates as estimates
 from hexforge.any_model import gate as gate

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any model: estimates, profiles and gates also of .pte files and of exported programs of torch."""
+"""Any model: estimates, profiles, gates and differences also of .pte files and of exported programs of torch."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hexforge.analysis.estimate import estimate as _estimate
 from hexforge.analysis.estimate import estimates as _estimates
 from hexforge.analysis.gate import GateResult, ScenarioFigures
 from hexforge.analysis.gate import gate as _gate
 from hexforge.analysis.profile.simulated import profile as _profile
+from hexforge.chips.deployment import Deployment
+from hexforge.errors import UnsupportedError
 from hexforge.formats.executorch.pte import is_pte
+
+if TYPE_CHECKING:
+    from hexforge.analysis.difference import Difference
+    from hexforge.analysis.difference.sides import OpenedContexts
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -43,6 +49,43 @@ def _of_any_model(function: _Function) -> _Function:
 estimate = _of_any_model(_estimate)
 estimates = _of_any_model(_estimates)
 profile = _of_any_model(_profile)
+
+
+def diff(
+    before: str | os.PathLike[str],
+    after: str | os.PathLike[str],
+    deployment: Deployment | str | None = None,
+    *,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Difference:
+    """What changed from one context, ONNX model, profile or estimate to another of the same kind: bytes by layer,
+    sharing, adapter slots, packing, placement, time by op; and why the second is slower or faster.
+
+    A .pte is the contexts that its delegates hold: two of them can be compared, and one with a context. A profile is a
+    profiling log, or the text that qnn-profile-viewer prints; an estimate is what `hexforge estimate --json` prints.
+    Models are timed as `deployment`, or the chip of that name, says; of a context for several chips that one is taken.
+    `dims` and `shapes` fix what either model leaves open; a batch is 1.
+    """
+    from hexforge.analysis.difference import diff as of_files  # an estimate does without
+
+    return of_files(before, after, deployment, dims=dims, shapes=shapes, open_contexts=_pte_contexts)
+
+
+def _pte_contexts(path: Path) -> OpenedContexts | None:
+    """The contexts of a .pte's delegates; None for any other file."""
+    if not is_pte(path):
+        return None
+    from hexforge.analysis.difference.sides import OpenedContexts
+    from hexforge.executorch.running.pte_graphs import lowered_methods
+
+    methods = lowered_methods(path)
+    contexts = tuple(delegate.context for method in methods for delegate in method.delegates)
+    left = tuple(row for method in methods for row in method.left_on_cpu)
+    if not contexts:
+        names = ", ".join(row.op_type for row in left[:3]) or "no operator"
+        raise UnsupportedError(f"{path}: no QNN delegate is in it ({names} on the CPU); lower it for QNN first")
+    return OpenedContexts(contexts, left)
 
 
 def gate(

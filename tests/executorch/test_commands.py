@@ -11,6 +11,9 @@ import pytest
 
 import hexforge
 from hexforge.cli import main
+from hexforge.errors import UnsupportedError
+from hexforge.executorch.running.pte_graphs import lowered_methods
+from tests.digits import MODEL
 from tests.executorch.pte_files import Plan, Tensor, context_blob, delegated, doubling, pte
 
 LIKE = Tensor(np.float32, (2, 3))
@@ -106,3 +109,30 @@ def test_files_that_are_not_ours(command: str, tmp_path: Path, capsys: pytest.Ca
             main([command, str(path)])
         assert ended.value.code == 2
         assert said in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_diff_takes_files_that_hold_contexts(
+    whole: Path, cut: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = json.loads(told(capsys, "diff", str(whole), str(whole), "--json"))
+    assert same["kind"] == "context"
+    assert all(layer["before"] == layer["after"] for layer in same["layers"])
+    other = hexforge.diff(whole, cut)
+    assert [layer.name for layer in other.changed_layers if layer.after is not None and layer.after.where == "CPU"]
+    held = lowered_methods(whole)[0].delegates[0].context
+    context = tmp_path / "held.bin"
+    context.write_bytes(bytes(held.container.view))
+    against = hexforge.diff(whole, context)
+    assert not against.changed_layers
+    assert {fact.name for fact in against.facts if fact.differs} <= {"file_bytes"}
+
+
+def test_diff_says_what_a_file_has_not(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = tmp_path / "bare.pte"
+    bare.write_bytes(pte(Plan([LIKE] * 2, [0], [1], [("kernel", 0, [0, 1, 1])], operators=["aten::sin.out"])))
+    with pytest.raises(UnsupportedError, match=r"no QNN delegate is in it \(aten::sin.out on the CPU\)"):
+        hexforge.diff(whole, bare)
+    with pytest.raises(SystemExit) as ended:
+        main(["diff", str(whole), str(MODEL)])
+    assert ended.value.code == 2
+    assert "give two of one kind" in capsys.readouterr().err.replace("\n", " ")

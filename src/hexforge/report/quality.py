@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quality: a comparison of a quantized model with the float one, or its score, as sections of the page."""
+"""Quality: a comparison of a quantized model with the float one, its score, or a what-if, as sections of the page."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from hexforge.analysis.quality.comparison import Comparison, TensorError
 from hexforge.analysis.quality.evaluate import Evaluation
 from hexforge.analysis.quality.metrics import in_decibels
+from hexforge.analysis.quality.whatif import WhatIf
 from hexforge.report.decisions import decisions_section
 from hexforge.report.section import Bars, Cell, Column, Figure, Figures, Section, Table
 
@@ -27,6 +28,16 @@ _LAYERS = (
     Column("op", choose=True),
     Column("SQNR dB", "number", 2, about="Of the output that lost most"),
     Column("gain dB", "number", 2, about="By leaving this layer in float"),
+)
+
+
+_BLAMED = (
+    Column("node"),
+    Column("op", choose=True),
+    Column("share", "share"),
+    Column("switched alone", "number", 6),
+    Column("left out: less by", "number", 6),
+    Column("of the model's nodes"),
 )
 
 
@@ -66,6 +77,24 @@ def evaluation_sections(evaluation: Evaluation) -> list[Section]:
     if evaluation.decisions is not None:
         sections.insert(0, decisions_section(evaluation.decisions))
     return sections
+
+
+def whatif_section(result: WhatIf) -> Section:
+    """What a switch does to a model at the input that shows it most, and which nodes are to blame."""
+    place = ", ".join(map(str, result.place))
+    figures = [
+        Figure("difference", f"{result.difference:.6g}", f"output {result.output} at [{place}]"),
+        Figure("of its largest number", f"{100 * result.relative:.3g} %"),
+        Figure("without, with", f"{result.without:.6g}, {result.with_switch:.6g}"),
+        Figure("random inputs showed", f"{result.random_difference:.6g}", f"{result.tries} inputs tried"),
+    ]
+    shown = result.blame[:_BARS]
+    bars = Bars([row.node for row in shown], [100 * row.share for row in shown], "%", "Share of the blame")
+    rows = [(b.node, b.op, b.share, b.alone, b.saves, ", ".join(b.source)) for b in result.blame]
+    note = f"{result.meaning}; {result.nodes} nodes of the graph have it."
+    if result.blame_left_out:
+        note += f" The {len(result.blame)} most to blame are told apart; {result.blame_left_out} others are not."
+    return Section("What if", [Figures(figures, f"{result.switch} on {result.soc}"), bars, Table(_BLAMED, rows)], note)
 
 
 def _rows(errors: Iterable[TensorError]) -> Iterable[tuple[Cell, ...]]:

@@ -99,7 +99,23 @@ def test_blame_is_told_apart_between_nodes() -> None:
     assert [row.share for row in result.blame] == [0.5, 0.5]
 
 
+def test_groups_are_halved_until_the_worst_nodes_stand_alone() -> None:
+    """Of six Relus with room some, the two that the whole blame names first are found without telling all apart."""
+    rooms = (4, 4, 32, 4, 24, 4)
+    layers = convolutions(*(([[192]], 128, room) for room in rooms), channels=1)
+    every = hexforge.whatif(layers, "fold_relu", SOC, hexforge.WhatIfRequest(tries=40, blamed=0))
+    assert (len(every.blame), every.blame_left_out) == (len(rooms), 0)
+    two = hexforge.whatif(layers, "fold_relu", SOC, hexforge.WhatIfRequest(tries=40, blamed=2))
+    assert (len(two.blame), two.blame_left_out, two.nodes) == (2, 4, 6)
+    assert two.to_json()["blame_left_out"] == 4
+    known = {row.node: (row.alone, row.saves) for row in every.blame}
+    assert all(known[row.node] == (row.alone, row.saves) for row in two.blame)
+    assert max(sum(both) for both in known.values()) == max(row.alone + row.saves for row in two.blame)
+
+
 def test_what_cannot_be_asked_is_an_error() -> None:
+    with pytest.raises(CallError, match="0 for all of them"):
+        hexforge.WhatIfRequest(blamed=-1)
     with pytest.raises(CallError, match="'fold_rely' is not known; did you mean"):
         hexforge.whatif(convolutions(([[192]], 128, 32), channels=1), "fold_rely", SOC)
     with pytest.raises(CallError, match="LOW below HIGH"):
@@ -117,5 +133,11 @@ def test_the_command_says_it_in_words_and_json(tmp_path: Path, capsys: pytest.Ca
     assert run("whatif", str(path), "--switch", "fold_relu", "--tries", "20", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["difference"] == 2.0
+    assert facts["blame_left_out"] == 0
     with np.load(worst) as file:
         assert file["x"].shape == (1, 1, 1, 2)
+    page = tmp_path / "page.html"
+    assert run("whatif", str(path), "--switch", "fold_relu", "--tries", "20", "--report", str(page), "--json") == 0
+    drawn = page.read_text("utf-8")
+    assert "Share of the blame" in drawn
+    assert facts["blame"][0]["node"] in drawn

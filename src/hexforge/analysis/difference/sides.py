@@ -5,7 +5,7 @@ be compared."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from hexforge.model.open_dimensions import batch_of_one, declared_inputs
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.describe import contexts_of, describe_context
 from hexforge.runtime.model_request import ModelRequest
+from hexforge.runtime.stages import PlacedNode
 
 SideKind = Literal["context", "model", "profile", "estimate"]
 Fact = float | int | str
@@ -93,7 +94,21 @@ class Side:
         return float(value) if isinstance(value, int | float) else None
 
 
-def read_side(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
+@dataclass(frozen=True, slots=True)
+class OpenedContexts:
+    """The contexts in a file of another kind, and the operators beside them that the CPU keeps."""
+
+    contexts: tuple[Context, ...]
+    left_on_cpu: tuple[PlacedNode, ...] = ()
+
+
+OpenContexts = Callable[[Path], OpenedContexts | None]
+"""Opens the contexts in a file that only another front end reads; None for files that it does not know."""
+
+
+def read_side(
+    path: Path, deployment: Deployment, request: ModelRequest, open_contexts: OpenContexts = lambda path: None
+) -> Side:
     """What a file is, and what it says of itself; a model is timed as `deployment` says."""
     if not path.is_file():
         raise CallError(f"{path}: there is no such file")
@@ -101,6 +116,11 @@ def read_side(path: Path, deployment: Deployment, request: ModelRequest) -> Side
         start = file.read(64)
     if log.is_log(path):
         return _of_profile(path)
+    if (opened := open_contexts(path)) is not None:
+        side = _of_contexts(path, opened.contexts, deployment)
+        left = [LayerFigures(row.node, row.op_type, CPU, row.reason or "") for row in opened.left_on_cpu]
+        facts = {**side.facts, "cpu_nodes": len(left)} if left else side.facts
+        return replace(side, facts=facts, layers=_distinct([*side.layers, *left]))
     if (contexts := contexts_of(path)) is not None:
         return _of_contexts(path, contexts, deployment)
     if start.lstrip()[:1] == b"{" or path.suffix == ".json":

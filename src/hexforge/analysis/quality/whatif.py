@@ -3,11 +3,13 @@
 
 Inputs are drawn at random first, then changed a few elements at a time, as long as the outputs with and without the
 switch move apart. At the input that was found each node is switched alone, and all nodes but it: what the one does and
-what the other leaves out is what it is to blame for.
+what the other leaves out is what it is to blame for. Of a model with many such nodes groups are switched first, and the
+group that is most to blame is halved until as many nodes as asked for stand alone.
 """
 
 from __future__ import annotations
 
+import heapq
 import io
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 TRIES = 200
 FLOAT_RANGE = (-1.0, 1.0)
 MOST_BLAMED = 32
-"""Nodes that are switched alone."""
+"""Nodes that are told apart, unless the request says otherwise."""
 FEW = 64
 """Elements of an input up to which they are changed one by one."""
 Observe = Callable[[str, int, int], None]
@@ -51,9 +53,13 @@ class WhatIfRequest:
     float_range: tuple[float, float] = FLOAT_RANGE
     """Where float inputs lie that the model does not quantize."""
     seed: int = 0
+    blamed: int = MOST_BLAMED
+    """Nodes that are told apart, those most to blame; 0 for all of them."""
 
     def __post_init__(self) -> None:
         low, high = self.float_range
+        if self.blamed < 0:
+            raise CallError(f"blamed {self.blamed}: give the number of nodes to tell apart, or 0 for all of them")
         if self.tries < 1 or not np.isfinite((low, high)).all() or low >= high:
             raise CallError(f"tries {self.tries}, range {low:g}:{high:g}: give 1 or more tries, and LOW below HIGH")
 
@@ -71,7 +77,7 @@ class BlamedNode:
     saves: float
     """How much smaller the difference is with all nodes but this one switched."""
     share: float
-    """Of the sum of both over all nodes."""
+    """Of the sum of both over all nodes that are told apart."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,8 +103,13 @@ class WhatIf:
     """The most that random inputs showed."""
     tries: int
     blame: tuple[BlamedNode, ...]
-    """The worst first."""
+    """The worst first; as many as were asked for."""
     worst_input: Mapping[str, Array] = field(repr=False)
+
+    @property
+    def blame_left_out(self) -> int:
+        """Nodes that the switch changes and that are not told apart."""
+        return self.nodes - len(self.blame)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, without the input."""
@@ -110,6 +121,7 @@ class WhatIf:
             "with": self.with_switch,
             "random_difference": self.random_difference,
             "tries": self.tries,
+            "blame_left_out": self.blame_left_out,
             "blame": [
                 {
                     "node": b.node,
@@ -161,7 +173,7 @@ def whatif(
     search = _Search(variants, variants.plan(variants.names), request, observe or (lambda what, done, of: None))
     search.run()
     worst = search.best
-    blame = _blame(variants, worst, search.observe)
+    blame = _blame(variants, worst, request.blamed, search.observe)
     return WhatIf(
         loaded.name, chosen.soc, switch, backend.numeric_switches[switch], len(variants.names), worst.difference,
         worst.relative, worst.output, worst.place, worst.without, worst.with_switch, search.random_difference,
@@ -338,20 +350,44 @@ def _shown(feeds: dict[str, Array], base: Mapping[str, Array], changed: Mapping[
     )
 
 
-def _blame(variants: _Variants, worst: _Shown, observe: Observe) -> tuple[BlamedNode, ...]:
-    """What each node does, the worst first."""
+def _blame(variants: _Variants, worst: _Shown, most: int, observe: Observe) -> tuple[BlamedNode, ...]:
+    """What each node does, the worst first; of more nodes than `most` those of the groups that do most."""
     base = variants.results(variants.base, worst.feeds)
-    chosen = variants.names[:MOST_BLAMED]
+    count = min(most or len(variants.names), len(variants.names))
 
     def difference(names: Collection[str]) -> float:
         return _shown(worst.feeds, base, variants.results(variants.plan(names), worst.feeds)).difference
 
+    def judged(group: tuple[str, ...]) -> tuple[float, float]:
+        """What a group does alone, and what leaving it out saves."""
+        inside = set(group)
+        rest = [other for other in variants.names if other not in inside]
+        if not rest:
+            return worst.difference, worst.difference
+        return difference(group), max(0.0, worst.difference - difference(rest))
+
+    waiting: list[tuple[float, int, tuple[str, ...], tuple[float, float]]] = []
+
+    def wait(place: int, group: tuple[str, ...]) -> None:
+        both = judged(group)
+        heapq.heappush(waiting, (-sum(both), place, group, both))
+
+    if count == len(variants.names):
+        for place, name in enumerate(variants.names):
+            observe("blaming", place, count)
+            wait(place, (name,))
+    else:
+        wait(0, variants.names)
     rows: list[tuple[str, float, float]] = []
-    for done, name in enumerate(chosen):
-        observe("blaming", done, len(chosen))
-        rest = [other for other in variants.names if other != name]
-        left = difference(rest) if rest else 0.0
-        rows.append((name, difference([name]) if rest else worst.difference, max(0.0, worst.difference - left)))
+    while len(rows) < count:
+        _, place, group, (alone, saves) = heapq.heappop(waiting)
+        if len(group) == 1:
+            observe("blaming", len(rows), count)
+            rows.append((group[0], alone, saves))
+            continue
+        half = len(group) // 2
+        wait(place, group[:half])
+        wait(place + half, group[half:])
     total = sum(alone + saves for _, alone, saves in rows)
     blamed = [
         BlamedNode(name, *variants.nodes[name], alone, saves, (alone + saves) / total if total else 0.0)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hexforge.analysis.difference.changes import Difference, LayerChange
 
 _File = typer.Argument(
-    dir_okay=False, help="A context, an ONNX model, a profile, or the JSON of an estimate.", show_default=False
+    dir_okay=False, help="A context, a .pte, an ONNX model, a profile, or the JSON of an estimate.", show_default=False
 )
 
 
@@ -38,40 +38,42 @@ def diff(
 ) -> None:
     """Say what changed from one context, model, profile or estimate to another, by layer, and why it is slower.
 
-    Both must be of one kind.
+    Both must be of one kind; a .pte is the contexts in it.
     """
-    from hexforge.analysis.difference import diff as differ
+    from hexforge.any_model import diff as differ
     from hexforge.chips.deployment import Deployment
 
     if report is not None and report.resolve() in (before.resolve(), after.resolve()):
         raise CallError("--report is a file of its own; it may be neither of the two that are compared")
     with spinner(f"comparing {before.name} and {after.name}"):
-        found = differ(before, after, Deployment(soc, precision), dims=dims(dim), shapes=shapes(shape))
+        difference = differ(before, after, Deployment(soc, precision), dims=dims(dim), shapes=shapes(shape))
     if report is not None:
         from hexforge.report.comparison import difference_page
 
-        write_atomically(report, difference_page(found).encode())
+        write_atomically(report, difference_page(difference).encode())
     if as_json:
-        print_json(found.to_json())
+        print_json(difference.to_json())
         return
-    _print(console(), found, None if every else TOP)
+    _print(console(), difference, None if every else TOP)
 
 
-def _print(screen: Console, found: Difference, most: int | None) -> None:
+def _print(screen: Console, difference: Difference, most: int | None) -> None:
     from hexforge.analysis.difference.changes import fact_text
 
-    for sentence in found.why():
+    for sentence in difference.why():
         screen.print(sentence)
-    facts = [fact for fact in found.facts if fact.differs]
+    facts = [fact for fact in difference.facts if fact.differs]
     if facts:
         rows = [(f.name, fact_text(f.name, f.before), fact_text(f.name, f.after)) for f in facts]
-        screen.print(table(f"{found.kind}s", ("figure", found.before.name, found.after.name), rows))
-    layers = found.changed_layers
+        screen.print(table(f"{difference.kind}s", ("figure", difference.before.name, difference.after.name), rows))
+    layers = difference.changed_layers
     if layers:
         columns = ("layer", "op", "before", "after", "weights before", "weights after", "what changed")
         shown = [_row(layer) for layer in layers[:most]]
         optional = ("weights before", "weights after", "op")
-        screen.print(table(f"{len(layers)} of {len(found.layers)} layers changed", columns, shown, optional=optional))
+        screen.print(
+            table(f"{len(layers)} of {len(difference.layers)} layers changed", columns, shown, optional=optional)
+        )
         screen.print(rows_left_out(len(shown), len(layers), "layers"))
 
 

@@ -12,9 +12,9 @@ from rich.text import Text
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import InputArguments, Json, Model, Soc, constants_of, dims, shapes
 from hexforge.cli.option_groups import with_option_groups
-from hexforge.cli.screen import bars, console, interruptible, print_json, table
+from hexforge.cli.screen import bars, console, interruptible, print_json, rows_left_out, table
 from hexforge.errors import CallError
-from hexforge.formats.files import require_writable
+from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
     from hexforge.analysis.quality.whatif import WhatIf
@@ -36,6 +36,12 @@ def whatif(
         typer.Option("--range", metavar="LOW:HIGH", help="Where float inputs lie that the model does not quantize."),
     ] = "-1:1",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Other inputs for another number.")] = 0,
+    blamed: Annotated[
+        int, typer.Option("--blame", min=0, metavar="N", help="Tell the N nodes most to blame apart; 0 for all.")
+    ] = 32,
+    report: Annotated[
+        Path | None, typer.Option("--report", dir_okay=False, help="Write a page to look at, as HTML.")
+    ] = None,
     save_input: Annotated[
         Path | None, typer.Option("--save-input", dir_okay=False, help="Write the input that shows it most, as .npz.")
     ] = None,
@@ -45,17 +51,23 @@ def whatif(
 ) -> None:
     """Switch one thing that a chip may compute otherwise, and search the input that shows it most, op by op."""
     from hexforge.analysis.quality.whatif import WhatIfRequest
-    from hexforge.analysis.quality.whatif import whatif as found
+    from hexforge.analysis.quality.whatif import whatif as switch_one
 
-    require_writable(save_input)
-    request = WhatIfRequest(tries, _range(float_range), seed)
+    require_writable(save_input, report)
+    request = WhatIfRequest(tries, _range(float_range), seed, blamed)
     with interruptible("nothing was written"), bars() as observe:
-        result = found(
+        result = switch_one(
             model, switch, soc, request, dims=dims(inputs.dim), shapes=shapes(inputs.shape),
             constants=constants_of(inputs.pin), observe=observe,
         )  # fmt: skip
     if save_input is not None:
         result.save_input(save_input)
+    if report is not None:
+        from hexforge.report import sections_page
+        from hexforge.report.quality import whatif_section
+
+        page = sections_page(f"{result.model}: {result.switch}", [whatif_section(result)])
+        write_atomically(report, [page.encode()])
     if as_json:
         print_json(result.to_json())
     else:
@@ -95,5 +107,6 @@ def _print(result: WhatIf, saved: Path | None) -> None:
     ]
     columns = ("node", "op", "share", "switched alone", "left out: less by", "of the model's nodes")
     screen.print(table("", columns, rows))
+    screen.print(rows_left_out(len(rows), result.nodes, "nodes", "--blame 0"))
     if saved is not None:
         screen.print(Text(f"the input is in {saved}"))
