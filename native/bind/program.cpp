@@ -216,6 +216,14 @@ void bind_program(nb::module_& module) {
         return all;
       },
       "The bytes behind each of its tensors that a kind of step may read, and never uses.");
+  module.def(
+      "step_exact_from",
+      [] {
+        std::map<std::string, int> all;
+        for (const auto& [kind, step] : step_kinds()) all[kind] = step.schema.room ? step.schema.exact_from : 0;
+        return all;
+      },
+      "Of every kind of step the first input from which on it reads nothing behind its tensors.");
   module.def("split_everything", &split_everything, nb::arg("wanted"),
              "Split every loop over the threads, however small it is: for tests.");
   module.def(

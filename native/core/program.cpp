@@ -144,7 +144,9 @@ void Program::step(const std::string& kind, std::vector<int> ins, std::vector<in
       throw std::invalid_argument(kind + ": a step cannot write a constant or an input");
     }
   }
-  for (const Tensor& in : in_tensors) require_room(kind, schema.room, in);
+  for (std::size_t i = 0; i < in_tensors.size(); ++i) {
+    if (static_cast<int>(i) < schema.exact_from) require_room(kind, schema.room, in_tensors[i]);
+  }
   attributes.require_small_levels();
   Run run = factory(attributes, in_tensors, out_tensors);
   attributes.require_all_asked(kind);

@@ -2,6 +2,7 @@
 // What a step is given: how many tensors, and which attributes of which type. Declared once for each kind of step;
 // programs, which may come from files, are checked against it before a step looks at anything.
 #pragma once
+#include <climits>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -36,7 +37,8 @@ constexpr std::int64_t kRoom = 64;
 struct Schema {
   int least_ins, most_ins, least_outs, most_outs;
   Fields fields;
-  std::int64_t room = kRoom;  // bytes behind each tensor that it reads
+  std::int64_t room = kRoom;  // bytes behind each tensor that it reads,
+  int exact_from = INT_MAX;   // but behind this input and those after it none
 
   Schema(int ins, int outs, Fields fields) : Schema(ins, ins, outs, outs, std::move(fields)) {}
   Schema(int least_ins, int most_ins, int least_outs, int most_outs, Fields fields)
@@ -49,6 +51,11 @@ struct Schema {
   // The same of a step that reads its tensors and nothing behind them, so that they may be the caller's own arrays.
   Schema exact() && {
     room = 0;
+    return std::move(*this);
+  }
+  // The same of its inputs from this one on.
+  Schema exact(int from) && {
+    exact_from = from;
     return std::move(*this);
   }
 };

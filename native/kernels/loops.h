@@ -112,8 +112,6 @@ struct Loops {
                       std::int64_t k, std::int64_t stride, std::int64_t n, std::int32_t* y);
   void (*add_rows_s16)(const std::int16_t* a, double zero_a, const std::int16_t* b, double zero_b, std::int64_t k,
                        std::int64_t stride, std::int64_t n, double* y);
-  void (*add_rows_f32)(const float* a, float zero_a, const float* b, float zero_b, std::int64_t k, std::int64_t stride,
-                       std::int64_t n, float* y);
   // Up to kHmxRows rows of x times 32 columns of bytes less 128 in the HMX weight layout: `blocks` of 32 rows, each
   // 1024 bytes, `stride` bytes apart. x is low + 256 * high, high may be null. sums are of low for every row, of high
   // for every row, then of the columns alone, 32 each.
@@ -131,6 +129,9 @@ struct Loops {
   void (*packed_row_f32)(const PackedWeights&, const float* x, float* totals);
   void (*packed_rows_f32)(const PackedWeights&, const float* x, std::int64_t row, std::int64_t rows, float* panel,
                           float* totals);
+  // y[rows][n] = a[rows][k] * b[k][n], fused, one k after the other.
+  void (*few_rows_f32)(const float* a, std::int64_t row_a, std::int64_t rows, const float* b, std::int64_t row_b,
+                       std::int64_t k, std::int64_t n, float* y, std::int64_t row_y);
   // y[i] = x[i] + bias[i], no bias where it is null, as the matrix unit rounds.
   void (*add_bias_f32)(const float* x, const float* bias, float* y, std::int64_t n);
   // Exact sums of factor * (start + sum of x * code) for 1 or 2 planes of bytes, sums[plane][lane]. Of every eight k x

@@ -223,13 +223,16 @@ Run scatter_step(const Attributes& at, std::span<const Tensor> ins, std::span<co
       for (std::int64_t& place : places) place = hmx_place(place, shape[shape.size() - 2], shape.back(), tile);
     }
     T* y = o.out<T>();
-    std::memcpy(y, o.in<T>(), static_cast<std::size_t>(a.data_bytes));
+    const bool in_place = y == o.in<T>();  // a state of the program: what is there was stored by it, or by its maker
+    if (!in_place) std::memcpy(y, o.in<T>(), static_cast<std::size_t>(a.data_bytes));
     const T* updates = o.in<T>(2);
     for (std::int64_t i = 0; i < a.count; ++i) {
       T* to = y + places[static_cast<std::size_t>(i)] * slice;
       for (std::int64_t k = 0; k < slice; ++k) to[k] = combined<T>(reduction, to[k], updates[i * slice + k]);
     }
-    if constexpr (std::is_same_v<T, float>) { loops().round_half(y, y, a.data_bytes / 4); }
+    if constexpr (std::is_same_v<T, float>) {
+      if (!in_place || reduction) loops().round_half(y, y, a.data_bytes / 4);
+    }
   };
 }
 

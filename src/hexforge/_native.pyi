@@ -146,6 +146,11 @@ def step_rooms() -> dict[str, int]:
     The bytes behind each of its tensors that a kind of step may read, and never uses.
     """
 
+def step_exact_from() -> dict[str, int]:
+    """
+    Of every kind of step the first input from which on it reads nothing behind its tensors.
+    """
+
 def split_everything(wanted: bool) -> None:
     """Split every loop over the threads, however small it is: for tests."""
 

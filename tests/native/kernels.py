@@ -67,12 +67,14 @@ def require_room(kind: str, ins: Sequence[np.ndarray], out: np.ndarray, attribut
 
     Behind that lies a page that ends the process where a kernel touches it.
     """
-    memory, room = GuardedMemory(), _native.step_rooms()[kind]
+    memory, room, exact_from = GuardedMemory(), _native.step_rooms()[kind], _native.step_exact_from()[kind]
+    rooms = [room if i < exact_from else 0 for i in range(len(ins))]
     constants = {k: memory.array(v) if isinstance(v, np.ndarray) else v for k, v in attributes.items()}
     program = _native.Program(0)
-    tensors = [program.input_tensor(array.nbytes, room) for array in ins]
+    tensors = [program.input_tensor(array.nbytes, own) for array, own in zip(ins, rooms, strict=True)]
     program.step(kind, tensors, [program.output_tensor(out.nbytes)], constants)
-    program.run([memory.with_room(array, room) for array in ins], [memory.array(out)], 1)
+    given = [memory.with_room(array, own) for array, own in zip(ins, rooms, strict=True)]
+    program.run(given, [memory.array(out)], 1)
     del program
     memory.release()
 

@@ -212,6 +212,52 @@ void packed_rows_f32(const PackedWeights& w, const float* x, std::int64_t row, s
   }
 }
 
+// R rows of a times V vectors of b's columns.
+template <int R, int V>
+void columns_f32(const float* a, std::int64_t row_a, const float* b, std::int64_t row_b, std::int64_t k, float* y,
+                 std::int64_t row_y) {
+  Reals sum[R][V] = {};
+  for (std::int64_t i = 0; i < k; ++i) {
+    Reals q[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) q[v] = load<Reals>(b + i * row_b + v * kLanes);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const Reals x = splat(a[r * row_a + i]);
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) sum[r][v] = fused(x, q[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < V; ++v) store(y + r * row_y + v * kLanes, sum[r][v]);
+  }
+}
+
+template <int R>
+void rows_f32(const float* a, std::int64_t row_a, const float* b, std::int64_t row_b, std::int64_t k, std::int64_t n,
+              float* y, std::int64_t row_y) {
+  constexpr int kVectors = 4 / (kRegister == 64 ? 1 : 2);
+  std::int64_t j = 0;
+  for (; j + kVectors * kLanes <= n; j += kVectors * kLanes)
+    columns_f32<R, kVectors>(a, row_a, b + j, row_b, k, y + j, row_y);
+  for (; j + kLanes <= n; j += kLanes) columns_f32<R, 1>(a, row_a, b + j, row_b, k, y + j, row_y);
+  for (; j < n; ++j) {
+    for (int r = 0; r < R; ++r) {
+      float sum = 0;
+      for (std::int64_t i = 0; i < k; ++i) sum = __builtin_fmaf(a[r * row_a + i], b[i * row_b + j], sum);
+      y[r * row_y + j] = sum;
+    }
+  }
+}
+
+void few_rows_f32(const float* a, std::int64_t row_a, std::int64_t rows, const float* b, std::int64_t row_b,
+                  std::int64_t k, std::int64_t n, float* y, std::int64_t row_y) {
+  std::int64_t r = 0;
+  for (; r + 4 <= rows; r += 4) rows_f32<4>(a + r * row_a, row_a, b, row_b, k, n, y + r * row_y, row_y);
+  for (; r + 2 <= rows; r += 2) rows_f32<2>(a + r * row_a, row_a, b, row_b, k, n, y + r * row_y, row_y);
+  for (; r < rows; ++r) rows_f32<1>(a + r * row_a, row_a, b, row_b, k, n, y + r * row_y, row_y);
+}
+
 void add_bias_f32(const float* x, const float* bias, float* y, std::int64_t n) {
   if (bias) {
     for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] + bias[i];

@@ -3,27 +3,19 @@
 // set.
 #pragma once
 #include <cstddef>
-#include <type_traits>
 
 #include "kernels/loops.h"
 
 namespace hexforge {
 namespace {
 
-// A few rows of a product of matrices: y += a[k] * b[k][..] row by row. Floats as the tiles have them, fused and in
-// order; sums of integers are exact.
+// A few rows of a product of matrices: y += a[k] * b[k][..] row by row; sums of integers are exact.
 template <class T, class Sum>
 void add_rows(const T* a, Sum zero_a, const T* b, Sum zero_b, std::int64_t k, std::int64_t stride, std::int64_t n,
               Sum* y) {
   for (std::int64_t i = 0; i < k; ++i) {
     const Sum x = static_cast<Sum>(a[i]) - zero_a;
-    for (std::int64_t j = 0; j < n; ++j) {
-      if constexpr (std::is_same_v<T, float>) {
-        y[j] = __builtin_fmaf(x, b[i * stride + j], y[j]);
-      } else {
-        y[j] += x * (static_cast<Sum>(b[i * stride + j]) - zero_b);
-      }
-    }
+    for (std::int64_t j = 0; j < n; ++j) y[j] += x * (static_cast<Sum>(b[i * stride + j]) - zero_b);
   }
 }
 

@@ -137,9 +137,9 @@ void each_batch(const Product& p, int threads, const One& one) {
 // y += a[k] * b[k][..] row by row.
 inline auto add_rows(const std::uint8_t*) { return loops().add_rows_u8; }
 inline auto add_rows(const std::int16_t*) { return loops().add_rows_s16; }
-inline auto add_rows(const float*) { return loops().add_rows_f32; }
 
 // A few rows are not worth packing b.
+constexpr std::int64_t kFewFloatRows = 8;
 bool has_few_rows(const Product& p) { return p.m <= 3 && p.column_b == 1; }
 
 // finish(sum, column) for every result of a batch that has few rows.
@@ -241,12 +241,23 @@ Run matmul_f32(const Attributes& at, std::span<const Tensor> ins, std::span<cons
     each_batch<Room<float, float, float>>(p, o.threads(), [&](std::int64_t batch, auto& room, int threads) {
       const float* b = o.in<float>(1) + p.b_of(batch);
       float* y = o.out<float>() + batch * p.m * p.n;
-      if (has_few_rows(p)) {
-        return run_few_rows<float, float>(p, o.in<float>(0) + p.a_of(batch), b, 0.0f, 0.0f, y, room.rows, threads,
-                                          [&](float sum, std::int64_t column) {
-                                            sum += bias[static_cast<std::size_t>(column)];
-                                            return base.half ? to_matrix_half(sum) : sum;
-                                          });
+      if (p.m <= kFewFloatRows && p.column_b == 1) {
+        std::int64_t stride;
+        const float* a = padded_rows(o.in<float>(0) + p.a_of(batch), p, 1, room.rows, stride);
+        parallel_for(threads, p.blocks(), std::max<std::int64_t>(1, 1024 / p.k),
+                     [&](std::int64_t begin, std::int64_t end) {
+                       const std::int64_t first = begin * kBlock, count = std::min(p.n, end * kBlock) - first;
+                       loops().few_rows_f32(a, stride, p.m, b + first, p.row_b, p.k, count, y + first, p.n);
+                       for (std::int64_t i = 0; i < p.m; ++i) {
+                         float* row = y + i * p.n + first;
+                         if (base.half) {
+                           loops().add_bias_f32(row, bias.data() + first, row, count);
+                         } else {
+                           for (std::int64_t j = 0; j < count; ++j) row[j] += bias[static_cast<std::size_t>(first + j)];
+                         }
+                       }
+                     });
+        return;
       }
       if (room.packed_from != p.b_of(batch)) {
         room.packed_from = p.b_of(batch);
@@ -413,12 +424,12 @@ const Schema kFixedProduct{2, 1, kProduct + kFixed + Fields{integer("zero_b")}};
 }  // namespace
 
 void register_matmul_steps() {
-  register_step("matmul_u8", kFixedProduct, matmul_u8);
-  register_step("matmul_s16", kFixedProduct, matmul_s16);
+  register_step("matmul_u8", Schema(kFixedProduct).exact(1), matmul_u8);
+  register_step("matmul_s16", Schema(kFixedProduct).exact(1), matmul_s16);
   const Schema tiled(2, 1, kFixedProduct.fields + Fields{integer("tile")});
   register_step("matmul_hmx_u8", Schema(tiled).exact(), matmul_hmx<std::uint8_t>);
   register_step("matmul_hmx_s16", Schema(tiled).exact(), matmul_hmx<std::int16_t>);
-  register_step("matmul_f32", {2, 1, kProduct + Fields{optional(integer("half"))}}, matmul_f32);
+  register_step("matmul_f32", Schema(2, 1, kProduct + Fields{optional(integer("half"))}).exact(1), matmul_f32);
 }
 
 }  // namespace hexforge

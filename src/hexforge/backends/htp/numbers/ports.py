@@ -79,8 +79,13 @@ class Ports:
         given = checked_feeds(self._graph, self._inputs, feeds)
         return self.enter({name: _dense(array) for name, array in given.items()})
 
-    def writable(self, targets: Mapping[str, Array], tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """Of the arrays that outputs are wanted in those that hold them as they are made, and nothing else's memory."""
+    def writable(
+        self, targets: Mapping[str, Array], tensors: Mapping[str, Array], states: Mapping[str, str]
+    ) -> dict[str, Array]:
+        """Of the arrays that outputs are wanted in those that hold them as they are made, and nothing else's memory.
+
+        A state may have the memory of the input that it is the next one of.
+        """
         suited: dict[str, Array] = {}
         for port in self._leaving:
             array = targets.get(port.name)
@@ -89,7 +94,10 @@ class Ports:
             flags = array.flags
             if not (flags.c_contiguous and flags.aligned and flags.writeable):
                 continue
-            if not any(np.may_share_memory(array, other) for other in (*tensors.values(), *suited.values())):
+            own = tensors.get(states.get(port.name, ""))
+            same = own is not None and own.ctypes.data == array.ctypes.data and own.nbytes == array.nbytes
+            others = (*(t for t in tensors.values() if not (same and t is own)), *suited.values())
+            if not any(np.may_share_memory(array, other) for other in others):
                 suited[port.name] = array
         return suited
 

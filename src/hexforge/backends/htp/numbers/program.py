@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from hexforge import _native
 from hexforge.backend import Get, Program, ProgramFacts, Put, Read, Spinning, interruption
 from hexforge.backends.htp.numbers import large_pages
 from hexforge.backends.htp.numbers.file_forms import ROOM
@@ -24,7 +24,15 @@ from hexforge.backends.htp.numbers.float_results import (
 from hexforge.backends.htp.numbers.halves import matrix_half
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, NativeStep, ReferenceStep
 from hexforge.backends.htp.numbers.ports import Ports
-from hexforge.backends.htp.numbers.segment import Known, NativeCall, Segment, SegmentRunner, is_padded, padded
+from hexforge.backends.htp.numbers.segment import (
+    EXACT_FROM,
+    Known,
+    NativeCall,
+    Segment,
+    SegmentRunner,
+    is_padded,
+    padded,
+)
 from hexforge.backends.htp.numbers.storage import computes_in_float32, storage, stored, to_model_type
 from hexforge.errors import CapacityError, FormatError
 from hexforge.formats.container import mappings_of, require_whole
@@ -33,8 +41,6 @@ from hexforge.ir.arena import arena
 from hexforge.ops.evaluate import PreparedCall
 
 _ALIGN = 64
-EXACT_READERS = frozenset(kind for kind, room in _native.step_rooms().items() if room == 0)
-"""Steps that read an input element by element, and nothing behind its end."""
 
 
 class HtpProgram(Program):
@@ -94,14 +100,28 @@ class HtpProgram(Program):
         parts = self._stages() if self._made is None else self._made
         return tuple(p.node for p in parts if isinstance(p, Evaluated))
 
+    @functools.cached_property
+    def states(self) -> Mapping[str, str]:
+        """Outputs that are the next state of an input, as those of a cache: `run_into` may have one array for both.
+
+        New rows are then put into that array, and nothing of it is copied. It must hold what a run stored there, or
+        numbers of float16, as zeros are.
+        """
+        pairs = {o: i for r in self._runners if not isinstance(r, Evaluated) for o, i in r.states.items()}
+        reads = Counter(name for r in self._runners for name in (r.ins if isinstance(r, Evaluated) else r.reads))
+        return {o: i for o, i in pairs.items() if reads[i] == 1}
+
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
         return self.run_into(feeds, {})
 
     def run_into(self, feeds: Mapping[str, Array], targets: Mapping[str, Array]) -> dict[str, Array]:
-        """As `run`; an output is the array in `targets` where that can hold it as it is made, else one of its own."""
+        """As `run`; an output is the array in `targets` where that can hold it as it is made, else one of its own.
+
+        That may be the array of the input whose next `state` it is, which is then updated in place.
+        """
         tensors = self._ports.enter(feeds)
-        targets = self._ports.writable(targets, tensors) if targets else targets
+        targets = self._ports.writable(targets, tensors, self.states) if targets else targets
         if self.on_first_run is not None:
             self.on_first_run()
             self.on_first_run = None
@@ -318,7 +338,7 @@ def stages_of(lowering: Lowering) -> list[Segment | Evaluated]:
             written.update(dict.fromkeys(step.outs))
         writes = [n for n in written if n in graph_outputs or n in elsewhere]
         # Inputs are copied into the arena first where a kernel may read a little past a tensor's end.
-        beyond = {n for step in group if step.kind not in EXACT_READERS for n in step.ins}
+        beyond = {n for step in group for n in step.ins[: EXACT_FROM[step.kind]]}
         lives: dict[str, tuple[int, int]] = dict.fromkeys((n for n in reads if n in beyond), (-1, -1))
         in_place = reads.keys() - beyond
         for at, step in enumerate(group):

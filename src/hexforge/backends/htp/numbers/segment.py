@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ from hexforge.errors import CallError, CapacityError, FormatError
 from hexforge.formats.container import as_text
 from hexforge.ir import Array
 
+EXACT_FROM: dict[str, int] = _native.step_exact_from()
+"""Of every kind of step the first input from which on it reads nothing behind its tensors."""
 Known = dict[str, tuple[int, np.dtype[Any]]]
 """Tensors by name: their bytes and data type."""
 
@@ -108,10 +111,10 @@ class SegmentRunner:
     """A segment's native program, and no more of the segment than a run needs."""
 
     def __init__(self, segment: Segment) -> None:
-        self._reads, self.arena_bytes = segment.reads, segment.arena_bytes
+        self.reads, self.arena_bytes = segment.reads, segment.arena_bytes
         program = _native.Program(segment.arena_bytes)
         # an output that a step reads again has bytes behind its end; inputs have none, so steps that need them refuse
-        read = {tensor for call in segment.calls for tensor in call.ins}
+        read = {tensor for call in segment.calls for tensor in call.ins[: EXACT_FROM.get(call.kind, len(call.ins))]}
         for i, tensor in enumerate(segment.tensors):
             if isinstance(tensor, np.ndarray):
                 program.constant_tensor(tensor)
@@ -125,6 +128,8 @@ class SegmentRunner:
             program.step(call.kind, call.ins, call.outs, call.attributes)
         program.require_assigned()
         self._program = program
+        self.states = _states(segment)
+        """What runs may write in place: outputs by name, and the inputs that they are the next state of."""
         places = [i for i, t in enumerate(segment.tensors) if not isinstance(t, np.ndarray) and t[0] == "output"]
         self._writes = [
             (name, dtype, shape, place in read)
@@ -143,7 +148,7 @@ class SegmentRunner:
             for name, dtype, shape, room in self._writes
         ]
         try:
-            given = [tensors[n] for n in self._reads]
+            given = [tensors[n] for n in self.reads]
             whole = [with_room(array) if room else array for array, (*_, room) in zip(outs, self._writes, strict=True)]
             self._program.run(given, whole, threads, spinning.during_us, spinning.after_us, interruption.get())
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
@@ -156,6 +161,23 @@ class SegmentRunner:
             ) from None
         for (name, *_), array in zip(self._writes, outs, strict=True):
             tensors[name] = array
+
+
+def _states(segment: Segment) -> dict[str, str]:
+    """Outputs that are an input with something put in, where no other step reads that input."""
+    borders = {place: [] for place in ("input", "output")}  # type: dict[str, list[int]]
+    for i, tensor in enumerate(segment.tensors):
+        if not isinstance(tensor, np.ndarray) and tensor[0] in borders:
+            borders[tensor[0]].append(i)
+    inputs, outputs = (dict(zip(borders[p], names, strict=True)) for p, names in
+                       (("input", segment.reads), ("output", segment.writes)))  # fmt: skip
+    reads = Counter(tensor for call in segment.calls for tensor in call.ins)
+    updates = (c for c in segment.calls if c.kind.startswith("scatter_") and c.ins and c.outs)
+    return {
+        outputs[c.outs[0]]: inputs[c.ins[0]]
+        for c in updates
+        if c.outs[0] in outputs and c.ins[0] in inputs and reads[c.ins[0]] == 1
+    }
 
 
 def padded(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = None) -> Array:

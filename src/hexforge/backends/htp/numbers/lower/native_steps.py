@@ -125,9 +125,24 @@ _MOVES = frozenset(("Reshape", "Transpose"))
 """Nodes that passes move past Quantize; they copy bits."""
 
 
+def updates_state(node: Node) -> bool:
+    """True for a scatter that puts new rows into a cache: a graph input that nothing else reads, as a graph output.
+
+    A run that is given one array for both puts the rows into it, and copies nothing.
+    """
+    if node.op.name not in ("ScatterElements", "ScatterNd") or int(node.params["reduction"]):
+        return False
+    past, present = node.inputs[0], node.outputs[0]
+    assert past is not None
+    alone = past.role is Role.APP_WRITE and past.users == {node: 1}
+    return alone and present.role is Role.APP_READ and past.type == present.type
+
+
 def _keeps_float32(node: Node) -> bool:
-    """True for Quantize and a floor division, and for a move whose result only such nodes read."""
-    if node.op.name == "Quantize" or computes_in_float32(node):
+    """True for Quantize, a floor division and an update of a state, which rounds all that it stores, and for a move
+    whose result only such nodes read.
+    """
+    if node.op.name == "Quantize" or computes_in_float32(node) or updates_state(node):
         return True
     moved = node.outputs[0]
     return node.op.name in _MOVES and moved.role is Role.NATIVE and all(_keeps_float32(user) for user in moved.users)
