@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.ir.numbers import NumberArray
 from hexforge.ir.types import (
     Array,
     AxisScaleOffset,
@@ -121,7 +122,7 @@ def permute_type(type: TensorType, perm: tuple[int, ...]) -> TensorType:
         scales = np.asarray(type.encoding.scales).reshape(counts).transpose(perm).ravel()
         offsets = np.asarray(type.encoding.offsets).reshape(counts).transpose(perm).ravel()
         block = tuple(type.encoding.block_shape[p] for p in perm)
-        encoding = Block(block, tuple(map(float, scales)), tuple(map(int, offsets)), type.encoding.bitwidth)
+        encoding = Block(block, scales.tolist(), offsets.tolist(), type.encoding.bitwidth)
         return TensorType(type.dtype, shape, encoding)
     return TensorType(type.dtype, shape, permute_encoding(type.encoding, perm))
 
@@ -135,11 +136,18 @@ def encoding_fault(type: TensorType) -> str | None:
         return f"{type.dtype.value} cannot carry an encoding"
     scales = (encoding.scale,) if isinstance(encoding, ScaleOffset) else encoding.scales
     offsets = (encoding.offset,) if isinstance(encoding, ScaleOffset) else encoding.offsets
-    if not all(map(math.isfinite, scales)) or min(scales, default=1.0) <= 0:
+    if isinstance(scales, NumberArray) or isinstance(offsets, NumberArray):
+        as_arrays = np.asarray(scales, np.float64), np.asarray(offsets, np.int64)
+        positive = bool((np.isfinite(as_arrays[0]) & (as_arrays[0] > 0)).all())
+        bounds = (int(as_arrays[1].min()), int(as_arrays[1].max())) if len(offsets) else (0, 0)
+    else:
+        positive = all(map(math.isfinite, scales)) and min(scales, default=1.0) > 0
+        bounds = min(offsets, default=0), max(offsets, default=0)
+    if not positive:
         bad = next(s for s in scales if not (math.isfinite(s) and s > 0))
         return f"scale {bad} is not a positive finite number"
     low, high = quantized_range(type.dtype, encoding)
-    if offsets and not (low <= -max(offsets) and -min(offsets) <= high):
+    if len(offsets) and not (low <= -bounds[1] and -bounds[0] <= high):
         wrong = next(o for o in offsets if not low <= -o <= high)
         return f"zero point {-wrong} is outside {low}..{high} of {type.dtype.value}"
     if len(scales) != len(offsets):

@@ -25,6 +25,7 @@ import numpy as np
 
 from hexforge.errors import FormatError, ModelError
 from hexforge.ir.graph import Graph, Node, Value
+from hexforge.ir.numbers import NumberArray
 from hexforge.ir.packing import pack
 from hexforge.ir.text_reader import Get, TextReader
 from hexforge.ir.text_tokens import literal_text, name_text, quoted
@@ -53,7 +54,7 @@ def dumps(
             shown.add(value)
             absent = value.data is not None and kept is not None and value not in kept
             origin = "STATIC absent" if absent else _origin(value, elide, put)
-            lines.append(f"  {_ref(value)}: {_type(value.type)} = {origin}")
+            lines.append(f"  {_ref(value)}: {_type(value.type, put)} = {origin}")
 
     for value in graph.inputs:
         declare(value)
@@ -95,14 +96,17 @@ def _ref(value: Value) -> str:
     return f"%{name_text(value.name)}"
 
 
-def _type(type: TensorType) -> str:
+def _type(type: TensorType, put: Put | None = None) -> str:
     if type.encoding is None:
         return str(type)
     fields_shown = []
     for name, scalar, default in _FIELDS[type.encoding.__class__]:
         value = getattr(type.encoding, name)
         if default is None or value != default:
-            plain = tuple(map(scalar, value)) if isinstance(value, tuple) else scalar(value)
+            if isinstance(value, NumberArray) and put is not None:
+                fields_shown.append(f"{name}={value.array.dtype} at {literal_text(tuple(put(value.array.tobytes())))}")
+                continue
+            plain = tuple(map(scalar, value)) if isinstance(value, tuple | NumberArray) else scalar(value)
             fields_shown.append(f"{name}={literal_text(plain)}")
     return f"{type} {{{', '.join(fields_shown)}}}"
 

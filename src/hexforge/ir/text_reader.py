@@ -16,6 +16,7 @@ import numpy as np
 
 from hexforge.errors import FormatError
 from hexforge.ir.graph import Graph, Role, Value
+from hexforge.ir.numbers import KINDS, NumberArray
 from hexforge.ir.op import lookup
 from hexforge.ir.packing import unpack
 from hexforge.ir.text_tokens import WORD, literal_text, name_text
@@ -133,8 +134,8 @@ class TextReader:
                     return constant
         return self.number()
 
-    def fields(self) -> dict[str, Any]:
-        """`{key=literal, …}`, or nothing."""
+    def fields(self, numbers: bool = False) -> dict[str, Any]:
+        """`{key=literal, …}`, or nothing; with `numbers` a literal may be many that lie elsewhere."""
         fields: dict[str, Any] = {}
         if not self.accept("{"):
             return fields
@@ -145,8 +146,27 @@ class TextReader:
             if key in fields:
                 self.fail(f"{key} is given twice")
             self.expect("=")
-            fields[key] = self.literal()
+            fields[key] = self.numbers() if numbers and self.get is not None else self.literal()
         return fields
+
+    def numbers(self) -> Any:
+        """A literal, or many numbers of one type that lie elsewhere."""
+        assert self.get is not None
+        kind = next((kind for kind in KINDS if self.accept(kind)), None)
+        if kind is None:
+            return self.literal()
+        self.expect("at")
+        where, size = self.place(), np.dtype(kind).itemsize
+        if where[1] % size:
+            self.fail(f"{where[1]} bytes are no {kind} numbers")
+        return NumberArray(np.frombuffer(self.get(*where), kind))
+
+    def place(self) -> tuple[int, int]:
+        """Where bytes lie."""
+        where = self.literal()
+        if not isinstance(where, tuple) or len(where) != 2 or any(v.__class__ is not int or v < 0 for v in where):
+            self.fail("data lie at [offset, bytes]")
+        return where
 
     def type(self) -> TensorType:
         word = self.take(_IDENTIFIER, "a data type")
@@ -160,7 +180,7 @@ class TextReader:
             self.fail("a shape is a list of sizes")
         if math.prod(max(d, 1) for d in shape) * 8 > _LARGEST:
             self.fail(f"shape {list(shape)} is too large")
-        fields = self.fields()
+        fields = self.fields(numbers=True)
         return TensorType(dtype, shape, self.encoding(fields) if fields else None)
 
     def encoding(self, fields: dict[str, Any]) -> Encoding:
@@ -171,9 +191,14 @@ class TextReader:
         for name, value in fields.items():
             if name not in declared:
                 self.fail(f"{kind.__name__} has no field {name}; it has {', '.join(declared)}")
-            items = value if "tuple" in str(declared[name].type) else (value,)
+            several = "tuple" in str(declared[name].type) or "Sequence" in str(declared[name].type)
+            items = value if several else (value,)
             real = "float" in str(declared[name].type)
-            if not isinstance(items, tuple) or any(type(v) is not (float if real else int) for v in items):
+            if isinstance(items, NumberArray) and "Sequence" in str(declared[name].type):
+                wrong = (items.array.dtype.kind == "f") is not real
+            else:
+                wrong = not isinstance(items, tuple) or any(type(v) is not (float if real else int) for v in items)
+            if wrong:
                 self.fail(f"{name} of {kind.__name__} must be {declared[name].type}")
         missing = [n for n, f in declared.items() if f.default is dataclasses.MISSING and n not in fields]
         if missing:
@@ -184,9 +209,7 @@ class TextReader:
         if self.get is not None and self.accept("absent"):
             return None
         if self.get is not None and self.accept("at"):
-            where = self.literal()
-            if not isinstance(where, tuple) or len(where) != 2 or any(v.__class__ is not int or v < 0 for v in where):
-                self.fail("data lie at [offset, bytes]")
+            where = self.place()
             if where[1] != type.nbytes:
                 self.fail(f"{type} has {type.nbytes} bytes, not {where[1]}")
             return unpack(self.get(*where), type)

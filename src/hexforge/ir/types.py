@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hexforge.errors import ModelError
+from hexforge.ir.numbers import many
 
 Array = NDArray[Any]
 
@@ -131,9 +133,12 @@ class BlockwiseExpansion:
     block_axis: int
     scales: tuple[float, ...]
     offsets: tuple[int, ...]
-    block_scales: tuple[int, ...]
+    block_scales: Sequence[int]
     bitwidth: int = 4
     block_scale_bitwidth: int = 4
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "block_scales", many(self.block_scales))
 
     @property
     def qnn_name(self) -> str:
@@ -146,9 +151,13 @@ class Block:
     """A float scale and offset per block; `block_shape` divides the tensor's shape, blocks in row-major order."""
 
     block_shape: tuple[int, ...]
-    scales: tuple[float, ...]
-    offsets: tuple[int, ...]
+    scales: Sequence[float]
+    offsets: Sequence[int]
     bitwidth: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scales", many(self.scales))
+        object.__setattr__(self, "offsets", many(self.offsets))
 
     @property
     def qnn_name(self) -> str:

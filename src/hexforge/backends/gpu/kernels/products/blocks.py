@@ -7,7 +7,7 @@ columns is 8 bytes: the first eight columns are the low halves, the others the h
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +45,7 @@ class FourBitWeight:
         def numbers() -> Array:
             return _panels(np.asarray(data).astype(np.int8) + shift, panel) if panel else _columns(data, shift)
 
-        def blocks(given: tuple[float, ...], dtype: type) -> Array:
+        def blocks(given: Sequence[float], dtype: type) -> Array:
             table: Array = np.asarray(given).reshape(columns, depth // BLOCK).T.astype(dtype)
             padded: Array = np.zeros((depth // BLOCK, across), dtype)
             padded[:, :columns] = table

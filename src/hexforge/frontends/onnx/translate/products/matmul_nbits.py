@@ -8,6 +8,7 @@ import numpy as np
 from hexforge.frontends.onnx.translate.builder import Builder, translates
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import Array, Block, DType, Value
+from hexforge.ir.numbers import NumberArray
 
 
 def unpack(packed: Array, bits: int, count: int) -> Array:
@@ -52,8 +53,7 @@ def matmul_nbits(b: Builder, u: Unit) -> None:
     if depth % block == 0 and zeros.dtype == np.uint8 and (scales > 0).all() and np.isfinite(scales).all():
         dtype = DType.UINT4 if bits == 4 else DType.UINT8
         encoding = Block(
-            (1, block), tuple(scales.ravel().astype(np.float64).tolist()), tuple((-zeros.astype(int)).ravel().tolist()),
-            bits if bits != dtype.bits else 0,
+            (1, block), NumberArray(scales), NumberArray(-zeros.astype(np.int16)), bits if bits != dtype.bits else 0,
         )  # fmt: skip
         weight = b.static(numbers.reshape(rows, depth).astype(dtype.numpy), encoding)
     else:
