@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import hexforge
+from hexforge.runtime.contexts.context import Context
 from tests.models.fetch import FOLDER
 from tests.models.test_models import MODELS, fixed, sample  # noqa: F401 - a fixture
+from tests.native.test_compiled_context import compare
 from tests.ort.context_models import feeds, session
 
 pytestmark = pytest.mark.models
@@ -36,6 +38,9 @@ def round_trip(source: Path, folder: Path, backend: str, embed: bool, given: Any
     given = feeds(fresh) if given is None else given
     for ours, theirs in zip(opened.run(None, given), fresh.run(None, given), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+    if backend == "htp" and not embed:
+        for file in moved.glob("*.bin"):
+            assert compare(file.read_bytes()) == len(Context(file).graphs), "all of it runs without Python"
 
 
 @pytest.mark.parametrize("embed", [False, True], ids=["external", "embedded"])
