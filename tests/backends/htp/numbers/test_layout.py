@@ -68,3 +68,53 @@ def test_moves(
     got = program.run({f"in{i}": a for i, a in enumerate(arrays)})
     for value, expected in zip(made, want, strict=True):
         np.testing.assert_array_equal(got[value.name], expected)
+
+
+SHAPED: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
+    ("BatchToSpace", (12, 2, 3, 5), {"block_size": (2, 3), "crops": ((1, 0), (2, 1))}),
+    ("SpaceToBatch", (2, 3, 7, 5), {"block_size": (2, 3), "pad_amount": ((1, 0), (0, 2))}),
+    ("StridedSlice", (4, 6, 5), {"ranges": ((1, 3, 1), (9, 4, 2), (4, -1, -2)), "begin_mask": 2}),
+    ("StridedSlice", (4, 6, 5), {"ranges": ((2, 0, 1), (0, 0, 1), (1, 9, 2)), "shrink_axes": 1, "end_mask": 6}),
+    ("StridedSlice", (4, 6), {"ranges": ((3, 0, -1), (0, 1, 1), (0, 6, 4)), "new_axes_mask": 2, "end_mask": 1}),
+    ("Shape", (4, 6, 5), {"start": 1}),
+]
+
+
+@pytest.mark.parametrize(("dtype", "encoding"), TYPES, ids=lambda t: getattr(t, "value", ""))
+@pytest.mark.parametrize(("op", "shape", "params"), SHAPED, ids=lambda c: c if isinstance(c, str) else "")
+def test_moves_of_other_shapes(
+    op: str, shape: tuple[int, ...], params: dict[str, Any], dtype: DType, encoding: ScaleOffset | None
+) -> None:
+    array = np.random.default_rng(3).integers(0, 100, shape).astype(dtype.numpy)
+    source = TensorType(dtype, shape, encoding)
+    full = {p.name: params.get(p.name, p.default) for p in lookup(op).params}
+    (plain,) = lookup(op).infer(Call(lookup(op), (source,), (), full))
+    out = plain if op == "Shape" else TensorType(dtype, plain.shape, encoding)
+    (want,) = evaluate(Call(lookup(op), (source,), (out,), full), [array])
+    graph = Graph("moves")
+    x = graph.value("x", source, Role.APP_WRITE)
+    graph.node(op, [x], [graph.value("y", out, Role.APP_READ)], **params)
+    program = HtpBackend().compile(graph)
+    assert not program.facts.references
+    np.testing.assert_array_equal(program.run({"x": array})["y"], want)
+
+
+@pytest.mark.parametrize("op", ["IsNan", "IsInf"])
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT16], ids=lambda t: t.value)
+@pytest.mark.parametrize("inside", [False, True], ids=["given", "computed"])
+def test_what_is_no_number(op: str, dtype: DType, inside: bool) -> None:
+    """Of the application's float32 as IEEE 754 has it; of halves 65536 is infinity, and what is beyond no number."""
+    numbers = np.array([0, 1, 65504, -65504, np.inf, -np.inf, np.nan, 1e-8], np.float32).astype(dtype.numpy)
+    if inside:
+        numbers = np.array([40000, -40000, 32768, -32768, 3, 0], dtype.numpy)
+    graph = Graph("tests")
+    like = TensorType(dtype, numbers.shape)
+    x = graph.value("x", like, Role.APP_WRITE)
+    if inside:
+        x = graph.node("ElementWiseAdd", [x, x], [graph.value("twice", like)]).outputs[0]
+    graph.node(op, [x], [graph.value("y", TensorType(DType.BOOL, numbers.shape), Role.APP_READ)])
+    program = HtpBackend().compile(graph)
+    assert not program.facts.references
+    test = np.isnan if op == "IsNan" else np.isinf
+    wanted = [[False, False, True, True, False, False], [True, True, False, False, False, False]][op == "IsNan"]
+    np.testing.assert_array_equal(program.run({"x": numbers})["y"], wanted if inside else test(numbers))

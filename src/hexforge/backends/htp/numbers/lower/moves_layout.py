@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stacking, unstacking, channel shuffles and space-to-batch: permuted copies."""
+"""Stacking, unstacking, channel shuffles and space-to-batch: permuted copies. Shapes, which are constants."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
-from hexforge.backends.htp.numbers.lower.adapt import transpose
+import numpy as np
+
+from hexforge.backends.htp.numbers.lower.adapt import constant, transpose
 from hexforge.backends.htp.numbers.lower.moves import alike, copy, merged, strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.ir import Node
@@ -46,20 +50,56 @@ def channel_shuffle(lowering: Lowering, node: Node) -> bool:
 
 @lowers("BatchToSpace", "SpaceToBatch")
 def space_batch(lowering: Lowering, node: Node) -> bool:
-    """Blocks of pixels as batches, where nothing is padded or cropped."""
+    """Blocks of pixels as batches; the space is cropped or padded with zeros."""
     x, y = node.inputs[0], node.outputs[0]
     assert x is not None
-    border = node.params["crops" if node.op.name == "BatchToSpace" else "pad_amount"]
-    if not alike(lowering, x, y) or any(n for pair in border for n in pair):
+    joins = node.op.name == "BatchToSpace"
+    (top, bottom), (left, right) = node.params["crops" if joins else "pad_amount"]
+    own = lowering.storage(x)
+    cut = bool(top or bottom or left or right)
+    if not alike(lowering, x, y) or (cut and own.kind == "raw" and x.encoding is not None):
         return False
     bh, bw = (int(n) for n in node.params["block_size"])
-    wide, deep = (y, x) if node.op.name == "BatchToSpace" else (x, y)
-    n, _, _, c = wide.shape
+    wide, deep = (y, x) if joins else (x, y)
+    n, height, width, c = wide.shape
     _, h, w, _ = deep.shape
     # deep is [bh, bw, n][h, w, c], wide is [n, h, bh, w, bw, c]
     dims = (bh, bw, n, h, w, c)
     row = w * bw * c
     in_wide = (row, c, h * bh * row, bh * row, bw * c, 1)
-    source, target = (in_wide, strides(dims)) if wide is x else (strides(dims), in_wide)
-    copy(lowering, x, y, *merged(dims, source, target))
+    item = own.dtype.itemsize
+    whole = lowering.temp(replace(own, shape=(n, h * bh, w * bw, c)), wide.name) if cut else lowering.name(wide)
+    box = {"element_bytes": item, "dims": (n, height, width * c)}
+    in_box, in_whole, at = (height * width * c, width * c, 1), (h * bh * row, row, 1), top * row + left * c
+    if joins:
+        _permute(lowering, lowering.name(x), whole, *merged(dims, strides(dims), in_wide), item)
+        if cut:
+            lowering.emit("copy", [whole], [y], **box, strides_x=in_whole, strides_y=in_box, offset_x=at, offset_y=0)
+        return True
+    if cut:
+        zero = np.asarray([own.zero_point], own.dtype)  # of floats 0
+        lowering.emit("fill", [], [whole], element_bytes=item, count=math.prod(dims), value=zero)
+        lowering.emit("copy", [x], [whole], **box, strides_x=in_box, strides_y=in_whole, offset_x=0, offset_y=at)
+    _permute(lowering, whole, lowering.name(y), *merged(dims, in_wide, strides(dims)), item)
+    return True
+
+
+def _permute(
+    lowering: Lowering, x: str, y: str, dims: Sequence[int], source: Sequence[int], target: Sequence[int], item: int
+) -> None:
+    lowering.emit(
+        "copy", [x], [y], element_bytes=item, dims=tuple(dims), strides_x=tuple(source), strides_y=tuple(target),
+        offset_x=0, offset_y=0,
+    )  # fmt: skip
+
+
+@lowers("Shape")
+def shape(lowering: Lowering, node: Node) -> bool:
+    """The sizes of a tensor, which are known."""
+    x, y = node.inputs[0], node.outputs[0]
+    assert x is not None
+    if y.encoding is not None or not y.dtype.is_integer:
+        return False
+    sizes = np.asarray(node.op.reference(node.call, np.broadcast_to(np.int8(0), x.shape))).astype(y.dtype.numpy)
+    _permute(lowering, constant(lowering, sizes, y.name), lowering.name(y), sizes.shape, (1,), (1,), sizes.itemsize)
     return True

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.numbers.arithmetic import OPERATIONS
-from hexforge.backends.htp.numbers.float_results import adds_in_matrix_unit
+from hexforge.backends.htp.numbers.float_results import adds_in_matrix_unit, tests_for_no_number
+from hexforge.backends.htp.numbers.halves import MATRIX_LIMIT
 from hexforge.backends.htp.numbers.lower import pointwise
 from hexforge.backends.htp.numbers.lower.adapt import INTEGERS, constant, kind_of, nest, real, requantized
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
@@ -57,6 +58,35 @@ def compare(lowering: Lowering, node: Node) -> bool:
     lowering.emit(
         f"compare_{kind}", [a, b], [y], operation=_COMPARE[node.op.name], **nest(y.shape, a.shape, b.shape), **fixed
     )
+    return True
+
+
+@lowers("IsNan", "IsInf")
+def no_number(lowering: Lowering, node: Node) -> bool:
+    """Whether floats of the application are numbers; of halves 65536 is infinity, and what is beyond is no number."""
+    x, y = node.inputs[0], node.outputs[0]
+    assert x is not None
+    own, name = lowering.storage(x), lowering.read_by(node, x)
+    if own.kind != "f32" or x.data is not None:
+        return False
+    halves = tests_for_no_number(node)
+    if node.op.name == "IsNan" and not halves:
+        loops = nest(y.shape, x.shape, x.shape)
+        lowering.emit("compare_f32", [name, name], [y], operation=_COMPARE["ElementWiseNotEqual"], **loops)
+        return True
+    limit, loops = MATRIX_LIMIT if halves else np.inf, nest(y.shape, x.shape, ())
+    beyond = ("ElementWiseGreater", "ElementWiseLess") if node.op.name == "IsNan" else ("ElementWiseEqual",) * 2
+    wanted = [True, True] if node.op.name == "IsNan" else [node.params[f"detect_{s}"] for s in ("positive", "negative")]
+    parts = []
+    for bound, operation, asked in zip((limit, -limit), beyond, wanted, strict=True):
+        if asked:
+            parts.append(lowering.temp(lowering.storage(y), y.name) if all(wanted) else lowering.name(y))
+            edge = constant(lowering, np.full(1, bound, np.float32), x.name)
+            lowering.emit("compare_f32", [name, edge], [parts[-1]], operation=_COMPARE[operation], **loops)
+    if not parts:
+        return False
+    if all(wanted):
+        lowering.emit("logical", parts, [y], operation=_LOGIC["ElementWiseOr"], **nest(y.shape, y.shape, y.shape))
     return True
 
 
