@@ -104,7 +104,7 @@ INNER = {
         ("mixed_precision", "advice", "whole_cost"),
         ("estimate",),
         ("cpu_estimate", "estimate_views"),
-        ("timed_graphs", "agreement"),
+        ("timed_graphs", "agreement", "spread"),
     ),
     "latency": (
         ("__main__",),
@@ -143,7 +143,7 @@ HOMES = {
     "executorch": ("executorch",),
     "pyopencl": ("backends.gpu",),
     "onnxruntime_qnn": ("vendor",),
-    "ray": ("analysis.quality.spread",),
+    "ray": ("analysis.spread.ray_actors",),
     "ortools": ("device.plan.proposals",),
     "scipy": ("latency",),
     **dict.fromkeys(("tokenizers", "safetensors", "gguf", "jinja2", "starlette", "uvicorn"), ("llm",)),

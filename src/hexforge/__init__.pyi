@@ -27,11 +27,11 @@ from hexforge.analysis.quality.search import Scoring as Scoring
 from hexforge.analysis.quality.search import SearchResult as SearchResult
 from hexforge.analysis.quality.search import SearchResult as Searched  # noqa: F401
 from hexforge.analysis.quality.search import SearchSpace as SearchSpace
-from hexforge.analysis.quality.search import Workers as Workers
 from hexforge.analysis.quality.search import search as search
 from hexforge.analysis.quality.whatif import WhatIf as WhatIf
 from hexforge.analysis.quality.whatif import WhatIfRequest as WhatIfRequest
 from hexforge.analysis.quality.whatif import whatif as whatif
+from hexforge.analysis.spread.workers import Workers as Workers
 from hexforge.any_model import diff as diff
 from hexforge.any_model import estimate as estimate
 from hexforge.any_model import estimates as estimates

@@ -32,11 +32,11 @@ from hexforge.analysis.quality.search import (
     Scoring,
     SearchResult,
     SearchSpace,
-    Workers,
     calibration_file,
     search,
 )
 from hexforge.analysis.recommend import Recommendation, confirmed, recommend
+from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import require_chip
 from hexforge.deprecated import RenamedAttribute, renamed_arguments
@@ -80,6 +80,8 @@ class OptimizeRequest:
     low: str = LOW
     high: str = HIGH
     jobs: int = 1
+    cluster: bool | str = False
+    """True, or its address: mixes are measured on the machines of a Ray cluster."""
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
@@ -315,8 +317,9 @@ def _search_precisions(
 
     def once() -> SearchResult:
         return search(
-            folder.float_model, request.data, deployment, space, scoring, workers=Workers(request.jobs),
-            state=folder.state, progress=lambda done, of: progress("measuring mixes", done, of),
+            folder.float_model, request.data, deployment, space, scoring,
+            workers=Workers(request.jobs, request.cluster), state=folder.state,
+            progress=lambda done, of: progress("measuring mixes", done, of),
         )  # fmt: skip
 
     try:

@@ -140,6 +140,24 @@ class InputArguments:
         return read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterArguments:
+    """Options that let the machines of a Ray cluster work."""
+
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="Work on the Ray cluster of RAY_ADDRESS, or Ray here (extra `cluster`)."),
+    ] = False
+    cluster_address: Annotated[
+        str, typer.Option("--cluster-address", help="Work on the Ray cluster at this address.", show_default=False)
+    ] = ""
+
+    @property
+    def address(self) -> bool | str:
+        """The address of the cluster, True for the one of RAY_ADDRESS, False for none."""
+        return self.cluster_address or self.cluster
+
+
 CoRunningModels = Annotated[
     list[str] | None,
     typer.Option(

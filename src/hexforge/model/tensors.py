@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -51,16 +52,31 @@ class Files:
         return self._maps[location]
 
 
-def check_external(source: Source) -> None:
-    """FormatError where what a model says of its external data is no place in a file."""
-    proto = source.proto
+def _external_tensors(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
+    """The tensors whose numbers lie in other files."""
     tensors = [t for graph in graphs_of(proto.graph) for t in graph.initializer]
     for owner in (proto.graph, *proto.functions):
         for node in nodes_of(owner):
             tensors += [t for a in node.attribute for t in (a.t, *a.tensors)]
-    for tensor in tensors:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            check_place(tensor, source.where)
+    return [tensor for tensor in tensors if tensor.data_location == onnx.TensorProto.EXTERNAL]
+
+
+def check_external(source: Source) -> None:
+    """FormatError where what a model says of its external data is no place in a file."""
+    for tensor in _external_tensors(source.proto):
+        check_place(tensor, source.where)
+
+
+def external_files(path: Path) -> list[Path]:
+    """The files that hold numbers of an ONNX model, none for any other file; outside its folder is an error."""
+    if path.suffix != ".onnx":
+        return []
+    try:
+        proto = onnx.load(path, load_external_data=False)
+    except Exception:  # whoever reads it says what is wrong with it
+        return []
+    places = {e.value: t.name for t in _external_tensors(proto) for e in t.external_data if e.key == "location"}
+    return [locate(place, path.parent, path, f"{path}: external data of {name!r}") for place, name in places.items()]
 
 
 def check_place(tensor: onnx.TensorProto, where: str) -> None:

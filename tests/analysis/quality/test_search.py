@@ -22,12 +22,12 @@ from hexforge.analysis.quality.search import (
     Scoring,
     SearchResult,
     SearchSpace,
-    Workers,
     group_layers,
     mixed_recipe,
     search,
 )
-from hexforge.analysis.quality.spread import spread
+from hexforge.analysis.spread.spread import spread
+from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.cli import main
 from hexforge.errors import CallError, FormatError
@@ -111,9 +111,7 @@ def test_a_mix_is_measured_as_quantize_makes_it(
         kept, shown, file = (Path(folder) / name for name in ("s.npz", "x.npz", "mix.json"))
         calibrate(folded, samples(data, folded)).save(kept)
         np.savez(shown)
-        measurer = Measurer(
-            MeasuringTask(str(products), str(kept), str(shown), recipes, groups, Deployment(soc), "sqnr", [], 0)
-        )
+        measurer = Measurer(MeasuringTask(products, kept, shown, recipes, groups, Deployment(soc), "sqnr", [], 0))
         file.write_text(json.dumps(mixed_recipe(*recipes, groups, frozenset(chosen)).to_mapping()))
         assert measurer.model(sorted(chosen)) == quantize(products, data, file, soc=soc).model
         if len(chosen) == len(groups) and not recipes[0].rules and recipes[0].method == "minmax":
@@ -235,7 +233,7 @@ def test_a_cluster_gives_the_same(searched: tuple[SearchResult, Path], data: Pat
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
 def test_without_ray_a_cluster_says_how_to_get_it() -> None:
     with pytest.raises(CallError, match=r"hexforge\[cluster\]"):
-        list(spread(abs, (), [1], cluster=True))
+        list(spread(abs, (), [1], Workers(cluster=True)))
 
 
 def test_both_recipes_are_per_channel_and_the_knee_is_recommended_with_its_reason() -> None:

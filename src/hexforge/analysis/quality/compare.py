@@ -16,6 +16,7 @@ from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.held_out import sample_names
 from hexforge.analysis.quality.layer_sensitivity import Progress, layer_errors
 from hexforge.analysis.quality.runners import backend_for, runner
+from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
 from hexforge.model.nodes import dims as shape_of
@@ -50,6 +51,7 @@ def compare(
     limit: int | None = None,
     sensitivity: str = "none",
     jobs: int = 1,
+    cluster: bool | str = False,
     metric: str = AUTO,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -60,7 +62,8 @@ def compare(
 
     `metric` says what people decide by (classification, detection, …) where the outputs do not show it. What the float
     model leaves open of its inputs' shapes is as in the quantized one; `dims`, `shapes` and `constants` fix the
-    inputs of both, as far as the quantized one still has them.
+    inputs of both, as far as the quantized one still has them. Layers are measured by `jobs` processes, or with
+    `cluster` (True, or its address) by those of a Ray cluster.
     """
     if sensitivity not in SENSITIVITY:
         known = f"there are {', '.join(SENSITIVITY)}{did_you_mean(sensitivity, SENSITIVITY)}"
@@ -84,7 +87,7 @@ def compare(
     samples = samples_of(data, exact.ir)
     if not len(samples):
         raise CallError("there are no samples to compare on")
-    settings = ComparisonSettings(backend, soc, limit, sensitivity, jobs, metric)
+    settings = ComparisonSettings(backend, soc, limit, sensitivity, Workers(jobs, cluster), metric)
     return compare_models(exact, coarse, samples, settings, progress)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from hexforge.analysis.quality.decisions.metric import AUTO
 from hexforge.analysis.quality.decisions.verdict import Decisions
+from hexforge.analysis.spread.workers import Workers
 from hexforge.formats.json_text import finite_or_none
 from hexforge.quant.compare import ErrorSums, Kind
 from hexforge.runtime import registry
@@ -24,7 +25,7 @@ class ComparisonSettings:
     """The most samples that are used; all where it is None."""
     sensitivity: str = "none"
     """Whether layers are measured too: none, one (only it is quantized) or all-but-one."""
-    jobs: int = 1
+    workers: Workers = Workers()  # noqa: RUF009 - it is frozen
     metric: str = AUTO
     """What both models' decisions are: `decisions` looks at the outputs, others say it; sqnr: none are judged."""
 

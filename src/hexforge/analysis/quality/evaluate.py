@@ -17,7 +17,8 @@ from hexforge.analysis.quality.decisions.verdict import Decisions
 from hexforge.analysis.quality.labels import FOLDERS, class_folders, class_numbers, read_labels
 from hexforge.analysis.quality.metrics import Metric, TopK, check_numbers, metric_of
 from hexforge.analysis.quality.runners import backend_for, runner
-from hexforge.analysis.quality.spread import spread
+from hexforge.analysis.spread.spread import spread
+from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import CallError, HexforgeError
 from hexforge.ir import Array
 from hexforge.model.reader import read
@@ -64,6 +65,7 @@ def evaluate(
     soc: str = "",
     reference: str | Path | None = None,
     jobs: int = 1,
+    cluster: bool | str = False,
     limit: int | None = None,
     draw: bool = False,
     dims: Mapping[str, int] | None = None,
@@ -76,7 +78,8 @@ def evaluate(
     `labels` is a file, a list, or "folders"; `metric` is top1, top5, psnr, ssim, sqnr:FLOAT.onnx, FILE.py:NAME, or a
     Python function of (outputs by name, label) or an object with update(outputs, label) and result(); without labels a
     kind of decisions, such as detection. `reference` is the float model that decisions and sqnr are compared with;
-    `draw` keeps the sample on which both decide most differently, and what each of them decides, for a page.
+    `draw` keeps the sample on which both decide most differently, and what each of them decides, for a page. With
+    `cluster` (True, or its address) the machines of a Ray cluster work, which need not see the files.
     """
     float_model = None if reference is None else Path(reference)
     chosen = metric_of(metric, float_model)
@@ -86,11 +89,13 @@ def evaluate(
     if dims or shapes or constants:
         model = to_bytes(loaded.ir)
     chosen_samples = labelled_samples(data, labels, chosen, loaded.ir, classes, limit)
-    threads = 1 if jobs > 1 else 0
+    workers = Workers(jobs, cluster)
+    threads = 1 if workers.several else 0
     for metric_of_decisions in (chosen, judged):
         if isinstance(metric_of_decisions, DecisionAgreement):
             metric_of_decisions.prepare(next(iter(chosen_samples))[1])
-    measured = spread(_SampleScorer, (model, backend, soc, threads, chosen, judged), chosen_samples, jobs)
+    ran = Path(model) if isinstance(model, str) else model
+    measured = spread(_SampleScorer, (ran, backend, soc, threads, chosen, judged), chosen_samples, workers)
     for index, (number, label, (measurement, decided)) in enumerate(
         zip(chosen_samples.order, chosen_samples.labels, measured, strict=True)
     ):

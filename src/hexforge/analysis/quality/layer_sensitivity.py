@@ -8,7 +8,7 @@ from typing import Any
 
 from hexforge.analysis.quality.comparison import ComparisonSettings, LayerError
 from hexforge.analysis.quality.runners import backend_for, runner
-from hexforge.analysis.quality.spread import spread
+from hexforge.analysis.spread.spread import spread
 from hexforge.errors import ModelError
 from hexforge.ir import Array
 from hexforge.model.reader import read
@@ -25,7 +25,7 @@ def layer_errors(
     exact: Any, coarse: Any, samples: list[Feeds], settings: ComparisonSettings, progress: Progress | None
 ) -> tuple[LayerError, ...]:
     """What each layer's quantization costs, the dearest first; both models are onnx-ir models and stay as they are."""
-    mode, jobs = settings.sensitivity, settings.jobs
+    mode = settings.sensitivity
     coarse = coarse.clone()
     layered.restore_clips(coarse, exact)
     layers = layered.layers(coarse)
@@ -38,7 +38,7 @@ def layer_errors(
     variants = [layer.quantizers if mode == "one" else every - layer.quantizers for layer in layers]
     arguments = (to_bytes(coarse), numbers, samples, references, settings)
     figures = []
-    for figure in spread(_Variant, arguments, [every, *variants], jobs):
+    for figure in spread(_Variant, arguments, [every, *variants], settings.workers):
         figures.append(figure)
         if progress is not None:
             progress(len(figures), len(variants) + 1)
@@ -59,7 +59,7 @@ class _Variant:
     ) -> None:  # fmt: skip
         self.model, self.numbers = read(model).ir, numbers
         self.samples, self.references = samples, references
-        self.settings, self.threads = settings, 1 if settings.jobs > 1 else 0
+        self.settings, self.threads = settings, 1 if settings.workers.several else 0
 
     def __call__(self, quantizers: frozenset[str]) -> float:
         edited = layered.quantized_only(self.model, quantizers, self.numbers)

@@ -24,7 +24,8 @@ from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions
 from hexforge.analysis.quality.evaluate import labelled_samples
 from hexforge.analysis.quality.metrics import Sqnr, TopK, check_numbers, in_decibels, metric_of
 from hexforge.analysis.quality.runners import runner, runner_of_parts
-from hexforge.analysis.quality.spread import spread
+from hexforge.analysis.spread.spread import spread
+from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.timed_graphs import chip_arithmetic, graphs_of_parts, with_nodes_on_cpu
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
@@ -180,15 +181,6 @@ class Scoring:
     samples: int = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """What measures at the same time."""
-
-    jobs: int = 1
-    cluster: bool = False
-    """True to spread the work over a Ray cluster instead of processes."""
-
-
 def search(
     model: str | Path,
     data: Any,
@@ -251,9 +243,9 @@ def search(
             _metric_source(scoring.metric),
         )
         changed = bool(dims or shapes or constants) or loaded is not given
-        measured_model = str(save(loaded.ir, Path(folder) / "model.onnx")[0]) if changed else str(model)
+        measured_model = save(loaded.ir, Path(folder) / "model.onnx")[0] if changed else Path(model)
         task = MeasuringTask(
-            measured_model, str(statistics_file), str(samples_file), recipes, groups, chosen, scoring.metric,
+            measured_model, statistics_file, samples_file, recipes, groups, chosen, scoring.metric,
             scored.labels, known, arithmetic,
         )  # fmt: skip
         memory = _MeasuredPoints(
@@ -262,7 +254,7 @@ def search(
 
         def measure(choices: Sequence[Choice]) -> Iterator[MeasuredMix]:
             new = [c for c in choices if c not in memory]
-            results = iter(spread(Measurer, (task,), [sorted(c) for c in new], workers.jobs, cluster=workers.cluster))
+            results = iter(spread(Measurer, (task,), [sorted(c) for c in new], workers))
             for choice in choices:
                 if choice not in memory:
                     memory.add(choice, next(results))
@@ -334,9 +326,9 @@ def group_layers(layers: Sequence[Sequence[Any]], most: int) -> tuple[LayerGroup
 class MeasuringTask:
     """What a process needs to measure mixes; files are paths, so that it travels."""
 
-    model: str
-    statistics: str
-    samples: str
+    model: Path
+    statistics: Path
+    samples: Path
     recipes: tuple[Recipe, Recipe]
     groups: tuple[LayerGroup, ...]
     deployment: Deployment
@@ -381,7 +373,7 @@ class Measurer:
     """Quality and latency of a choice; made once in each process."""
 
     def __init__(self, task: MeasuringTask) -> None:
-        self._model, self._statistics = fold(read(task.model).ir), Statistics.load(Path(task.statistics))
+        self._model, self._statistics = fold(read(task.model).ir), Statistics.load(task.statistics)
         self._integers: KnownIntegers = {}
         self._recipes, self._groups, self._deployment = task.recipes, task.groups, task.deployment
         self._arithmetic = task.arithmetic or chip_arithmetic(backend_for(task.deployment))
@@ -391,11 +383,11 @@ class Measurer:
             for key in file:
                 number, _, name = key.partition("/")
                 self._samples[int(number)][name] = file[key]
-        self._labels, self._metric = labels, metric_of(task.metric, Path(task.model))
+        self._labels, self._metric = labels, metric_of(task.metric, task.model)
         if isinstance(self._metric, TopK):
             self._metric.classes = task.classes
         judge = self._metric.judge if isinstance(self._metric, DecisionAgreement) else None
-        self._references = _References(Path(task.model), judge or _judge(task))
+        self._references = _References(task.model, judge or _judge(task))
 
     def __call__(self, choice: Sequence[int]) -> MeasuredMix:
         backend = backend_for(self._deployment, threads=1)

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import DEFAULT_BACKEND, InputArguments, Json, Soc, constants_of, dims, shapes
+from hexforge.cli.arguments import (
+    DEFAULT_BACKEND,
+    ClusterArguments,
+    InputArguments,
+    Json,
+    Soc,
+    constants_of,
+    dims,
+    shapes,
+)
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import JudgedBy, print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
@@ -49,6 +58,7 @@ def compare(
     report: Report = None,
     metric: JudgedBy = "decisions",
     *,
+    cluster: ClusterArguments,
     inputs: InputArguments,
     pictures: PictureArguments,
     as_json: Json = False,
@@ -70,7 +80,7 @@ def compare(
     with interruptible("nothing was written"), bar(f"comparing {quantized.name}") as progress:
         comparison = compared(
             float_model, quantized, samples, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
-            jobs=jobs, metric=metric, dims=dims(inputs.dim), shapes=shapes(inputs.shape),
+            jobs=jobs, cluster=cluster.address, metric=metric, dims=dims(inputs.dim), shapes=shapes(inputs.shape),
             constants=constants_of(inputs.pin), progress=progress,
         )  # fmt: skip
     if report is not None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import DEFAULT_BACKEND, InputArguments, Json, Model, Soc
+from hexforge.cli.arguments import DEFAULT_BACKEND, ClusterArguments, InputArguments, Json, Model, Soc
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.compare import Backend, Data, Jobs, Limit, Report, write_quality_page
 from hexforge.cli.quality.decisions import print_decisions
@@ -51,6 +51,7 @@ def evaluate(
     limit: Limit = 0,
     report: Report = None,
     *,
+    cluster: ClusterArguments,
     inputs: InputArguments,
     pictures: PictureArguments,
     as_json: Json = False,
@@ -67,7 +68,7 @@ def evaluate(
     with interruptible("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
         evaluation = evaluated(
             model, samples, labels or None, metric, classes=None if classes is None else read_classes(classes),
-            backend=backend, soc=soc, reference=reference, jobs=jobs, limit=limit or None,
+            backend=backend, soc=soc, reference=reference, jobs=jobs, cluster=cluster.address, limit=limit or None,
             draw=report is not None, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants, progress=progress,
         )  # fmt: skip
     seconds = time.perf_counter() - start

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.cli.arguments import InputArguments, Json, Model, Soc
+from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model, Soc
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import agreement_text, print_alarmed, print_decisions
 from hexforge.cli.quality.evaluate import Classes, Labels
@@ -51,6 +51,7 @@ def optimize(
     samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that each mix is judged on.")] = 16,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each processor.")] = 1,
     *,
+    cluster: ClusterArguments,
     inputs: InputArguments,
     pictures: PictureArguments,
     as_json: Json = False,
@@ -78,6 +79,7 @@ def optimize(
         budget,
         samples=samples,
         jobs=jobs or processors(),
+        cluster=cluster.address,
         dims=fixed.dims or {},
         shapes=fixed.shapes or {},
         constants=fixed.constants or {},

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import InputArguments, Json, Model
+from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import agreement_text, print_alarmed
 from hexforge.cli.quality.evaluate import Classes, Labels
@@ -79,7 +79,7 @@ def search(
     scoring: ScoringArguments,
     space: SpaceArguments,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0: one for each processor.")] = 0,
-    cluster: Annotated[bool, typer.Option("--cluster", help="Spread over a Ray cluster (extra `cluster`).")] = False,
+    cluster: ClusterArguments,
     state: Annotated[
         Path | None, typer.Option("--state", help="Keeps what was measured: an interrupted search goes on.")
     ] = None,
@@ -92,8 +92,9 @@ def search(
 ) -> None:
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
     from hexforge.analysis.quality.quantize import quantize, require_other_file
-    from hexforge.analysis.quality.search import SearchSpace, Workers, calibration_file
+    from hexforge.analysis.quality.search import SearchSpace, calibration_file
     from hexforge.analysis.quality.search import search as search_precision
+    from hexforge.analysis.spread.workers import Workers
     from hexforge.backend import processors
     from hexforge.chips.deployment import Deployment
 
@@ -112,7 +113,7 @@ def search(
             Deployment(soc, runtime=runtime),
             SearchSpace(**asdict(space)),
             measured,
-            workers=Workers(jobs or processors(), cluster),
+            workers=Workers(jobs or processors(), cluster.address),
             state=state,
             dims=fixed.dims,
             shapes=fixed.shapes,

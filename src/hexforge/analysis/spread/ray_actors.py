@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ray's actors as workers: what they work with travels through Ray's object store, so no file system is shared."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import hexforge
+from hexforge.analysis.spread.workers import THIS_MACHINE, Worker, WorkerCode, WorkerDiedError, Workers, results_of
+from hexforge.errors import CallError, HexforgeError
+from hexforge.model.tensors import external_files
+
+_ADDRESS = "RAY_ADDRESS"
+
+
+def actors(code: WorkerCode, workers: Workers) -> tuple[Callable[[], Worker], int]:
+    """What starts an actor, and how many the cluster has room for; a CallError where there is none."""
+    ray = _ray()
+    _connect(ray, workers.cluster)
+    room = int(ray.cluster_resources().get("CPU", 0))
+    if room < 1:
+        raise CallError("the Ray cluster has no processors; start its nodes with some (ray start --num-cpus)")
+    count = min(room, workers.jobs) if workers.jobs > 1 else room
+    return partial(RayWorker, ray, ray.put(packed(code)), workers.memory_bytes), count
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise CallError("a cluster needs Ray: pip install 'hexforge[cluster]'") from None
+    return ray
+
+
+def _connect(ray: Any, cluster: bool | str) -> None:
+    """Join the cluster that is asked for, unless this process has joined it already."""
+    if ray.is_initialized():
+        return
+    address = cluster if isinstance(cluster, str) else os.environ.get(_ADDRESS) or THIS_MACHINE
+    try:
+        ray.init(address=address, logging_level="error", log_to_driver=False, include_dashboard=False)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CallError(
+            f"no Ray cluster at {address!r}: {first}; `ray start --head` starts one, {_ADDRESS} or "
+            "--cluster-address names it"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Something as bytes, and the contents of the files that it names, in the cluster's object store."""
+
+    content: bytes
+    files: Mapping[str, Any]
+    """By what stands for them among the bytes: folder and name, where files that were side by side still are."""
+
+    def unpacked(self, ray: Any, folder: Path) -> Any:
+        """What was packed, its files now in a folder of this machine."""
+        for name, content in zip(self.files, ray.get(list(self.files.values())), strict=True):
+            _write(folder / name, content)
+        return _Unpacking(io.BytesIO(self.content), folder).load()
+
+
+def packed(thing: Any) -> Parcel:
+    """A parcel; the paths of files in it, wherever they are, travel as the files."""
+    stream = io.BytesIO()
+    packing = _packing(stream)
+    packing.dump(thing)
+    return Parcel(stream.getvalue(), packing.files)
+
+
+def _packing(stream: io.BytesIO) -> Any:
+    """Ray's pickler, which takes functions of a script too, with paths of files replaced by what stands for them."""
+    import ray
+    from ray.cloudpickle import CloudPickler
+
+    class Packing(CloudPickler):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(stream)
+            self.files: dict[str, Any] = {}
+
+        def persistent_id(self, thing: Any) -> str | None:
+            if not isinstance(thing, Path) or not thing.is_file():
+                return None
+            for path in (thing, *external_files(thing)):
+                self.files[_name_elsewhere(path)] = ray.put(path.read_bytes())
+            return _name_elsewhere(thing)
+
+    return Packing()
+
+
+class _Unpacking(pickle.Unpickler):
+    """Reads a parcel of this job's own driver; files are no pickles."""
+
+    def __init__(self, stream: io.BytesIO, folder: Path) -> None:
+        super().__init__(stream)
+        self.folder = folder
+
+    def persistent_load(self, name: str) -> Path:
+        return self.folder / name
+
+
+def _name_elsewhere(path: Path) -> str:
+    return f"{hashlib.sha256(str(path.parent.resolve()).encode()).hexdigest()[:16]}/{path.name}"
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(exist_ok=True)
+    if shutil.disk_usage(path.parent).free < len(content):
+        raise HexforgeError(
+            f"{path.name}: needs {len(content):,} bytes in {path.parent}, and there is less; free some, or set TMPDIR"
+        )
+    path.write_bytes(content)
+
+
+class RayWorker:
+    """An actor on some machine of a cluster."""
+
+    def __init__(self, ray: Any, code: Any, memory_bytes: int) -> None:
+        self._ray = ray
+        remote = ray.remote(num_cpus=1, memory=memory_bytes or None, max_restarts=0)(_Actor)
+        self._actor = remote.remote(code, hexforge.__version__)
+
+    def run(self, tasks: list[Any]) -> list[Any]:
+        """The results of some tasks."""
+        errors = self._ray.exceptions
+        try:
+            return list(self._ray.get(self._actor.work.remote(packed(tasks))))
+        except errors.RayTaskError as error:  # the code's own fault, not the machine's
+            raise error.cause if isinstance(error.cause, HexforgeError) else error from None
+        except (errors.RayActorError, errors.WorkerCrashedError, errors.NodeDiedError) as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, HexforgeError):
+                raise cause from None
+            raise WorkerDiedError(str(error).strip().splitlines()[0]) from None
+        except (errors.ObjectStoreFullError, errors.OutOfDiskError, errors.OutOfMemoryError) as error:
+            raise HexforgeError(
+                f"the cluster's object store is full: {str(error).splitlines()[0]}; start Ray with a larger "
+                "--object-store-memory, or ask for fewer jobs"
+            ) from None
+
+    def close(self) -> None:
+        """End the actor."""
+        self._ray.kill(self._actor)
+
+
+class _Actor:
+    """Works on tasks in a process of Ray's."""
+
+    def __init__(self, code: Parcel, version: str) -> None:
+        self._code = code
+        self._function: Callable[[Any], Any] | None = None
+        self._other_version = hexforge.__version__ if hexforge.__version__ != version else ""
+        self._driver_version = version
+        self._folder = tempfile.TemporaryDirectory(prefix="hexforge-worker-")
+
+    def work(self, tasks: Parcel) -> list[Any]:
+        """The results of some tasks."""
+        import ray
+
+        if self._other_version:
+            raise HexforgeError(
+                f"a machine of the cluster has hexforge {self._other_version}, and this one {self._driver_version}: "
+                "results might differ; install one version everywhere"
+            )
+        if self._function is None:
+            code = self._code.unpacked(ray, Path(self._folder.name))
+            self._function = code.make(*code.arguments)
+        with tempfile.TemporaryDirectory(dir=self._folder.name) as folder:
+            return results_of(self._function, tasks.unpacked(ray, Path(folder)))

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spread: what a function gives for each of many tasks, in order, whoever works on them; memory stays the same."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+from hexforge.analysis.spread.pool import Pool, SetAside
+from hexforge.analysis.spread.processes import ProcessWorker
+from hexforge.analysis.spread.workers import WorkerCode, Workers
+from hexforge.errors import HexforgeError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_AHEAD = 3
+"""Lists of tasks handed out for each worker before the first result is waited for."""
+_LIST_S = 0.02
+"""A list of tasks has about this much work, in seconds, so that handing it out costs little beside it."""
+_LIST_MOST = 256
+
+
+def spread(
+    make: Callable[..., Callable[[Task], Result]],
+    arguments: tuple[Any, ...],
+    tasks: Iterable[Task],
+    workers: Workers = Workers(),  # noqa: B008 - it is frozen
+) -> Iterator[Result]:
+    """What `make(*arguments)` gives for each task, in order.
+
+    Each worker calls `make` once. A worker that dies is replaced; a task that two workers died of is an error. A path
+    of a file among arguments and tasks reaches a worker on another machine as that file.
+    """
+    for number, result in enumerate(spread_on(make, arguments, tasks, workers)):
+        if isinstance(result, SetAside):
+            raise HexforgeError(f"task {number}: {result.reason}")
+        if isinstance(result, HexforgeError):
+            raise result
+        yield result
+
+
+def spread_on(
+    make: Callable[..., Callable[[Task], Result]],
+    arguments: tuple[Any, ...],
+    tasks: Iterable[Task],
+    workers: Workers = Workers(),  # noqa: B008 - it is frozen
+    *,
+    own_process: bool = False,
+) -> Iterator[Result | HexforgeError | SetAside]:
+    """As `spread`, for work that goes on where one task fails: its error, or that it was set aside, is its result.
+
+    With `own_process` not even one job runs in this process, which a task that kills its worker would end.
+    """
+    code = WorkerCode(make, arguments)
+    if workers.cluster:
+        from hexforge.analysis.spread.ray_actors import actors
+
+        start, count = actors(code, workers)
+    elif workers.jobs == 1 and not own_process:
+        yield from _here(code, tasks)
+        return
+    else:
+        start, count = partial(ProcessWorker, code), workers.jobs
+    pool = Pool(start, count)
+    try:
+        yield from _ordered(pool, count, tasks)
+    finally:
+        pool.close()
+
+
+def _here(code: WorkerCode, tasks: Iterable[Any]) -> Iterator[Any]:
+    function = code.make(*code.arguments)
+    for task in tasks:
+        try:
+            result = function(task)
+        except HexforgeError as error:
+            result = error
+        yield result
+
+
+def _ordered(pool: Pool, count: int, tasks: Iterable[Any]) -> Iterator[Any]:
+    """Results in the order of tasks, which are handed out in lists; none is read before workers can soon take it."""
+    left, waiting, size = iter(tasks), deque[tuple[Future[list[Any]], _Took]](), 1
+    while True:
+        while len(waiting) < _AHEAD * count and (some := list(islice(left, size))):
+            future, took = pool.submit(some), _Took(len(some))
+            future.add_done_callback(took)
+            waiting.append((future, took))
+        if not waiting:
+            return
+        future, took = waiting.popleft()
+        yield from future.result()
+        # so many are handed out that a list is worth its way, unless others would have nothing to do meanwhile
+        each_s = took.seconds / (_AHEAD * took.tasks)
+        size = max(1, min(_LIST_MOST, 2 * size, int(_LIST_S / each_s) if each_s else _LIST_MOST))
+
+
+class _Took:
+    """How long a list of tasks took from when it was handed out."""
+
+    def __init__(self, tasks: int) -> None:
+        self.tasks, self.seconds, self._from = tasks, 0.0, time.monotonic()
+
+    def __call__(self, future: Future[list[Any]]) -> None:
+        """The list is done."""
+        self.seconds = time.monotonic() - self._from

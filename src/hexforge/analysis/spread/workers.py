@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers: what does the work, and what a worker must be able to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hexforge.errors import CallError, HexforgeError
+
+THIS_MACHINE = "local"
+"""The address of a cluster that Ray starts on this machine for as long as it is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """What works at the same time: processes of this machine, or those of a Ray cluster."""
+
+    jobs: int = 1
+    """Processes on this machine; on a cluster the most that are asked for, where it is above 1."""
+    cluster: bool | str = False
+    """True for the cluster that RAY_ADDRESS names, or else for Ray on this machine; or the address of one."""
+    memory_bytes: int = 0
+    """What a worker needs of a machine's memory, for a cluster to place it by; 0 where that is not known."""
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise CallError(f"jobs {self.jobs}: work is done by at least one process")
+
+    @property
+    def several(self) -> bool:
+        """Whether more than one may work at the same time."""
+        return bool(self.cluster) or self.jobs > 1
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCode:
+    """What a worker makes of tasks: `make(*arguments)` is called once in each, and gives the function of a task."""
+
+    make: Callable[..., Callable[[Any], Any]]
+    arguments: tuple[Any, ...]
+
+
+class WorkerDiedError(Exception):
+    """A worker ended in the middle of its work; the text says how."""
+
+
+class Worker(Protocol):
+    """A process somewhere that works on lists of tasks, one list at a time."""
+
+    def run(self, tasks: list[Any]) -> list[Any]:
+        """What the function gives for each task: a HexforgeError stands for a task that a user must mend.
+
+        WorkerDiedError where the process is no more; another exception where it cannot work at all.
+        """
+
+    def close(self) -> None:
+        """End it."""
+
+
+def results_of(function: Callable[[Any], Any], tasks: list[Any]) -> list[Any]:
+    """What the function gives for each task; a user's mistake is a result, so that the others' are not lost."""
+    results: list[Any] = []
+    for task in tasks:
+        try:
+            results.append(function(task))
+        except HexforgeError as error:
+            results.append(error)
+    return results
