@@ -96,7 +96,7 @@ INNER = {
         ("codes",),
     ),
     "analysis": (
-        ("optimize", "gate", "minimise"),
+        ("optimize", "gate", "minimise", "sweep"),
         ("recommend",),
         ("difference",),
         ("quality", "advise", "profile", "explain"),

@@ -32,6 +32,11 @@ from hexforge.analysis.quality.whatif import WhatIf as WhatIf
 from hexforge.analysis.quality.whatif import WhatIfRequest as WhatIfRequest
 from hexforge.analysis.quality.whatif import whatif as whatif
 from hexforge.analysis.spread.workers import Workers as Workers
+from hexforge.analysis.sweep.run import SweepRequest as SweepRequest
+from hexforge.analysis.sweep.run import sweep as sweep
+from hexforge.analysis.sweep.table import Sweep as Sweep
+from hexforge.analysis.sweep.table import SweepRow as SweepRow
+from hexforge.analysis.sweep.table import read_sweep as read_sweep
 from hexforge.any_model import diff as diff
 from hexforge.any_model import estimate as estimate
 from hexforge.any_model import estimates as estimates

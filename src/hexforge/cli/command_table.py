@@ -322,6 +322,17 @@ COMMANDS = (
         ),
     ),
     Command(
+        "sweep",
+        "time.sweep",
+        "sweep",
+        "Say how long many models take on many chips at several precisions, and what changed since the last time.",
+        (
+            "hexforge sweep models/ --soc all --report sweep.html --csv today.csv --state sweep.state",
+            'hexforge sweep "models/*.onnx" --soc SM8650,SM8750 --precision w8a8 --since yesterday.csv',
+            "hexforge sweep models.yaml --cluster-address ray://head:10001 --parquet sweep.parquet",
+        ),
+    ),
+    Command(
         "plan",
         "time.plan",
         "plan",
