@@ -16,13 +16,13 @@ from hexforge.analysis.optimize import OptimizeResult
 from hexforge.analysis.quality.decisions.verdict import figure_text
 from hexforge.analysis.quality.metrics import quality_text
 from hexforge.quant.search import EXACT_ENOUGH_DB
-from hexforge.report.decisions import decisions_section
 from hexforge.report.formatting import npu_part_only
-from hexforge.report.front import decided_text, front_note, front_series, mix_name, quality_axis
 from hexforge.report.graph import graph_section_of
 from hexforge.report.page import page
-from hexforge.report.pictures import pictures_section
-from hexforge.report.quality import quality_sections
+from hexforge.report.quality.decisions import decisions_section
+from hexforge.report.quality.front import decided_text, front_note, front_series, mix_name, quality_axis
+from hexforge.report.quality.pictures import pictures_section
+from hexforge.report.quality.sections import quality_sections
 from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Step, Steps, Table
 
 WORST = 3
