@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hexforge.analysis.sweep.table import Change, Sweep, SweepRow
+from hexforge.analysis.sweep.table import RowChange, Sweep, SweepRow
 from hexforge.report.page import sections_page
 from hexforge.report.section import Cell, Column, Figure, Figures, Plot, Section, Series, Table
 
 
-def sweep_page(sweep: Sweep, name: str, changes: Sequence[Change] | None = None) -> str:
+def sweep_page(sweep: Sweep, name: str, changes: Sequence[RowChange] | None = None) -> str:
     """The page; `changes` are against an earlier sweep, None where there is none."""
     sections = [_summary(sweep, changes)]
     if changes:
@@ -22,7 +22,7 @@ def sweep_page(sweep: Sweep, name: str, changes: Sequence[Change] | None = None)
     return sections_page(name, sections)
 
 
-def _summary(sweep: Sweep, changes: Sequence[Change] | None) -> Section:
+def _summary(sweep: Sweep, changes: Sequence[RowChange] | None) -> Section:
     models, chips = {row.model for row in sweep}, {row.soc for row in sweep}
     failed = sum(row.latency_ms is None for row in sweep)
     left = len({row.model for row in sweep if row.nodes_on_cpu})
@@ -38,7 +38,7 @@ def _summary(sweep: Sweep, changes: Sequence[Change] | None) -> Section:
     return Section("Sweep", [Figures(figures)])
 
 
-def _changes(changes: Sequence[Change]) -> Section:
+def _changes(changes: Sequence[RowChange]) -> Section:
     columns = (
         Column("model"), Column("precision", choose=True), Column("chip", choose=True), Column("was ms", "number", 3),
         Column("is ms", "number", 3), Column("ratio", "number", 3), Column("what"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hexforge.analysis.spread.pool import Pool, SetAside
+from hexforge.analysis.spread.pool import SetAside, WorkerPool
 from hexforge.analysis.spread.processes import ProcessWorker
 from hexforge.analysis.spread.spread import spread, spread_on
 from hexforge.analysis.spread.workers import WorkerCode, WorkerDiedError, Workers
@@ -110,13 +110,13 @@ class FakeWorker:
 
 
 @pytest.fixture
-def pool_of() -> Iterator[Callable[[dict[int, int]], tuple[Pool, list[list[int]]]]]:
+def pool_of() -> Iterator[Callable[[dict[int, int]], tuple[WorkerPool, list[list[int]]]]]:
     """Makes a pool of one worker that dies as often as given at some tasks."""
-    pools: list[Pool] = []
+    pools: list[WorkerPool] = []
 
-    def make(deaths: dict[int, int]) -> tuple[Pool, list[list[int]]]:
+    def make(deaths: dict[int, int]) -> tuple[WorkerPool, list[list[int]]]:
         kind = type("Dying", (FakeWorker,), {"deaths": deaths, "lists": []})
-        pools.append(Pool(kind, 1))
+        pools.append(WorkerPool(kind, 1))
         return pools[-1], kind.lists  # type: ignore[attr-defined]
 
     yield make

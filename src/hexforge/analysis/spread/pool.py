@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pool: several workers, each replaced where it dies; what it worked on is tried once more."""
+"""WorkerPool: several workers, each replaced where it dies; what it worked on is tried once more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SetAside:
     reason: str
 
 
-class Pool:
+class WorkerPool:
     """A thread for each worker hands it lists of tasks, and puts another in its place when it dies."""
 
     def __init__(self, start: Callable[[], Worker], count: int) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from hexforge.analysis.spread.pool import Pool, SetAside
+from hexforge.analysis.spread.pool import SetAside, WorkerPool
 from hexforge.analysis.spread.processes import ProcessWorker
 from hexforge.analysis.spread.workers import WorkerCode, Workers
 from hexforge.errors import HexforgeError
@@ -67,7 +67,7 @@ def spread_on(
         return
     else:
         start, count = partial(ProcessWorker, code), workers.jobs
-    pool = Pool(start, count)
+    pool = WorkerPool(start, count)
     try:
         yield from _ordered(pool, count, tasks)
     finally:
@@ -84,7 +84,7 @@ def _here(code: WorkerCode, tasks: Iterable[Any]) -> Iterator[Any]:
         yield result
 
 
-def _ordered(pool: Pool, count: int, tasks: Iterable[Any]) -> Iterator[Any]:
+def _ordered(pool: WorkerPool, count: int, tasks: Iterable[Any]) -> Iterator[Any]:
     """Results in the order of tasks, which are handed out in lists; none is read before workers can soon take it."""
     left, waiting, size = iter(tasks), deque[tuple[Future[list[Any]], _Took]](), 1
     while True:

@@ -48,7 +48,7 @@ class SweepRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RowChange:
     """A row that is not what it was."""
 
     before: SweepRow | None
@@ -108,10 +108,10 @@ class Sweep:
             fronts.setdefault(soc, []).append(row)
         return {soc: sorted(rows, key=lambda r: r.latency_ms or 0) for soc, rows in fronts.items()}
 
-    def changes(self, before: Sweep) -> list[Change]:
+    def changes(self, before: Sweep) -> list[RowChange]:
         """Rows that are not what they were: those that got slower most first."""
         old, new = {row.key: row for row in before}, {row.key: row for row in self}
-        changed = [Change(old.get(key), new.get(key)) for key in dict.fromkeys([*new, *old])]
+        changed = [RowChange(old.get(key), new.get(key)) for key in dict.fromkeys([*new, *old])]
         return sorted(filter(_differs, changed), key=lambda c: (*_slower_first(c.ratio), c.row.key))
 
     def to_json(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _slower_first(ratio: float) -> tuple[bool, float]:
     return (False, 0.0) if math.isnan(ratio) else (True, -ratio)
 
 
-def _differs(change: Change) -> bool:
+def _differs(change: RowChange) -> bool:
     before, after = change.before, change.after
     if before is None or after is None or (before.latency_ms is None) != (after.latency_ms is None):
         return True

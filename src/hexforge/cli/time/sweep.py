@@ -15,7 +15,7 @@ from hexforge.cli.screen import TOP, bar, console, interruptible, print_json, ro
 from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
-    from hexforge.analysis.sweep.table import Change, Sweep
+    from hexforge.analysis.sweep.table import RowChange, Sweep
 
 PRECISIONS = "float,w8a8,w8a16"
 
@@ -82,7 +82,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(part for one in text.split(",") if (part := one.strip()))
 
 
-def _print(result: Sweep, changes: list[Change] | None, most: int) -> None:
+def _print(result: Sweep, changes: list[RowChange] | None, most: int) -> None:
     screen = console()
     chips = tuple(dict.fromkeys(row.soc for row in result))
     cells: dict[tuple[str, str], dict[str, str]] = {}
