@@ -12,7 +12,7 @@ from hexforge.analysis.optimize import OptimizeRequest, OptimizeResult, optimize
 from hexforge.chips.deployment import Deployment
 from hexforge.report import Figure, Figures, Section, Step, Steps, page
 from hexforge.report.graph import MOST_NODES, graph_section, onnx_name, picture, sqnr_by_node
-from hexforge.report.quality.optimizing import optimized_page
+from hexforge.report.quantized.optimizing import optimized_page
 from tests.digits import MODEL, held_out
 from tests.report.estimates import made
 from tests.report.test_page import EVIL, Elements, content

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hexforge.analysis.optimize import OptimizeRequest, optimize
-from hexforge.report.quality.optimizing import optimized_page
+from hexforge.report.quantized.optimizing import optimized_page
 from tests.digits import MODEL, held_out
 from tests.report.test_browser import CHROMIUM
 

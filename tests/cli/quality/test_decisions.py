@@ -25,8 +25,8 @@ from hexforge.cli.screen import console
 from hexforge.errors import CallError
 from hexforge.quant.search import Point, SearchPoints, deciding_well
 from hexforge.report import page
-from hexforge.report.quality.optimizing import optimized_page
-from hexforge.report.quality.sections import quality_sections
+from hexforge.report.quantized.optimizing import optimized_page
+from hexforge.report.quantized.quality import quality_sections
 from tests.analysis.quality.decisions.yolo_model import pictures, yolo_model
 from tests.analysis.test_optimize import searched
 from tests.cli.test_cli import run

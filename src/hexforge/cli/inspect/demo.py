@@ -96,7 +96,7 @@ def _optimize(screen: Console, soc: str, placement: Mapping[str, Any], folder: P
     from hexforge.chips.deployment import Deployment
     from hexforge.cli.quality.optimize import print_optimized
     from hexforge.formats.files import write_atomically
-    from hexforge.report.quality.optimizing import optimized_page
+    from hexforge.report.quantized.optimizing import optimized_page
 
     shown = f"hexforge optimize {built_in.MODEL.name} --data SHOTS --labels PICTURES --metric psnr --soc {soc}"
     screen.print(Text.assemble(("3. Make it fast on the chip", "bold"), f"  {shown} -o {folder}"))

@@ -84,7 +84,7 @@ def compare(
             constants=constants_of(inputs.pin), progress=progress,
         )  # fmt: skip
     if report is not None:
-        from hexforge.report.quality.sections import quality_sections
+        from hexforge.report.quantized.quality import quality_sections
 
         write_quality_page(report, quantized, soc or DEFAULT_SOC, quality_sections(comparison), comparison)
     if as_json:

@@ -74,7 +74,7 @@ def evaluate(
     seconds = time.perf_counter() - start
     if report is not None:
         from hexforge.model.reader import read
-        from hexforge.report.quality.sections import evaluation_sections
+        from hexforge.report.quantized.quality import evaluation_sections
 
         write_quality_page(
             report, model, soc or DEFAULT_SOC, evaluation_sections(evaluation),

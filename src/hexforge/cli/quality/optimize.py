@@ -63,7 +63,7 @@ def optimize(
     from hexforge.backend import processors
     from hexforge.chips.deployment import Deployment
     from hexforge.chips.soc import DEFAULT_SOC, require_chip
-    from hexforge.report.quality.optimizing import optimized_page
+    from hexforge.report.quantized.optimizing import optimized_page
 
     chip = require_chip(soc or DEFAULT_SOC).name
     folder = output or Path(f"{model.stem}.{chip}")
@@ -106,7 +106,7 @@ def _quality(value: float, metric: str) -> str:
 def print_optimized(screen: Console, optimized: OptimizeResult) -> None:
     """The verdict, why, what it costs, and what to do next."""
     from hexforge.report.formatting import npu_part_only
-    from hexforge.report.quality.front import quality_axis
+    from hexforge.report.quantized.front import quality_axis
 
     gain = optimized.speedup
     faster = "which has no float math"

@@ -216,7 +216,7 @@ def _print(searched: SearchResult) -> None:
 def _front_section(searched: SearchResult) -> Any:
     """The front as a section of a report."""
     from hexforge.report import Column, Plot, Section, Table
-    from hexforge.report.quality.front import decided_text, front_note, front_series, mix_name, quality_axis
+    from hexforge.report.quantized.front import decided_text, front_note, front_series, mix_name, quality_axis
 
     unit, digits = quality_axis(searched.metric)
     columns = (

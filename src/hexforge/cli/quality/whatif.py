@@ -64,7 +64,7 @@ def whatif(
         result.save_input(save_input)
     if report is not None:
         from hexforge.report import sections_page
-        from hexforge.report.quality.sections import whatif_section
+        from hexforge.report.quantized.quality import whatif_section
 
         page = sections_page(f"{result.model}: {result.switch}", [whatif_section(result)])
         write_atomically(report, [page.encode()])

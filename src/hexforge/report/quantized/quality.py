@@ -9,7 +9,7 @@ from hexforge.analysis.quality.comparison import Comparison, TensorError
 from hexforge.analysis.quality.evaluate import Evaluation
 from hexforge.analysis.quality.metrics import in_decibels
 from hexforge.analysis.quality.whatif import WhatIf
-from hexforge.report.quality.decisions import decisions_section
+from hexforge.report.quantized.decisions import decisions_section
 from hexforge.report.section import Bars, Cell, Column, Figure, Figures, Section, Table
 
 _BARS = 30

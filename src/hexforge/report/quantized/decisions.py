@@ -11,7 +11,7 @@ import numpy as np
 from hexforge.analysis.quality.decisions.verdict import Decisions, WorstSample, figure_text
 from hexforge.analysis.quality.pictures import range_of
 from hexforge.ir import Array
-from hexforge.report.quality.pictures import Picture, Pictures, pixels_of
+from hexforge.report.quantized.pictures import Picture, Pictures, pixels_of
 from hexforge.report.section import Column, Figure, Figures, Section, SectionPart, Step, Steps, Table
 
 _PARTS = (

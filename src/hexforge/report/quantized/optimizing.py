@@ -19,10 +19,10 @@ from hexforge.quant.search import EXACT_ENOUGH_DB
 from hexforge.report.formatting import npu_part_only
 from hexforge.report.graph import graph_section_of
 from hexforge.report.page import page
-from hexforge.report.quality.decisions import decisions_section
-from hexforge.report.quality.front import decided_text, front_note, front_series, mix_name, quality_axis
-from hexforge.report.quality.pictures import pictures_section
-from hexforge.report.quality.sections import quality_sections
+from hexforge.report.quantized.decisions import decisions_section
+from hexforge.report.quantized.front import decided_text, front_note, front_series, mix_name, quality_axis
+from hexforge.report.quantized.pictures import pictures_section
+from hexforge.report.quantized.quality import quality_sections
 from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Step, Steps, Table
 
 WORST = 3
