@@ -59,6 +59,38 @@ def checksum(data: Buffer | np.ndarray[Any, Any], before: int = 0) -> int:
     return int(crc32c(np.frombuffer(data, np.uint8), before)) if len(data) else before
 
 
+def checksum_of_pieces(pieces: Iterable[Buffer]) -> int:
+    """CRC-32C of bytes that lie in pieces."""
+    crc = 0
+    for piece in pieces:
+        crc = checksum(piece, crc)
+    return crc
+
+
+_POLYNOMIAL = 0x82F63B78
+"""CRC-32C's, its lowest power in the highest bit, as checksums have theirs."""
+
+
+def joined_checksum(first: int, second: int, second_bytes: int) -> int:
+    """The checksum of two pieces one after the other, out of theirs."""
+    moved, power, bits = 1 << 31, 1 << 30, 8 * second_bytes  # the polynomials 1 and x
+    while bits:
+        if bits & 1:
+            moved = _product(power, moved)
+        power, bits = _product(power, power), bits >> 1
+    return _product(moved, first) ^ second
+
+
+def _product(first: int, second: int) -> int:
+    """Of two polynomials, modulo CRC-32C's."""
+    result = 0
+    for bit in range(31, -1, -1):
+        if first >> bit & 1:
+            result ^= second
+        second = second >> 1 ^ (_POLYNOMIAL if second & 1 else 0)
+    return result
+
+
 class Writer:
     """Sections to be written; the data are kept, not copied, until then."""
 
@@ -147,7 +179,7 @@ class Container:
             raise FormatError(f"{self.where}: has no section {kind} {name!r}")
         data = self._view[section.offset : section.offset + section.bytes]
         if check and section not in self._checked:
-            self._check(section, [data])
+            self._check(section, checksum(data))
         return data
 
     def json(self, kind: str, name: str) -> Any:
@@ -158,18 +190,16 @@ class Container:
             self._map.madvise(mmap.MADV_DONTNEED, at, len(raw))
         return parse_json_bytes(raw, self.where, at)
 
-    def verify(self, data: Callable[[ContainerSection], Iterable[Buffer]] | None = None) -> None:
-        """Check every checksum; `data` gives a section piece by piece where it is not to be read through the map."""
+    def verify(self, checksum_of: Callable[[ContainerSection], int] | None = None) -> None:
+        """Compare every checksum; `checksum_of` computes that of a section, where it is not to be read through the map
+        at once."""
         for section in self.sections:
-            if data is None:
+            if checksum_of is None:
                 self.section(section.kind, section.name)
             elif section not in self._checked:
-                self._check(section, data(section))
+                self._check(section, checksum_of(section))
 
-    def _check(self, section: ContainerSection, pieces: Iterable[Buffer]) -> None:
-        crc = 0
-        for piece in pieces:
-            crc = checksum(piece, crc)
+    def _check(self, section: ContainerSection, crc: int) -> None:
         if crc != section.crc32c:
             raise FormatError(
                 f"{self.where}: section {section.kind} {section.name!r} is damaged: its checksum is wrong",

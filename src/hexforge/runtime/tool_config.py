@@ -179,7 +179,7 @@ _WORDS = {
     "group_id": "contexts of a group share one spill-fill buffer",
     "file_read_memory_budget_in_mb": "contexts are read in pieces",
     "io_memory_estimation": "room for inputs and outputs is kept in the simulated session",
-    "init_acceleration": "arrays are verified while programs are made",
+    "init_acceleration": "arrays are verified in several threads while programs are made",
     "share_resources": "contexts that are loaded together share buffers on the simulated device",
     "mem_type": "inputs and outputs lie in shared buffers of the simulated device, which saves the host's copies",
     "shared_library_path": "names the backend; no library is loaded",

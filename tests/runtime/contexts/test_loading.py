@@ -18,7 +18,7 @@ import pytest
 from hexforge.backend import Program
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.formats.container import Container
+from hexforge.formats.container import Container, checksum_of_pieces
 from hexforge.ir import Array, Graph
 from hexforge.runtime.contexts import loading
 from hexforge.runtime.contexts.context import Context
@@ -365,3 +365,28 @@ def test_accelerated_loading_makes_programs_while_arrays_are_verified(
     load_context(files[0], ContextConfig(init_acceleration=accelerated))
     assert order[0] == ("made" if accelerated else "verified")
     assert verified.is_set()
+
+
+@pytest.mark.feature("Init acceleration", seed="004:187-193, 412-418")
+def test_accelerated_loading_verifies_parts_of_a_section_in_threads_of_their_own(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[str] = set()
+    whole = checksum_of_pieces
+
+    def noted(pieces: Any) -> int:
+        threads.add(threading.current_thread().name.rpartition("_")[0])
+        return whole(pieces)
+
+    monkeypatch.setattr(loading, "_LEAST_PART", 1)
+    monkeypatch.setattr(loading, "_LEAST_BESIDE", 0)
+    monkeypatch.setattr(loading, "processors", lambda: 3)
+    monkeypatch.setattr(loading, "checksum_of_pieces", noted)
+    load_context(files[0], ContextConfig(init_acceleration=True))
+    assert threads == {"hexforge-checksum"}
+    for kind in ("info", "program", "weights"):
+        data = files[1].read_bytes()
+        damage(files[1], kind)
+        with pytest.raises(FormatError, match=rf"1\.bin: section {kind}"):
+            load_context(files[1], ContextConfig(init_acceleration=True))
+        files[1].write_bytes(data)

@@ -13,7 +13,7 @@ from hexforge.device.buffers import PAGE
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.binary import Binary
 from hexforge.device.contexts.configs import CreationConfig
-from hexforge.formats.container import Container, ContainerSection
+from hexforge.formats.container import Container, ContainerSection, checksum_of_pieces
 from hexforge.runtime.contexts.context import Context
 
 DMA_BUFFER, RAW_BUFFER = "QNN_CONTEXT_CALLBACK_DMA_BUFFER", "QNN_CONTEXT_CALLBACK_RAW_BUFFER"
@@ -116,7 +116,7 @@ def _provide(binary: Binary, callback: DmaBufferCallback, held: ProvidedBuffers)
                 return weights.in_order()
             return [container.view[section.offset : section.offset + section.bytes]]
 
-        container.verify(source)
+        container.verify(lambda section: checksum_of_pieces(source(section)))
         held.context = Context(container, verify=False, weights=cast(memoryview, weights))
 
 

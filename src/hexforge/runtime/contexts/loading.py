@@ -16,15 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backend import Backend, Program
+from hexforge.backend import Backend, Program, processors
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.formats.container import Buffer, Container, ContainerSection
+from hexforge.formats.container import Buffer, Container, ContainerSection, checksum_of_pieces, joined_checksum
 from hexforge.runtime.contexts.context import Context
 
 _CHUNK = 8 << 20
 """Bytes between two looks at the signal."""
-_CHUNK_BESIDE = 256 << 20
+_CHUNK_BESIDE = 64 << 20
 """The same in a thread of its own, which waits for the interpreter's lock at each."""
+_LEAST_PART = 4 << 20
+"""Bytes of a section for which a thread more is worth its start."""
 _LEAST_BESIDE = 1 << 16
 """Bytes of a file below which a thread of its own would begin when all is verified."""
 _ALIGN = 16
@@ -113,7 +115,7 @@ class ContextConfig:
     file_read_memory_budget_mb: int = 0
     """Read and verify the file in pieces of at most so many MB; the arrays come in when they are first used. 0: off."""
     init_acceleration: bool = False
-    """Verify the arrays in a thread of their own while programs are made over them."""
+    """Verify the arrays in as many threads as there are processors, while programs are made over them."""
     skip_validation_on_binary_section: bool = False
     """Do not compare the checksum of the arrays of adapters that are applied."""
 
@@ -259,18 +261,37 @@ def _verify(
 ) -> None:
     """Compare every checksum, in pieces."""
     budget = how.file_read_memory_budget_mb << 20
+    if not budget and how.init_acceleration:
+        with ThreadPoolExecutor(processors(), "hexforge-checksum") as pool:
+            container.verify(lambda s: _checksum_in_parts(pool, _source(container, s, weights), check))
+        return
     if not budget:
-        chunk = _CHUNK_BESIDE if how.init_acceleration else _CHUNK
-        container.verify(lambda s: _pieces(_source(container, s, weights), check, chunk))
+        container.verify(lambda s: checksum_of_pieces(_pieces(_source(container, s, weights), check, _CHUNK)))
         return
     if not isinstance(file, (str, os.PathLike)):
         raise CallError("file_read_memory_budget_mb is for files; this context is in memory as a whole already")
     with Path(file).open("rb", buffering=0) as opened:
         room = memoryview(bytearray(min(budget, len(container))))
         container.verify(
-            lambda s: _pieces(weights, check, _CHUNK) if weights is not None and s.kind == "weights" else
-            _read(opened, s, room, check)
+            lambda s: checksum_of_pieces(
+                _pieces(weights, check, _CHUNK) if weights is not None and s.kind == "weights" else
+                _read(opened, s, room, check)
+            )
         )  # fmt: skip
+
+
+def _checksum_in_parts(pool: ThreadPoolExecutor, data: memoryview, check: Callable[[], None]) -> int:
+    """The checksum of a section, a part of it in each thread."""
+    parts = max(1, min(processors(), len(data) // _LEAST_PART))
+    size = -(-len(data) // parts) or 1
+    cut = [data[first : first + size] for first in range(0, len(data), size)]
+    if len(cut) < 2:
+        return checksum_of_pieces(_pieces(data, check, _CHUNK_BESIDE))
+    sums = list(pool.map(lambda part: checksum_of_pieces(_pieces(part, check, _CHUNK_BESIDE)), cut))
+    joined = sums[0]
+    for crc, part in zip(sums[1:], cut[1:], strict=True):
+        joined = joined_checksum(joined, crc, len(part))
+    return joined
 
 
 def _source(container: Container, section: ContainerSection, weights: memoryview | None) -> memoryview:
