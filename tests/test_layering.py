@@ -82,7 +82,7 @@ INNER = {
         ("context_builder", "adapted_program", "native_kv"),
     ),
     "device": (
-        ("plan",),
+        ("plan", "shared"),
         ("scenario",),
         ("api", "extensions"),
         ("simulated_device",),

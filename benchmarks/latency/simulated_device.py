@@ -39,11 +39,12 @@ from hexforge.device import (
     SimulatedTime,
     audit,
 )
+from hexforge.device.buffers import AddressRange
 from hexforge.device.contexts.configs import thread_priorities
 from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.device.power.payloads import DcvsV3, HmxV2, PowerConfig, RpcPollingTime
 from hexforge.device.power.profiles import PROFILES, STATES
-from hexforge.device.scenario.play import _Addresses, play
+from hexforge.device.scenario.play import play
 from hexforge.device.scenario.random_script import Undisturbed, lost, random_script
 from hexforge.device.scenario.script import parse_script
 from hexforge.errors import HexforgeError
@@ -165,7 +166,7 @@ def _io() -> Iterator[Row]:
     five = [_binary(f"m{i}", 0.9, io_bytes=size) for i in range(5)]
 
     def register(q: Qnn, context: DeviceContext, name: str = "io", amount: int = size) -> list[object]:
-        return list(q.QnnMem_register(context, [MemDescriptor(_Addresses(amount), name, (amount,), "uint8")]))
+        return list(q.QnnMem_register(context, [MemDescriptor(AddressRange(amount), name, (amount,), "uint8")]))
 
     q = _qnn()
     made = [q.QnnContext_createFromBinary(b) for b in five]
@@ -178,7 +179,7 @@ def _io() -> Iterator[Row]:
     yield "with I/O memory estimation", _sessions(made), "0,0,0,1,1"
     q = _qnn()
     made = [q.QnnContext_createFromBinary(b) for b in five[:3]]
-    dummy = q.QnnMem_register(made[0], [MemDescriptor(_Addresses(GB // 2), "dummy", (GB // 2,), "uint8")])
+    dummy = q.QnnMem_register(made[0], [MemDescriptor(AddressRange(GB // 2), "dummy", (GB // 2,), "uint8")])
     made += [q.QnnContext_createFromBinary(b) for b in five[3:]]
     q.QnnMem_deRegister(dummy)
     said = [_try(lambda c=c: register(q, c)) for c in made]  # type: ignore[misc]

@@ -26,10 +26,9 @@ from hexforge.device import (
     SharingType,
     audit,
 )
-from hexforge.device.buffers import SharedBuffer
+from hexforge.device.buffers import AddressRange, SharedBuffer
 from hexforge.device.contexts.handles import DeviceContext
 from hexforge.device.contexts.loading import CreationNotice
-from hexforge.device.scenario.play import _Addresses
 from hexforge.runtime.registry import backend
 from tests.device import tiny
 
@@ -296,7 +295,7 @@ FIVE = [binary(f"m{i}", 0.9, io_bytes=IO) for i in range(5)]
 
 
 def registered(q: Qnn, context: DeviceContext) -> None:
-    q.QnnMem_register(context, [MemDescriptor(_Addresses(IO), "io", (IO,), "uint8")])
+    q.QnnMem_register(context, [MemDescriptor(AddressRange(IO), "io", (IO,), "uint8")])
 
 
 @pytest.mark.feature("I/O mapping failures", seed="004:3141-3165")
@@ -319,7 +318,7 @@ def test_registering_fails_where_a_session_is_packed_and_each_remedy_helps() -> 
 
     q = qnn()  # a dummy buffer while contexts are created
     made = [q.QnnContext_createFromBinary(b) for b in FIVE[:3]]
-    dummy = q.QnnMem_register(made[0], [MemDescriptor(_Addresses(GB // 2), "dummy", (GB // 2,), "uint8")])
+    dummy = q.QnnMem_register(made[0], [MemDescriptor(AddressRange(GB // 2), "dummy", (GB // 2,), "uint8")])
     made += [q.QnnContext_createFromBinary(b) for b in FIVE[3:]]
     q.QnnMem_deRegister(dummy)
     for context in made:

@@ -315,10 +315,14 @@ COMMANDS = (
         "device",
         "time.device",
         "device",
-        "Play a scenario of contexts, priorities, power and faults on a simulated device, and show what became of it.",
+        "Play a scenario on a simulated device (device SCRIPT.json), or serve one that several programs share.",
         (
             "hexforge device scenario.json --report page.html --log events.jsonl",
             "hexforge device scenario.json --json",
+            "hexforge device serve --soc SM8650",
+            "hexforge device status",
+            "hexforge device fault ssr",
+            "hexforge device stop",
         ),
     ),
     Command(

@@ -18,6 +18,7 @@ from hexforge.device.contexts.callbacks import DataRequest, DmaBufferCallback, D
 from hexforge.device.contexts.configs import CreationConfig, GroupRegistration, ListConfig, SharingType
 from hexforge.device.graph_time import DeclaredTime, SimulatedTime
 from hexforge.device.log import audit
+from hexforge.device.shared.remote import SharedDevice, connect
 from hexforge.device.signal import DeviceSignal
 from hexforge.device.simulated_device import Device
 
@@ -38,7 +39,9 @@ __all__ = [
     "MemDescriptor",
     "Qnn",
     "SharedBuffer",
+    "SharedDevice",
     "SharingType",
     "SimulatedTime",
     "audit",
+    "connect",
 ]

@@ -29,7 +29,7 @@ from hexforge.device.power.profiles import PROFILES, PerfProfile
 from hexforge.device.signal import DeviceSignal
 from hexforge.errors import CallError
 from hexforge.options import did_you_mean
-from hexforge.scheduling.clock import ClockTask, Pending
+from hexforge.scheduling.clock import ClockTask, Pending, Waits
 
 HTP_API_VERSION = (5, 39, 0)
 """QNN_HTP_API_VERSION_MAJOR, MINOR and PATCH."""
@@ -225,6 +225,25 @@ class Qnn:
         """Begin to execute and return."""
         return execution.execute(self._own_graph(graph), inputs, outputs, signal, batch=batch, recover=recover)
 
+    def execute_in_turn(self, graphs: Sequence[DeviceGraph], inputs: Mapping[str, Feed] | None = None) -> Pending:
+        """Begin to execute graphs one after the other, contexts loaded again where they are lost.
+
+        `inputs` are the first graph's. The result is a list with what each took, and the microseconds of all.
+        """
+        return self.client.start(self._in_turn([self._own_graph(graph) for graph in graphs], dict(inputs or {})))
+
+    def _in_turn(self, graphs: Sequence[DeviceGraph], inputs: dict[str, Feed]) -> Waits:
+        clock = self.client.device.clock
+        start_us, done = clock.now_us, []
+        for number, graph in enumerate(graphs):
+            given = {} if number else inputs
+            done.append((yield self.QnnGraph_executeAsync(graph, given, recover=True)))
+        return done, clock.now_us - start_us
+
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        """Events of the device's log that name this process."""
+        return [entry for entry in self.client.device.log.of(*kinds) if entry.get("process") == self.client.name]
+
     # -- memory -------------------------------------------------------------------------------------------------------
 
     def rpcmem_alloc(self, size: int) -> SharedBuffer:
@@ -264,7 +283,36 @@ class Qnn:
                 near = did_you_mean(profile, PROFILES)
                 raise CallError(f"profile {profile!r} is not known; it is one of {', '.join(PROFILES)}{near}")
             profile = PROFILES[profile]
+        self._use(profile)
+
+    def _use(self, profile: PerfProfile | None) -> None:
         self.client.votes.profile = profile
+
+    def vote_by(self, profile: PerfProfile | None) -> None:
+        """Have stages vote by a profile from now on, and vote for it at once where it is voted for outside of them."""
+        if self.client.votes.profile != profile:
+            self.use_profile(profile)
+            self.client.votes.vote_now()
+
+    def memory_facts(self) -> dict[str, Any]:
+        """What the process has in use on the device, for what, and the most that all processes had."""
+        by_kind: dict[str, int] = {}
+        for session in self.client.sessions:
+            for what, size in session.by_kind().items():
+                by_kind[what] = by_kind.get(what, 0) + size
+        return {
+            "bytes": self.client.heap_bytes, "sessions": len(self.client.sessions), "by_kind": by_kind,
+            "peak_bytes": self.client.device.log.peak_bytes,
+            "contexts": [
+                {
+                    "context": context.label, "state": str(context.state), "loaded": list(context.loaded),
+                    "switching": context.config.switching, "switches": context.switches,
+                    "group_bytes": None if context.group is None else context.group.max_spill_fill,
+                    "shares_resources": context.sharing is not None,
+                }
+                for context in self.client.contexts.values()
+            ],
+        }  # fmt: skip
 
     # -- handles ------------------------------------------------------------------------------------------------------
 

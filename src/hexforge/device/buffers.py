@@ -57,6 +57,23 @@ class SharedBuffer:
         return tensor
 
 
+class AddressRange(SharedBuffer):
+    """A buffer that takes addresses of a session and no memory of this program: nothing is read of it here."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(min(size, 1))
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        """Bytes of addresses."""
+        return self._size
+
+    def array(self, shape: Sequence[int], dtype: Any, offset: int = 0) -> Array:
+        """One byte, whatever is asked for."""
+        return self.bytes
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class MemDescriptor:
     """Qnn_MemDescriptor_t: a tensor of a context in a shared buffer."""

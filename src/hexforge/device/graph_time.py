@@ -52,6 +52,21 @@ class SimulatedTime:
         return SimulatedTime(self._graph, self._soc, config, self._runtime, self._precision)
 
     @property
+    def graph(self) -> Graph:
+        """The graph that is timed."""
+        return self._graph
+
+    @property
+    def runtime(self) -> str:
+        """Through what the graph is called, as deployments say it."""
+        return self._runtime
+
+    @property
+    def precision(self) -> str:
+        """At which precision it is timed."""
+        return self._precision
+
+    @property
     def config(self) -> GraphConfig:
         """How the graph was prepared."""
         return self._config

@@ -25,23 +25,25 @@ class DeviceLog:
         self.entries: list[Entry] = []
         self.memory_bytes = 0
         """What all sessions have in use."""
+        self.peak_bytes = 0
+        """The most that all sessions had in use."""
+        self.keeps = 0
+        """How many of the last events are kept, at least; 0: all of them."""
         self._listeners: list[Callable[[Entry], None]] = []
 
     def write(self, event: str, **fields: Any) -> None:
         """One event."""
         entry = {"at_us": round(self._clock.now_us, 3), "event": event, **fields, "memory_bytes": self.memory_bytes}
         self.entries.append(entry)
+        self.peak_bytes = max(self.peak_bytes, self.memory_bytes)
+        if self.keeps and len(self.entries) > 2 * self.keeps:
+            del self.entries[: -self.keeps]
         for listener in self._listeners:
             listener(entry)
 
     def listen(self, listener: Callable[[Entry], None]) -> None:
         """Have something told of every event from now on."""
         self._listeners.append(listener)
-
-    @property
-    def peak_bytes(self) -> int:
-        """The most that all sessions had in use."""
-        return max((entry["memory_bytes"] for entry in self.entries), default=0)
 
     def of(self, *events: str) -> list[Entry]:
         """The events of some kinds."""

@@ -71,6 +71,11 @@ def dumps(
     return "\n".join([*lines, "}", ""])
 
 
+def dumps_without_weights(graph: Graph) -> str:
+    """The graph as text, only small constants with their numbers: enough to time it, not to compute with it."""
+    return dumps(graph, kept={v for v in graph.values.values() if v.data is not None and v.data.size <= _INLINE})
+
+
 def _node(node: Node) -> str:
     ins = ", ".join("_" if v is None else _ref(v) for v in node.inputs)
     params = ", ".join(f"{k}={literal_text(v)}" for k, v in node.params.items())
@@ -154,6 +159,15 @@ def loads(text: str, get: Get | None = None) -> Graph:
             reader.fail(str(error))
         except FormatError as placed:
             raise placed from error
+
+
+def loads_without_weights(text: str) -> Graph:
+    """The graph that `dumps_without_weights` printed; FormatError if the text is none, or names data elsewhere."""
+    return loads(text, _nowhere)
+
+
+def _nowhere(offset: int, size: int) -> memoryview:
+    raise FormatError("the text of a graph names weights, which it does not have")
 
 
 _PLAIN_TYPE = re.compile(r"(\w+)\[(\d{1,9}(?:, \d{1,9}){0,4})\]", re.ASCII)

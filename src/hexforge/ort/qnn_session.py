@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnxruntime
 
-from hexforge.backend import interrupted_by
+from hexforge.backend import ContextBackend, TimedBackend, interrupted_by
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.formats.profile.record import HostEvent
 from hexforge.ir import Graph
@@ -98,6 +98,21 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self._notes.add(*prepared.notes, *extension_notes(options, source))
         if not self._only_prepared:
             self._start_profile(options, prepared, took_us)
+            self._attach()
+
+    def _attach(self) -> None:
+        """Be on the device that the environment names (HEXFORGE_DEVICE) from the first run on, where there is one."""
+        from hexforge.device.shared.address import VARIABLE
+
+        if not os.environ.get(VARIABLE):
+            return
+        backend = self._device_parts[0]
+        if isinstance(backend, TimedBackend) and isinstance(backend, ContextBackend) and backend.targets[0].name:
+            from hexforge.ort.simulated import SimulatedRuns
+
+            self._simulated = SimulatedRuns(self._plan.stages, *self._device_parts)
+        else:
+            self._notes.add(f"{VARIABLE}: the session runs on no chip that is simulated; soc_model names one")
 
     def _start_profile(self, options: ProviderOptions, prepared: Prepared, took_us: int) -> None:
         name = Path(self._source).stem if isinstance(self._source, str | os.PathLike) else "model"

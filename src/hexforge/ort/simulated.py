@@ -8,6 +8,8 @@ are time, memory and faults.
 
 from __future__ import annotations
 
+import itertools
+import os
 import threading
 import weakref
 from collections.abc import Sequence
@@ -20,10 +22,12 @@ from hexforge.device import Binary, CreationConfig, Device, GraphSpec, Qnn, Simu
 from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.codes import Code, DeviceError
 from hexforge.device.contexts.configs import GroupRegistration
+from hexforge.device.contexts.execution import ExecutionResult
 from hexforge.device.contexts.handles import DeviceGraph
 from hexforge.device.contexts.tensors import Feed
 from hexforge.device.extensions import cores_of, creation_config, uses_signed_domain
 from hexforge.device.power.profiles import PerfProfile
+from hexforge.device.shared.remote import SharedDevice, device_of_environment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.backend_extensions import Config
 from hexforge.ort.errors import EngineFailedError
@@ -32,11 +36,12 @@ from hexforge.ort.options.config import DynamicOptions, RunConfig
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage
-from hexforge.scheduling.clock import ClockTask, Waits
+from hexforge.scheduling.clock import Pending
 
 RUNTIME = "onnx"
 EFFICIENT = "Efficient"
 _DEVICES: weakref.WeakValueDictionary[tuple[str, int, int], Device] = weakref.WeakValueDictionary()
+_SESSIONS = itertools.count(1)
 _LOCK = threading.RLock()
 """Held while a device's clock moves, which its sessions share; not while a session computes."""
 
@@ -62,10 +67,18 @@ class SimulatedRun:
 class RunInFlight:
     """A run that has begun on the device."""
 
-    task: ClockTask
+    task: Pending
     config: RunConfig
     mode: str
     """The performance mode that it began in."""
+
+
+def _own_device(key: tuple[str, int, int]) -> Device:
+    """The device of this program for a chip, a device_id and a number of cores."""
+    device = _DEVICES.get(key)
+    if device is None:
+        device = _DEVICES[key] = Device(key[0], cores=key[2])
+    return device
 
 
 class SimulatedRuns:
@@ -81,20 +94,22 @@ class SimulatedRuns:
         file = options.extensions()
         self._file = Config() if file is None else file
         cores = max(backend.graph_config.num_cores, cores_of(self._file))
+        signed = uses_signed_domain(self._file)
+        shared = device_of_environment(backend.chip_name, cores)
         with _LOCK:
-            key = backend.chip_name, options.device_id, cores
-            device = _DEVICES.get(key)
-            if device is None:
-                device = _DEVICES[key] = Device(backend.chip_name, cores=cores)
-            device.signed_image |= uses_signed_domain(self._file)  # whoever says so has pushed a signed image
-            self.device: Device = device
-            """What the session runs on; sessions of one chip and device_id share it."""
-            client = device.process(
-                f"session {device.next_number()}", signed=uses_signed_domain(self._file), privileged=True
-            )
-            self._qnn = Qnn(client)
-            weakref.finalize(self, client.close)
+            self.device: Device | SharedDevice
+            """What the session runs on: HEXFORGE_DEVICE's; else sessions of one chip and device_id share one."""
+            self._qnn: Qnn
+            if shared is not None:
+                self.device = shared
+                self._qnn = shared.qnn(f"session {next(_SESSIONS)} of {os.getpid()}", signed=signed, privileged=True)
+            else:
+                self.device = own = _own_device((backend.chip_name, options.device_id, cores))
+                own.signed_image |= signed  # whoever says so has pushed a signed image
+                self._qnn = Qnn(own.process(f"session {own.next_number()}", signed=signed, privileged=True))
+            weakref.finalize(self, self._qnn.client.close)
             self._power = power_of_options(options)
+            self._voted: PerfProfile | None = None
             self._vote()
             self._config = creation_config(self._file)
             self._priority = Priority.of(options.qnn_context_priority)
@@ -130,33 +145,19 @@ class SimulatedRuns:
         """Begin a run: it is on the device from now on, beside those of other sessions that have begun."""
         with _LOCK:
             given = config or RunConfig()
-            start_us = self.device.clock.now_us
             self._drive(given.htp_perf_mode)
             if given.rpc_control_latency is not None:
                 self._power = replace(self._power, rpc_control_latency_us=given.rpc_control_latency)
             self._vote()
             feeds = self._registered(self._graphs[0], shared) if self._graphs else {}
-            return RunInFlight(self._qnn.client.start(self._in_turn(feeds, start_us)), given, self.mode)
-
-    def _in_turn(self, feeds: dict[str, Feed], start_us: float) -> Waits:
-        """The graphs one after the other; when it is over: what each took, and the time of all."""
-        done = []
-        for graph in self._graphs:
-            inputs = feeds if graph is self._graphs[0] else {}
-            done.append((yield self._qnn.QnnGraph_executeAsync(graph, inputs, recover=True)))
-        return done, self.device.clock.now_us - start_us
+            return RunInFlight(self._qnn.execute_in_turn(self._graphs, feeds), given, self.mode)
 
     def finish(self, flight: RunInFlight) -> SimulatedRun:
         """Let time pass until a run is over."""
+        if isinstance(self.device, SharedDevice):
+            self._waited_for(flight)  # its clock moves elsewhere, for other threads, too
         with _LOCK:
-            try:
-                done, took = self.device.clock.wait(flight.task)
-            except DeviceError as error:
-                if error.code != Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION.number:
-                    raise
-                raise EngineFailedError(
-                    f"NPU crashed. SSR detected: {error}; create the session again (ENGINE_ERROR)", error.code
-                ) from None
+            done, took = self._waited_for(flight)
             post = flight.config.htp_perf_mode_post_run
             if post:
                 self._drive(post)
@@ -167,6 +168,17 @@ class SimulatedRuns:
             )  # fmt: skip
             self.runs = [*self.runs[-999:], run]
             return run
+
+    def _waited_for(self, flight: RunInFlight) -> tuple[list[ExecutionResult], float]:
+        try:
+            ended: tuple[list[ExecutionResult], float] = self._qnn.wait(flight.task)
+        except DeviceError as error:
+            if error.code != Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION.number:
+                raise
+            raise EngineFailedError(
+                f"NPU crashed. SSR detected: {error}; create the session again (ENGINE_ERROR)", error.code
+            ) from None
+        return ended
 
     def _registered(self, graph: DeviceGraph, shared: Sequence[SharedBuffer]) -> dict[str, Feed]:
         """Shared buffers as memory of a graph, each registered once."""
@@ -203,9 +215,9 @@ class SimulatedRuns:
         profile = PerfProfile.of(self._power)
         if not profile.votes and profile.control_latency_us:  # nothing is voted for but the latency
             profile = replace(profile, votes=True)
-        if self._qnn.client.votes.profile != profile:
-            self._qnn.use_profile(profile)
-            self._qnn.client.votes.vote_now()
+        if profile != self._voted:
+            self._qnn.vote_by(profile)
+            self._voted = profile
 
     def _created(self, stages: Sequence[Stage], backend: TimedBackend, embedded: bool) -> list[DeviceGraph]:
         """The QNN graphs on the device: one context each, in one group where buffers are shared."""

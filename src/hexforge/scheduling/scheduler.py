@@ -149,6 +149,11 @@ class Scheduler:
         self._dispatch()
         return job.pending
 
+    @property
+    def waiting(self) -> list[Job]:
+        """What waits for a core, the first first."""
+        return sorted(self._ready)
+
     def reserve_vtcm(self, size: int) -> None:
         """Others take VTCM: graphs that need more than is left wait."""
         self.reserved_bytes += size

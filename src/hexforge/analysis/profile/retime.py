@@ -14,7 +14,7 @@ from itertools import accumulate
 import hexforge.ops  # noqa: F401 - fills the table that graphs are read by
 from hexforge.analysis.profile.simulated import graph_profile
 from hexforge.analysis.profile.timing_options import FIXED, KEYS, deployment_of
-from hexforge.errors import CallError, FormatError
+from hexforge.errors import CallError
 from hexforge.formats.profile.record import MEASURED, GraphProfile, Profile
 from hexforge.ir import Graph, text
 from hexforge.options import did_you_mean
@@ -68,8 +68,4 @@ def _pairs(graph: GraphProfile) -> dict[str, str]:
 def _graph(graph: GraphProfile) -> Graph:
     if not graph.text or not graph.options:
         raise CallError(f"graph {graph.name!r}: the log is of an older hexforge and has no graph in it; profile again")
-    return text.loads(graph.text, _no_weights)
-
-
-def _no_weights(offset: int, size: int) -> memoryview:
-    raise FormatError("the graph of a log names weights, which a log does not have")
+    return text.loads_without_weights(graph.text)

@@ -13,7 +13,7 @@ from hexforge.analysis.estimate import Estimate, estimate, simulate_concurrent
 from hexforge.analysis.profile.graph_ops import graph_ops
 from hexforge.analysis.profile.main_thread import main_thread
 from hexforge.analysis.profile.services import activities, counters
-from hexforge.analysis.profile.timing_options import options_of, text_without_weights
+from hexforge.analysis.profile.timing_options import options_of
 from hexforge.analysis.timed_graphs import TimedGraphs, timed_graphs
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.soc import require_chip
@@ -30,7 +30,7 @@ from hexforge.formats.profile.record import (
     ProfiledRun,
     RunSpan,
 )
-from hexforge.ir import Graph
+from hexforge.ir import Graph, text
 from hexforge.options import did_you_mean
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.scheduling.concurrent import ConcurrentRun
@@ -142,7 +142,7 @@ def graph_profile(graph: Graph, line: Timeline, level: str, deployment: Deployme
     vtcm_bytes = deployment.config.vtcm_bytes or require_chip(deployment.soc).vtcm_mb << 20
     return GraphProfile(
         graph.name, "htp", deployment.soc, line.core_mhz, vtcm_bytes, shown, (run,),
-        options_of(deployment, line.batch), text_without_weights(graph),
+        options_of(deployment, line.batch), text.dumps_without_weights(graph),
     )  # fmt: skip
 
 

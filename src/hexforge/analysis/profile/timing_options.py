@@ -11,7 +11,6 @@ from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import TIME_ALONE, GraphConfig
 from hexforge.chips.power import Corner, Power
 from hexforge.errors import CallError, FormatError
-from hexforge.ir import Graph, text
 
 PLACE = ("soc", "runtime", "cost_file")
 """Options of a deployment itself."""
@@ -22,14 +21,6 @@ GRAPH = tuple(option.key for option in GraphConfig.table() if option.name in TIM
 POWER = {field.name: str(field.type) for field in fields(Power)}
 KEYS = (*PLACE, *POWER, *GRAPH)
 """What can be changed."""
-SMALL = 16
-"""Constants of at most so many numbers are kept in the text of a graph."""
-
-
-def text_without_weights(graph: Graph) -> str:
-    """The graph as text, only small constants with their numbers."""
-    kept = {v for v in graph.values.values() if v.data is not None and v.data.size <= SMALL}
-    return text.dumps(graph, kept=kept)
 
 
 def options_of(deployment: Deployment, batch: int = 1) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -102,12 +103,18 @@ def on_device(
     from hexforge.chips.soc import require_chip
     from hexforge.device import Binary, Device, DeviceSignal, Qnn
     from hexforge.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
+    from hexforge.device.shared.remote import device_of_environment
 
     signed = uses_signed_domain(config)  # whoever says so has pushed a signed image
     binaries = [Binary.of(source, require_chip(chip)) for source in sources]
     prepared_for = max((graph.num_cores for binary in binaries for graph in binary.graphs), default=1)
-    device = Device(chip, cores=max(cores_of(config), prepared_for), signed_image=signed)
-    qnn = Qnn(device.process("qnn-net-run", signed=signed, privileged=True))
+    cores = max(cores_of(config), prepared_for)
+    shared_device = device_of_environment(chip, cores)
+    if shared_device is not None:
+        qnn: Qnn = shared_device.qnn(f"qnn-net-run {os.getpid()}", signed=signed, privileged=True)
+    else:
+        device = Device(chip, cores=cores, signed_image=signed)
+        qnn = Qnn(device.process("qnn-net-run", signed=signed, privileged=True))
     qnn.use_profile(profile_of(config, perf_profile))
     own = replace(creation_config(config), dsp_memory_profiling_enabled=heap)
     signal = DeviceSignal(load_timeout_us) if load_timeout_us else None
@@ -137,22 +144,18 @@ def memory_lines(programs: Sequence[DeviceProgram]) -> list[str]:
     """What graphs have in memory on their device, for what; the most there was; and how often graphs were switched."""
     if not programs:
         return []
-    client = programs[0].context.client
-    by_kind: dict[str, int] = {}
-    for session in client.sessions:
-        for what, size in session.by_kind().items():
-            by_kind[what] = by_kind.get(what, 0) + size
-    peak = client.device.log.peak_bytes
-    listed = ", ".join(f"{what} {size:,}" for what, size in sorted(by_kind.items()))
-    held = f"{client.heap_bytes:,} bytes in {len(client.sessions)} session{'s' if len(client.sessions) != 1 else ''}"
-    lines = [f"memory on the device: {held}, at most {peak:,}"]
+    facts = programs[0].qnn.memory_facts()
+    listed = ", ".join(f"{what} {size:,}" for what, size in sorted(facts["by_kind"].items()))
+    held = f"{facts['bytes']:,} bytes in {facts['sessions']} session{'s' if facts['sessions'] != 1 else ''}"
+    lines = [f"memory on the device: {held}, at most {facts['peak_bytes']:,}"]
     lines += [f"  {listed}"] if listed else []
-    for context in dict.fromkeys(program.context for program in programs):
-        if context.config.switching:
-            lines.append(f"  {context.label}: loaded {', '.join(context.loaded)} after {context.switches} switches")
-        if context.group is not None:
-            kind = "shares resources" if context.group.sharing is not None else "is in a group"
-            lines.append(f"  {context.label}: {kind}, one spill-fill buffer of {context.group.max_spill_fill:,} bytes")
+    for row in facts["contexts"]:
+        label, group_bytes = row["context"], row["group_bytes"]
+        if row["switching"]:
+            lines.append(f"  {label}: loaded {', '.join(row['loaded'])} after {row['switches']} switches")
+        if group_bytes is not None:
+            kind = "shares resources" if row["shares_resources"] else "is in a group"
+            lines.append(f"  {label}: {kind}, one spill-fill buffer of {group_bytes:,} bytes")
     return lines
 
 
@@ -163,7 +166,7 @@ def free_contexts(programs: Sequence[DeviceProgram]) -> list[HostEvent]:
     for context in dict.fromkeys(program.context for program in programs):
         programs[0].qnn.QnnContext_free(context)
     stages = {"DSP:before_context_created": "INIT", "DSP:after_context_freed": "DE-INIT"}
-    entries = programs[0].context.client.device.log.of(*stages) if programs else []
+    entries = programs[0].qnn.events(*stages) if programs else []
     return [
         HostEvent(stages[e["event"]], e["event"], e["bytes"], "BYTES", timestamp_us=round(e["at_us"])) for e in entries
     ]

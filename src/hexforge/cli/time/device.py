@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hexforge device`: a scenario on a simulated device: sessions, memory, priorities, power, faults."""
+"""`hexforge device`: a scenario on a simulated device, or a device that several programs share.
+
+`hexforge device SCRIPT.json` plays a scenario; `serve`, `status`, `fault` and `stop` are about a shared device.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,38 @@ from statistics import mean
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from hexforge.cli.arguments import All, Json
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
+from hexforge.cli.time.device_service import fault, serve, status, stop
 
 if TYPE_CHECKING:
     from hexforge.device.scenario.play import PlayedScenario
 
 
-def device(
+class _PlaysByDefault(TyperGroup):
+    """A group whose arguments are a scenario's where they do not begin with the name of a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the arguments."""
+        if args and args[0] not in (*self.commands, "--help"):
+            args = ["play", *args]
+        return super().parse_args(ctx, args)
+
+
+device = typer.Typer(
+    cls=_PlaysByDefault,
+    no_args_is_help=True,
+    add_completion=False,
+    help="Play a scenario on a simulated device (device SCRIPT.json), or serve one that several programs share.",
+)
+for _command in (serve, status, fault, stop):
+    device.command(_command.__name__)(_command)
+
+
+@device.command("play")
+def play_scenario(
     script: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The scenario.", show_default=False)],
     report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
     log: Annotated[Path | None, typer.Option("--log", help="Write every event, one JSON object a line.")] = None,

@@ -110,6 +110,22 @@ class PowerVotes:
         self.version += 1
         self._log.write("power_config_id_destroyed", id=number)
 
+    def require_owner(self, number: int, process: str) -> None:
+        """DeviceError unless an id is one of a process."""
+        if self._votes(number).process != process:
+            raise invalid(f"power config id {number} is none of {process}")
+
+    def facts(self) -> list[dict[str, object]]:
+        """Every id with its process, its core and the corners that it votes for."""
+        return [
+            {
+                "id": number, "process": votes.process, "core": votes.core_id,
+                "core_corner": votes.dcvs.coreVoltageCornerTarget.name if votes.dcvs is not None else "",
+                "bus_corner": votes.dcvs.busVoltageCornerTarget.name if votes.dcvs is not None else "",
+            }
+            for number, votes in self._ids.items()
+        ]  # fmt: skip
+
     def withdraw_votes(self, process: str) -> None:
         """Remove all ids of a process, those that its profile made and its own."""
         for number in [number for number, votes in self._ids.items() if votes.process == process]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.chips.priority import Priority
-from hexforge.device.buffers import MemDescriptor, MemHandle, SharedBuffer
+from hexforge.device.buffers import AddressRange, MemDescriptor, MemHandle, SharedBuffer
 from hexforge.device.client import Client
 from hexforge.device.codes import Code, DeviceError, ProcessEndedError
 from hexforge.device.contexts import creation, execution
@@ -278,7 +278,7 @@ class _Player:
             made = [MemDescriptor(buffer, t, ty.shape, ty.dtype.numpy.name, at) for t, ty, at in places]
         else:
             context, size = self._context(fields.text("context"), step), fields.bytes("size")
-            made = [MemDescriptor(_Addresses(size), name, (size,), "uint8")]
+            made = [MemDescriptor(AddressRange(size), name, (size,), "uint8")]
         self.buffers[name] = register(context, made)
         yield 0.0
 
@@ -386,18 +386,3 @@ class _Player:
         )
         f.done()
         return made
-
-
-class _Addresses(SharedBuffer):
-    """A buffer that takes addresses of a session and no memory of this computer: of a dummy nothing is read."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(1)
-        self._size = size
-
-    @property
-    def size(self) -> int:
-        return self._size
-
-    def array(self, shape: Any, dtype: Any, offset: int = 0) -> Array:
-        return self.bytes
