@@ -117,6 +117,12 @@ INNER = {
         ("tiled_models", "terms"),
         ("measurements",),
     ),
+    "llm.time": (
+        ("__main__",),
+        ("fitting", "estimate"),
+        ("costs", "measurements"),
+        ("terms",),
+    ),
     "frontends.qnn": (
         ("graph", "recorded"),
         ("tensors", "operations", "grouped", "library_limits"),

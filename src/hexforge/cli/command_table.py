@@ -380,11 +380,13 @@ COMMANDS = (
         "llm",
         "llm",
         "llm",
-        "Language models: export a checkpoint as a bundle, run it, chat with it.",
+        "Language models: export a checkpoint as a bundle, run it, chat with it, say how fast it answers on a chip.",
         (
             "hexforge llm export checkpoint/ --soc SM8650 --context 4096 --ar 128,1 --precision w4a16 -o bundle/",
             'hexforge llm run bundle/ --prompt "The following functions"',
             "hexforge llm chat bundle/",
+            'hexforge llm estimate llama_v3_2_3b_instruct --soc "8 Elite" --context 4096 --report page.html',
+            "hexforge llm estimate bundle/ --soc all --runtime genie --json",
         ),
     ),
 )

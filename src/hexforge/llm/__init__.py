@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Language models: their shapes, bundles made of checkpoints, and answers from bundles."""
+"""Language models: their shapes, bundles made of checkpoints, answers from bundles, and how fast they come on a chip."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from hexforge.llm.bundle import Bundle, read_bundle
 from hexforge.llm.bundle_writer import ExportRequest, export
 from hexforge.llm.generate import AnswerPiece, LanguageModel, LlmSession, load
 from hexforge.llm.sampling import Sampling
+from hexforge.llm.shape import LlmShape, named_shapes, read_shape
+from hexforge.llm.time.estimate import LlmEstimate, LlmSwitches, estimate_llm
 
 __all__ = [
     "AnswerPiece",
     "Bundle",
     "ExportRequest",
     "LanguageModel",
+    "LlmEstimate",
     "LlmSession",
+    "LlmShape",
+    "LlmSwitches",
     "Sampling",
+    "estimate_llm",
     "export",
     "load",
+    "named_shapes",
     "read_bundle",
+    "read_shape",
 ]

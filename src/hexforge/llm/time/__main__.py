@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fit the time model of language models: `python -m hexforge.llm.time [--data CSV] [--out FILE] [--check]`.
+
+The parameters are those of all families; errors and bands in the file are those of families that were held out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexforge.formats.files import write_atomically
+from hexforge.latency.cost_file import differences, text_of
+from hexforge.llm.time.costs import SHIPPED
+from hexforge.llm.time.fitting import LlmFit, fit_rows, predict_families_held_out
+from hexforge.llm.time.measurements import MEASURED, RUNTIMES, LlmMeasurement, read_llm_measurements
+from hexforge.llm.time.terms import FACTORS, PARAMETERS
+
+SOURCE = "fitted by hexforge.llm.time on the language models of qai-hub-models 0.65.0"
+UNMEASURED = 0.15
+"""Assumed: how much wider (logarithmic) the band of a chip without rows is."""
+INSIDE = 0.9
+
+
+def file_contents(rows: Sequence[LlmMeasurement], digest: str) -> dict[str, Any]:
+    """What cost.json holds."""
+    judged = [row for row in rows if row.judged]
+    chunk, token = predict_families_held_out(judged)
+    return {
+        "source": SOURCE,
+        "data": {"rows": len(rows), "models": len({r.model for r in rows}), "sha256": digest},
+        **costs_of_fit(fit_rows(rows)),
+        "band": {"half_width": half_widths(judged, chunk, token), "unmeasured_chip": UNMEASURED},
+        "error": {runtime: error_figures(judged, chunk, token, runtime) for runtime in RUNTIMES},
+    }
+
+
+def costs_of_fit(fit: LlmFit) -> dict[str, Any]:
+    """The part of the file that estimates read."""
+    return {
+        "parameters": {name: float(f"{value:.5g}") for name, value in fit.values.items()},
+        "chips": {chip: _factors(fit.factors[:, i]) for i, chip in enumerate(fit.chips)},
+        "deviations": {
+            runtime: {chip: _factors(fit.deviations[:, k, i]) for i, chip in enumerate(fit.chips)}
+            for k, runtime in enumerate(RUNTIMES)
+        },
+    }
+
+
+def _factors(logs: np.ndarray) -> dict[str, float]:
+    return {name: float(f"{np.exp(log):.4g}") for name, log in zip(FACTORS, logs, strict=True)}
+
+
+def half_widths(rows: Sequence[LlmMeasurement], chunk: np.ndarray, token: np.ndarray) -> dict[str, dict[str, float]]:
+    """The logarithmic half width that nine of ten rows are in, for each runtime, of a chunk and of a token."""
+    widths = {}
+    for runtime in RUNTIMES:
+        here = [i for i, row in enumerate(rows) if row.runtime == runtime]
+        first = np.abs(np.log(chunk[here] / [rows[i].chunk_ms for i in here]))
+        later = np.abs(np.log(token[here] / [rows[i].token_ms for i in here]))
+        widths[runtime] = {
+            "chunk": round(float(np.quantile(first, INSIDE)), 4), "token": round(float(np.quantile(later, INSIDE)), 4)
+        }  # fmt: skip
+    return widths
+
+
+def error_figures(
+    rows: Sequence[LlmMeasurement], chunk: np.ndarray, token: np.ndarray, runtime: str
+) -> dict[str, dict[str, float]]:
+    """Errors of tokens per second and of the time to the first token through a runtime."""
+    here = [i for i, row in enumerate(rows) if row.runtime == runtime]
+    rate = np.array([1e3 / rows[i].token_ms for i in here])
+    first = np.array([rows[i].chunk_ms for i in here])
+    return {"tokens_per_second": figures(1e3 / token[here], rate), "first_token": figures(chunk[here], first)}
+
+
+def figures(predicted: np.ndarray, measured: np.ndarray) -> dict[str, float]:
+    """Median, mean and 90th percentile of the relative error, and the rank correlation."""
+    error = np.abs(predicted / measured - 1)
+    ranks = np.corrcoef(_ranks(predicted), _ranks(measured))[0, 1]
+    of_error = {"median": np.median(error), "mean": error.mean(), "p90": np.quantile(error, INSIDE), "rank": ranks}
+    return {"rows": len(error)} | {name: round(float(value), 4) for name, value in of_error.items()}
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """The place of each value among all, ties in the middle of theirs."""
+    return np.array([(values < v).sum() + ((values == v).sum() - 1) / 2 for v in values])
+
+
+def main() -> int:
+    """Fit, print what came out, and write or check the file."""
+    parser = argparse.ArgumentParser(prog="python -m hexforge.llm.time", description=__doc__)
+    parser.add_argument("--data", type=Path, default=MEASURED, help="measured rows, as llm.csv has them")
+    parser.add_argument("--out", type=Path, default=SHIPPED, help="the file that is written; hexforge's own by default")
+    parser.add_argument("--check", action="store_true", help="compare with the file instead; 1 where a figure differs")
+    given = parser.parse_args()
+    rows, unknown = read_llm_measurements(given.data)
+    for name in unknown:
+        print(f"{name}: left out, nothing says its shape", file=sys.stderr)
+    contents = file_contents(rows, hashlib.sha256(given.data.read_bytes()).hexdigest())
+    for parameter in PARAMETERS:
+        value = contents["parameters"][parameter.name]
+        print(f"{parameter.name:18} {value:10.4g} {parameter.unit} (prior {parameter.prior:g})")
+    for runtime, errors in contents["error"].items():
+        for what, row in errors.items():
+            print(f"held out, {runtime:13} {what:18}", *(f"{name} {value:g}" for name, value in row.items()))
+    if given.check:
+        differing = differences(contents, json.loads(given.out.read_text("utf-8")))
+        print("\n".join(differing) or f"{given.out}: every figure is that of this fit")
+        return int(bool(differing))
+    write_atomically(given.out, text_of(contents).encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
