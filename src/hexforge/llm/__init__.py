@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Language models: their shapes, bundles made of checkpoints, answers from bundles, and how fast they come on a chip."""
+"""Language models: shapes, bundles made of checkpoints, answers from bundles, and how fast they come on a chip."""
 
 from __future__ import annotations
 
