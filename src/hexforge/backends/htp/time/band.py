@@ -25,8 +25,8 @@ NAMES: Mapping[str, str] = {
     "softmax": "softmax", "large_attention": "attention beyond VTCM", "norm": "norms over rows",
     "reduce": "reductions and large windows", "row_reduce": "reductions over rows", "pool": "pooling",
     "resize": "resizing", "shuffle": "transposes and reshapes", "copy": "slices, joins and gathers",
-    "piece": "cuts and joins of rows", "split": "splits of rows", "stride": "strided windows",
-    "pack": "shallow images", "operand": "operands of products", "border_transpose": "transposes at the border",
+    "piece": "cuts and joins of rows", "cut": "slices of rows in onnx graphs", "split": "splits of rows",
+    "stride": "strided windows", "pack": "shallow images", "operand": "operands of products", "border_transpose": "transposes at the border",
     "vector_op": "small ops", "handover": "small moves", "dram": "transfers", "task": "small tasks",
     "mac": "convolutions off HMX", "host.call": "the call", "host.io": "inputs and outputs",
 }  # fmt: skip

@@ -73,6 +73,8 @@ STAYS = 0.5
 """Of VTCM: an 8-bit image up to which, channels padded, an onnx graph normalises channel-last."""
 WEIGHTED = (Work.CONV, Work.DEPTHWISE, Work.TRANSPOSED_CONV, Work.FULLY_CONNECTED, Work.MATMUL, Work.RECURRENT)
 """Work of the matrix unit with weights."""
+TILE_AXES = 4
+"""Axes of a tile: batch, height, width, depth."""
 SMALL = 4096
 """Elements below which a reshape, or a constant, costs nothing of its own."""
 
@@ -254,13 +256,16 @@ class _Scheduler:
             task.add("divide" if difference else self._arithmetic(node), written * (DIFFERENCE if difference else 1.0))
         elif op in COPIES:
             task.add("copy", read if op == "Split" else written)
-            task.add("piece", _pieces(node) / 1e3)
+            cut = op in CUTS and self._runtime == "onnx" and p.rate == "float"
+            task.add("cut" if cut else "piece", _pieces(node) / 1e3)
             if op == "Split" and p.rate == "float" and len(out) != 4 and out[-1] != source[-1]:
                 task.add("split", read)
         elif op == "Transpose" and node in self._border:
             task.add("border_transpose", math.prod(out) * size)
         elif op in ("Transpose", "Reshape"):
-            task.add("shuffle", (flat_elements(out) + flat_elements(source)) * size / 2)
+            moved = (flat_elements(out) + flat_elements(source)) / 2
+            # a tile has four axes: a tensor of more lies as it is, without any padding
+            task.add("shuffle", (math.prod(out) if max(len(out), len(source)) > TILE_AXES else moved) * size)
         elif op in SHUFFLES:
             task.add("shuffle", read if op in ("DepthToSpace", "SpaceToDepth") else written)
         elif op in IMAGE_NORMS:
@@ -271,7 +276,7 @@ class _Scheduler:
             if math.prod(window) > 16:
                 task.add("reduce", read)
             else:
-                task.add("pool", written * max(window))
+                task.add("pool", read)
         elif op in REDUCTIONS:
             task.add("row_reduce" if _along_last(node) else "reduce", read)
         else:

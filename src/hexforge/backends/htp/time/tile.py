@@ -12,6 +12,10 @@ from hexforge.chips.deployment import known_precision
 
 CHANNELS = 32
 """Channels of a tile: the matrix unit's depth and width, for every data type."""
+LANES = 16
+"""What the channels of a shallow image are padded to where the vector units pass over it, and depthwise windows."""
+PACKED = 4
+"""Channels up to which an image is packed, or unpacked, as it comes in or leaves; it takes whole tiles then."""
 FLAT = 4
 """Chosen of 1, 2, 4 and no limit by folds of families: how much padding a move of a shallow tensor passes over."""
 
@@ -64,8 +68,16 @@ def image(shape: Sequence[int]) -> tuple[int, int, int, int]:
     return math.prod(full[:-3]), full[-3], full[-2], full[-1]
 
 
+def lanes(channels: int) -> int:
+    """Channels of an image as the vector units see them: whole tiles, or a half of one for a shallow image."""
+    return round_up(channels, LANES if PACKED < channels < CHANNELS else CHANNELS)
+
+
 def padded_elements(shape: Sequence[int]) -> int:
-    """Elements of a tensor as the vector units see it: depth to 32 and, where there is an image, 8 x 4 pixels."""
+    """Elements of a tensor as the vector units see it: depth to 32 and, where there is an image, 8 x 4 pixels.
+
+    An image less than a tile deep has half a tile where that is enough.
+    """
     rank = len(shape)
     while rank != 4 and len(shape) > 1 and (shape[-1] == 1 or (rank > 4 and shape[-1] < CHANNELS)):
         shape = (
@@ -75,7 +87,7 @@ def padded_elements(shape: Sequence[int]) -> int:
     n, h, w, c = image(shape)
     if len(shape) >= 4 and h * w > 1:  # what is one pixel high is a line, folded into whole tiles
         h, w = (1, round_up(w, 32)) if h == 1 else (round_up(h, 8), round_up(w, 4))
-    return n * h * w * round_up(c, CHANNELS)
+    return n * h * w * (lanes(c) if rank == 4 else round_up(c, CHANNELS))
 
 
 def flat_elements(shape: Sequence[int]) -> int:

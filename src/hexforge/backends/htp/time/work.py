@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from hexforge.backends.htp.tiled_caches import JOIN, tile_of
-from hexforge.backends.htp.time.tile import CHANNELS, Task, padded_elements, pixel_rows, round_up, window_depth
+from hexforge.backends.htp.time.tile import CHANNELS, Task, lanes, padded_elements, pixel_rows, round_up, window_depth
 from hexforge.ir import Block, BlockwiseExpansion, Node, Role, Value, Work
 from hexforge.ops import of_kind
 
@@ -92,9 +92,13 @@ def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int
         macs = pixel_rows(source, p) * deep * round_up(out[-1] * height * width, CHANNELS)
         task.add("shuffle", padded_elements(out) * size)
     elif node.op.name == "DepthWiseConv2d" or source[-1] == group > 1:
-        kind, macs = "depthwise", rows * height * width * CHANNELS * wide  # a diagonal block for each 32 channels
+        kind, macs = "depthwise", rows * height * width * CHANNELS * lanes(out[-1])  # a diagonal block for each 32 channels
     elif group > 1:
-        kind, macs = "grouped", rows * height * width * round_up(source[-1] // group, CHANNELS) * wide
+        # groups of whole tiles are dense convolutions beside each other; others share a tile, or end within one
+        deep, each = source[-1] // group, out[-1] // group
+        kind = "grouped" if deep % CHANNELS or each % CHANNELS else "conv"
+        wide = group * round_up(each, CHANNELS) if each > CHANNELS else wide
+        macs = rows * height * width * round_up(deep, CHANNELS) * wide
     else:
         kind, macs = "pointwise" if pointwise else "conv", rows * window_depth(height, width, source[-1]) * wide
         if source[-1] <= 4:
