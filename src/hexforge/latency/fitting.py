@@ -45,8 +45,10 @@ ELSEWHERE = 0.5
 """The same for what the host does: it is another processor."""
 KIN = 0.3
 """How far the mean of a chip's factors is from that of the chip of its architecture with the most rows."""
-LIGHT: Mapping[str, float] = {"tflite": 0.2}
+LIGHT: Mapping[str, float] = {"tflite": 0.5}
 """Runtimes whose rows weigh less than others: a tflite graph is made by another converter, and differs more."""
+HEAVY: Mapping[str, float] = {"w8a8": 1.5, "w8a16": 1.5}
+"""Precisions whose rows weigh more than float ones, which are of twice as many models."""
 MEMBERS, SEEN_PART = 8, 0.85
 """Fits of a bag, and the part of the families each of them sees."""
 FACTOR_COUNT = len(cost.FACTORS)
@@ -100,8 +102,8 @@ class FitProblem:
         """Each model and precision of a chip weighs the same."""
         count = Counter((self.rows[i].model, self.rows[i].precision) for i in rows)
         each = [count[self.rows[i].model, self.rows[i].precision] for i in rows]
-        light = [LIGHT.get(self.rows[i].runtime, 1.0) for i in rows]
-        return np.asarray(np.sqrt(np.array(light) / np.array(each, float)))
+        kind = [LIGHT.get(self.rows[i].runtime, 1.0) * HEAVY.get(self.rows[i].precision, 1.0) for i in rows]
+        return np.asarray(np.sqrt(np.array(kind) / np.array(each, float)))
 
     def paths(self, wanted: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> list[CriticalPaths]:
         """What the end waits for on chips, with parameters and factors; those of one timeline together."""

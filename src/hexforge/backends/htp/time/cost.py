@@ -61,6 +61,9 @@ def _parameters() -> tuple[Parameter, ...]:
         for group in ("lookup", "move"):
             name = f"deviation.{rate}.{group}"
             parameters.append(Parameter(name, "of the time for as many bytes of float16", 1.0, 0.15, ""))
+    for kind in FIXED_POINT:
+        unit = "of the time for as many bytes of float16"
+        parameters.append(Parameter(f"deviation.fixed.{kind}", unit, 1.0, 0.15, ""))
     for rate, spread in PRODUCTS.items():
         unit = f"of the time for as many MACs of a dense convolution at {rate}, on top of share.product"
         parameters.append(Parameter(f"deviation.{rate}.product", unit, 1.0, spread, ""))
@@ -106,6 +109,8 @@ PRICED_AS: Mapping[str, str] = {"pack": "stride", "cast": "add", "mac": "add"}
 """Kinds told apart in the timeline alone: a shallow image brought into tiles costs as much as a strided one, a change
 of precision as much as a sum, multiply-accumulates of a convolution off the matrix unit as so many sums."""
 MOVES = frozenset("shuffle copy piece cut split stride operand border_transpose".split())
+FIXED_POINT = frozenset(("divide",))
+"""Kinds whose time deviates at fixed point alike for codes of 8 and of 16 bits, beyond the bytes."""
 PRODUCTS: Mapping[str, float] = {"w8a8": 0.5, "w8a16": 0.15}
 """Rates at which products over tokens take more or less than as many MACs do elsewhere, and how far that is believed to
 be from 1. Measured in transformers of 8 bit, where they take longer; those of one row, at the end of classifiers, and
@@ -137,6 +142,8 @@ def factors_of(kind: str, rate: str) -> tuple[str, ...]:
     if kind in OTHERS:
         return (kind,)
     kind = PRICED_AS.get(kind, kind)
+    if kind in FIXED_POINT and rate != "float":
+        return f"hvx.{kind}", f"deviation.fixed.{kind}"
     among = group(kind)
     return (f"hvx.{kind}",) if among is None or rate == "float" else (f"hvx.{kind}", f"deviation.{rate}.{among}")
 
