@@ -47,6 +47,10 @@ DEVIATIONS = [name for name in PARAMETER_INDEX if name.startswith("deviation.")]
 WITHOUT: Mapping[str, Callable[[], list[Patch]]] = {
     "nothing removed": list,
     "shallow tensors lie flat when they move": lambda: [(tile, "FLAT", 1 << 40)],
+    "shallow images have half a tile": lambda: [(tile, "LANES", 32)],
+    "groups of whole tiles are dense": lambda: [(work, "WHOLE_GROUP", 1 << 20)],
+    "five axes are moved without padding": lambda: [(schedule, "TILE_AXES", 9)],
+    "slices of rows cost more in float onnx graphs": lambda: [(schedule, "SLICED_ALONE", set())],
     "zeros around a window are part of it": lambda: [(schedule, "_pads_a_window", lambda node: False)],
     "small ops have a part of the fixed cost": lambda: [(work, "WHOLE_BYTES", 1e-9)],
     "norms of pixels are tiled with their neighbours": lambda: [(schedule, "ROW_NORMS", set())],

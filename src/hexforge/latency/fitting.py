@@ -2,7 +2,7 @@
 """The fit: parameters on the rows of some families, several times, and what makes a chip.
 
 Errors are logarithmic; a row far off pulls less the farther it is (Cauchy's loss), so that a graph with a mechanism the
-model lacks does not bend the others. Each (model, precision) weighs the same. What is believed of a parameter before
+model lacks does not bend the others. Each model weighs the same at a precision. What is believed of a parameter before
 the fit is a residual of its own, so that a kind of work that few graphs have stays where it was believed: that is the
 partial pooling over precisions (deviations around 1) and over chips (factors around their mean, and around their kin).
 """
@@ -99,7 +99,7 @@ class FitProblem:
         self.graph_index = np.array([timelines[k[3]].position[k] for k in keys])
 
     def row_weights(self, rows: np.ndarray) -> np.ndarray:
-        """Each model and precision of a chip weighs the same."""
+        """Each model of a chip weighs the same at a precision."""
         count = Counter((self.rows[i].model, self.rows[i].precision) for i in rows)
         each = [count[self.rows[i].model, self.rows[i].precision] for i in rows]
         kind = [LIGHT.get(self.rows[i].runtime, 1.0) * HEAVY.get(self.rows[i].precision, 1.0) for i in rows]

@@ -280,3 +280,53 @@ def test_a_difference_of_two_tensors_is_priced_as_a_part_of_their_quotient() -> 
         "(float[1, 64, 256] x) => (float[1, 64, 256] y) { c = Constant<value_float: float = 2.0>() y = Sub(x, c) }"
     )
     assert "divide" not in shifted.hvx
+
+
+def test_a_shallow_image_is_padded_to_half_a_tile_and_a_packed_one_to_a_whole() -> None:
+    assert tile.padded_elements((1, 16, 16, 16)) == tile.padded_elements((1, 16, 16, 5)) == 16 * 16 * 16
+    assert tile.padded_elements((1, 16, 16, 3)) == tile.padded_elements((1, 16, 16, 24)) == 16 * 16 * 32
+    assert tile.padded_elements((16, 16, 16)) == 16 * 16 * 32  # no image
+
+    def windows(channels: int) -> float:
+        found = tasks(f"""(float[1, {channels}, 16, 16] x) => (float[1, {channels}, 16, 16] y) {{
+            {constant("w", channels, 1, 3, 3)} r = Relu(x)
+            y = Conv<group = {channels}, pads = [1, 1, 1, 1]>(r, w) }}""")
+        return sum(t.hmx.get("depthwise", 0.0) for t in found)
+
+    assert windows(16) == pytest.approx(windows(32) / 2)
+
+
+def test_groups_of_whole_tiles_are_dense_convolutions_and_others_are_not() -> None:
+    def work(channels: int, group: int) -> dict[str, float]:
+        found = tasks(f"""(float[1, {channels}, 16, 16] x) => (float[1, {channels}, 16, 16] y) {{
+            {constant("w", channels, channels // group, 3, 3)} r = Relu(x)
+            y = Conv<group = {group}, pads = [1, 1, 1, 1]>(r, w) }}""")
+        return next(t.hmx for t in found if t.hmx)
+
+    whole = work(128, 4)
+    assert whole == {"conv": pytest.approx(work(128, 1)["conv"] / 4)}
+    assert work(128, 8) == {"grouped": pytest.approx(whole["conv"])}  # two of 16 channels share a tile
+    assert work(192, 4)["grouped"] == pytest.approx(16 * 16 * 9 * 64 * 256 / 1e9)  # 48 channels end within a tile
+
+
+def test_a_tensor_of_five_axes_is_moved_without_padding() -> None:
+    body = """(float[1, 3, 85, 16, 16] x) => (float[1, 3, 16, 16, 85] y) {
+        r = Relu(x) t = Transpose<perm = [0, 1, 3, 4, 2]>(r) y = Sigmoid(t) }"""
+    assert sum(t.hvx.get("shuffle", 0.0) for t in tasks(body)) == pytest.approx(3 * 85 * 16 * 16 / 1e6)
+
+
+@pytest.mark.parametrize(("runtime", "precision", "kind"), [
+    ("onnx", FLOAT, "cut"), ("qnn_dlc", FLOAT, "piece"), ("onnx", W8A8, "piece")
+])  # fmt: skip
+def test_rows_that_a_float_onnx_graph_slices_have_a_cost_of_their_own(
+    runtime: str, precision: tile.Precision, kind: str
+) -> None:
+    ends = " ".join(f"{n} = Constant<value_ints: ints = [{v}]>()" for n, v in (("b", 0), ("e", 33), ("a", 2)))
+    body = f"(float[1, 100, 96] x) => (float[1, 100, 33] y) {{ {ends} r = Relu(x) y = Slice(r, b, e, a) }}"
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> agraph {body}')
+    found = schedule(graph_of(model), precision, runtime, VTCM)
+    assert {k: sum(t.hvx.get(k, 0.0) for t in found) for k in ("cut", "piece")} == {
+        "cut": 0.0,
+        "piece": 0.0,
+        kind: pytest.approx(0.1),
+    }

@@ -26,8 +26,9 @@ NAMES: Mapping[str, str] = {
     "reduce": "reductions and large windows", "row_reduce": "reductions over rows", "pool": "pooling",
     "resize": "resizing", "shuffle": "transposes and reshapes", "copy": "slices, joins and gathers",
     "piece": "cuts and joins of rows", "cut": "slices of rows in onnx graphs", "split": "splits of rows",
-    "stride": "strided windows", "pack": "shallow images", "operand": "operands of products", "border_transpose": "transposes at the border",
-    "vector_op": "small ops", "handover": "small moves", "dram": "transfers", "task": "small tasks",
+    "stride": "strided windows", "pack": "shallow images", "operand": "operands of products",
+    "border_transpose": "transposes at the border", "vector_op": "small ops", "handover": "small moves",
+    "dram": "transfers", "task": "small tasks",
     "mac": "convolutions off HMX", "host.call": "the call", "host.io": "inputs and outputs",
 }  # fmt: skip
 """Kinds of work in words."""

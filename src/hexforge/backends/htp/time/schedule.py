@@ -55,6 +55,8 @@ POOLS = of_kind(Work.POOL)
 REDUCTIONS = of_kind(Work.REDUCE, Work.SEARCH)
 RESIZES = of_kind(Work.RESIZE)
 CUTS = {"Split", "StridedSlice"}
+SLICED_ALONE = {("onnx", "float")}
+"""Runtimes and rates at which pieces of rows that are cut off cost as a cut, and not as other pieces."""
 BORDER = ARITHMETIC.keys() | CLAMPS | of_kind(Work.CONVERT)
 """What a transpose at the graph's border moves past."""
 BY_RESULT = dict.fromkeys(LOOKUPS, "lookup") | {
@@ -256,7 +258,7 @@ class _Scheduler:
             task.add("divide" if difference else self._arithmetic(node), written * (DIFFERENCE if difference else 1.0))
         elif op in COPIES:
             task.add("copy", read if op == "Split" else written)
-            cut = op in CUTS and self._runtime == "onnx" and p.rate == "float"
+            cut = op in CUTS and (self._runtime, p.rate) in SLICED_ALONE
             task.add("cut" if cut else "piece", _pieces(node) / 1e3)
             if op == "Split" and p.rate == "float" and len(out) != 4 and out[-1] != source[-1]:
                 task.add("split", read)

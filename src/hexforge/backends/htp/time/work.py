@@ -19,7 +19,8 @@ MACS_PER_BYTE = 4
 WHOLE_BYTES = 32768
 """Bytes from which on an op is spread over the vector threads and has the whole fixed cost of that."""
 
-
+WHOLE_GROUP = CHANNELS
+"""Channels that a group of a convolution has a multiple of where it is a dense convolution of its own."""
 LARGE_WINDOW = 5
 """Rows or columns above which a depthwise window takes longer for each multiply-accumulate."""
 
@@ -92,11 +93,12 @@ def convolution(task: Task, node: Node, source: Sequence[int], out: Sequence[int
         macs = pixel_rows(source, p) * deep * round_up(out[-1] * height * width, CHANNELS)
         task.add("shuffle", padded_elements(out) * size)
     elif node.op.name == "DepthWiseConv2d" or source[-1] == group > 1:
-        kind, macs = "depthwise", rows * height * width * CHANNELS * lanes(out[-1])  # a diagonal block for each 32 channels
+        # a diagonal block for each 32 channels, or half of one
+        kind, macs = "depthwise", rows * height * width * CHANNELS * lanes(out[-1])
     elif group > 1:
         # groups of whole tiles are dense convolutions beside each other; others share a tile, or end within one
         deep, each = source[-1] // group, out[-1] // group
-        kind = "grouped" if deep % CHANNELS or each % CHANNELS else "conv"
+        kind = "grouped" if deep % WHOLE_GROUP or each % WHOLE_GROUP else "conv"
         wide = group * round_up(each, CHANNELS) if each > CHANNELS else wide
         macs = rows * height * width * round_up(deep, CHANNELS) * wide
     else:
