@@ -95,13 +95,13 @@ def codes_of(number: int, fastrpc: bool | None = None) -> FoundCodes:
     if -50000 < number <= -1000:
         readings.append((-number, False, f"{number} is {-number} with its sign turned"))
     for read, rpc, how in readings:
-        found = tuple(
+        known = tuple(
             code
             for code in error_codes()
             if code.number == read and (rpc is None or rpc == code.name.startswith("AEE_"))
         )
-        if found and (not how.startswith("the code is") or found[0].name.startswith("QNN_")):
-            return FoundCodes(read, found, how)
+        if known and (not how.startswith("the code is") or known[0].name.startswith("QNN_")):
+            return FoundCodes(read, known, how)
     return FoundCodes(number, (), _range(number))
 
 

@@ -87,8 +87,8 @@ class _Values(dict[str, Any]):
 
     def __missing__(self, name: str) -> str:
         if name == "chip":
-            found = find_chip(self["soc"])
-            return f"{found.name}, SoC {self['soc']}" if found else f"SoC {self['soc']}"
+            chip = find_chip(self["soc"])
+            return f"{chip.name}, SoC {self['soc']}" if chip else f"SoC {self['soc']}"
         if name == "parts":
             need, limit = bytes_of(self, "need"), bytes_of(self, "limit")
             return str(math.ceil(need / limit)) if need and limit else "two"

@@ -145,8 +145,8 @@ def _of_line(line: str, number: int) -> Iterator[ExplainedLine]:
     names = dict.fromkeys(_NAME.findall(line)) if "_E" in line or "_W" in line else {}
     for name in names:
         code = code_named(name)
-        found = _unknown_name(name) if code is None else _finding_of_codes(name, FoundCodes(code.number, (code,)))
-        yield replace(found, text=text, line=number)
+        finding = _unknown_name(name) if code is None else _finding_of_codes(name, FoundCodes(code.number, (code,)))
+        yield replace(finding, text=text, line=number)
     if names or not _SEVERE.search(line):
         return
     explained = False
@@ -164,26 +164,26 @@ def _codes_in(line: str, given: str) -> FoundCodes | None:
     if number is None or number == 0:
         return None
     if _FASTRPC.search(line):
-        found = codes_of(number, fastrpc=True)
-        return found if found.codes else codes_of(number)
+        of_fastrpc = codes_of(number, fastrpc=True)
+        return of_fastrpc if of_fastrpc.codes else codes_of(number)
     if abs(number) < 1000:
-        found = codes_of(number, fastrpc=False)
-        return found if _GENIE.search(line) and found.codes else None
+        small = codes_of(number, fastrpc=False)
+        return small if _GENIE.search(line) and small.codes else None
     return codes_of(number)
 
 
-def _finding_of_codes(text: str, found: FoundCodes) -> ExplainedLine:
-    if not found.codes:
-        why = found.reading or "no documented code of QNN, Genie or FastRPC has this number"
+def _finding_of_codes(text: str, meant: FoundCodes) -> ExplainedLine:
+    if not meant.codes:
+        why = meant.reading or "no documented code of QNN, Genie or FastRPC has this number"
         return ExplainedLine("unknown", text, happened=f"{text} is not known: {why}.")
-    first = found.codes[0]
+    first = meant.codes[0]
     return ExplainedLine(
         "code",
         text,
         happened=first.happened,
         would_work=(first.would_work,),
-        codes=found.codes,
-        reading=found.reading,
+        codes=meant.codes,
+        reading=meant.reading,
         sources=(first.source,),
         proof_kind=_PROOFS.get(first.number, "") if not first.name.startswith("AEE_") else "",
     )
@@ -206,9 +206,9 @@ def _finding_of_line(text: str, number: int, row: KnownLine, values: dict[str, s
     codes: tuple[ErrorCode, ...] = ()
     reading = ""
     if (given := parse_number(values.get("code", ""))) is not None:
-        found = codes_of(given, fastrpc=True) if _FASTRPC.search(text) else codes_of(given, fastrpc=False)
-        found = found if found.codes else codes_of(given)
-        codes, reading = found.codes, found.reading
+        meant = codes_of(given, fastrpc=bool(_FASTRPC.search(text)))
+        meant = meant if meant.codes else codes_of(given)
+        codes, reading = meant.codes, meant.reading
     return ExplainedLine(
         row.kind,
         text,

@@ -46,17 +46,17 @@ def fuse_masked_softmax(graph: Graph) -> int:
         if node.op.name != "Softmax":
             continue
         try:
-            found = match(node)
+            attention = match(node)
         except _NoMatchError:
             continue
-        if found is None:
+        if attention is None:
             continue
-        source = tuple(dict.fromkeys(name for n in reversed(found.nodes) for name in n.source))
-        params = {"axis": node.params["axis"], "beta": node.params["beta"], "keep": int(not found.keeps_zeros)}
+        source = tuple(dict.fromkeys(name for n in reversed(attention.nodes) for name in n.source))
+        params = {"axis": node.params["axis"], "beta": node.params["beta"], "keep": int(not attention.keeps_zeros)}
         name, outputs = node.name, list(node.outputs)
         graph.remove(node)
-        graph.node("MaskedSoftmax", [found.scores, found.mask], outputs, name=name, source=source, **params)
-        _remove_unread(graph, found.nodes[1:])
+        graph.node("MaskedSoftmax", [attention.scores, attention.mask], outputs, name=name, source=source, **params)
+        _remove_unread(graph, attention.nodes[1:])
         changes += 1
     if changes:
         graph.sort()

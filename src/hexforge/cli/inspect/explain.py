@@ -60,12 +60,12 @@ def explain(
             for text in texts
         ]
     if as_json:
-        told = [{"given": given, **found.to_json()} for given, found in zip(log, explanations, strict=True)]
+        told = [{"given": given, **explanation.to_json()} for given, explanation in zip(log, explanations, strict=True)]
         print_json(told[0] if len(told) == 1 else told)
     else:
-        for given, found in zip(log, explanations, strict=True):
-            _print(console(), given, found, every)
-    if not any(finding.kind != "unknown" for found in explanations for finding in found.findings):
+        for given, explanation in zip(log, explanations, strict=True):
+            _print(console(), given, explanation, every)
+    if not any(finding.kind != "unknown" for explanation in explanations for finding in explanation.findings):
         raise typer.Exit(1)
 
 
@@ -98,16 +98,16 @@ def _names_file(given: str) -> bool:
     return " " not in given and (given.endswith((".log", ".txt")) or "/" in given)
 
 
-def _print(screen: Console, given: str, found: Explanation, every: bool) -> None:
-    if not found.findings:
+def _print(screen: Console, given: str, explanation: Explanation, every: bool) -> None:
+    if not explanation.findings:
         screen.print(
             f"{_short(given)}: nothing in it is known: no code of QNN, Genie or FastRPC, and no line of theirs"
         )
         return
-    first = found.first_cause
+    first = explanation.first_cause
     if first is not None:
         _print_finding(screen, first, whole=True)
-    rest = [finding for finding in found.findings if finding is not first]
+    rest = [finding for finding in explanation.findings if finding is not first]
     for title, kinds in (("More causes", ("cause", "code")), ("Not known", ("unknown",))):
         of_kind = [finding for finding in rest if finding.kind in kinds]
         if of_kind and first is not None:
@@ -120,8 +120,8 @@ def _print(screen: Console, given: str, found: Explanation, every: bool) -> None
             screen.print(Text(f"\n{title}", "bold"))
         for finding in of_kind:
             _print_finding(screen, finding, whole=every)
-    if found.left_out:
-        screen.print(f"{found.left_out} more findings are not shown")
+    if explanation.left_out:
+        screen.print(f"{explanation.left_out} more findings are not shown")
 
 
 def _print_finding(screen: Console, finding: ExplainedLine, whole: bool) -> None:

@@ -74,10 +74,10 @@ def _matrix(weight: Value, swap: bool) -> tuple[Array, int, int] | None:
 
 def _codes(weight: Value, swap: bool) -> _Codes | None:
     """The codes of a constant weight; None where they are not of few bits, or their blocks lie otherwise."""
-    found = _matrix(weight, swap)
-    if found is None or weight.dtype not in (DType.INT4, DType.UINT4, DType.INT8, DType.UINT8):
+    matrix = _matrix(weight, swap)
+    if matrix is None or weight.dtype not in (DType.INT4, DType.UINT4, DType.INT8, DType.UINT8):
         return None
-    data, out_axis, in_axis = found
+    data, out_axis, in_axis = matrix
     (outputs, inputs), encoding = data.shape, weight.encoding
     bits = (0 if encoding is None else encoding.bitwidth) or weight.dtype.bits
     shift = 1 << bits - 1 if weight.dtype in _SIGNED else 0
