@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <climits>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -183,6 +184,7 @@ LoadedProgram::Stage LoadedProgram::stage(const Json& segment, const ReadBytes& 
     const auto found = known.find(name.text());
     if (found == known.end()) malformed("a stage reads tensor '" + name.text() + "', which is not there");
     made.reads.push_back(found->second);
+    ++slots_[found->second].readers;
   }
   Known written;
   for (const Json& row : segment["writes"].list()) {
@@ -214,8 +216,16 @@ void LoadedProgram::wire(const Json& segment, const ReadBytes& read, ArrayCache&
   // an output that a step reads again has bytes behind its end; inputs have none, so steps that need them refuse
   std::vector<bool> again(tensors.size());
   for (const Json& step : steps) {
-    for (int tensor : numbers(step.list(4)[1])) again[static_cast<std::size_t>(tensor)] = true;
+    const auto kind = step_kinds().find(step.list(4)[0].text());
+    const int exact = kind == step_kinds().end() ? INT_MAX
+                      : kind->second.schema.room ? kind->second.schema.exact_from
+                                                 : 0;
+    int position = 0;
+    for (int tensor : numbers(step.list(4)[1])) {
+      if (position++ < exact) again[static_cast<std::size_t>(tensor)] = true;
+    }
   }
+  std::map<int, std::size_t> inputs, outputs;  // slots by the numbers of their tensors
   std::size_t reads = 0, writes = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (tensors[i].is_object()) {
@@ -232,12 +242,14 @@ void LoadedProgram::wire(const Json& segment, const ReadBytes& read, ArrayCache&
       if (reads == stage.reads.size() || slots_[stage.reads[reads]].bytes != bytes) {
         malformed("a stage reads a tensor that is not there, or not of that size");
       }
+      inputs[static_cast<int>(i)] = stage.reads[reads];
       stage.program->tensor({Tensor::Place::input, static_cast<std::int64_t>(reads++), bytes, nullptr, 0});
     } else if (place == "output") {
       if (writes == stage.writes.size() || slots_[stage.writes[writes]].bytes != bytes) {
         malformed("a stage writes a tensor that is not there, or not of that size");
       }
       slots_[stage.writes[writes]].room = again[i];
+      outputs[static_cast<int>(i)] = stage.writes[writes];
       const std::int64_t room = again[i] ? kRoom : 0;
       stage.program->tensor({Tensor::Place::output, static_cast<std::int64_t>(writes++), bytes, nullptr, room});
     } else {
@@ -252,6 +264,24 @@ void LoadedProgram::wire(const Json& segment, const ReadBytes& read, ArrayCache&
     stage.program->step(fields[0].text(), numbers(fields[1]), numbers(fields[2]), attributes(fields[3], read, arrays));
   }
   stage.program->require_assigned();
+  note_states(steps, inputs, outputs);
+}
+
+// Outputs that are an input with something put in, where no other step reads that input.
+void LoadedProgram::note_states(const Json::List& steps, const std::map<int, std::size_t>& inputs,
+                                const std::map<int, std::size_t>& outputs) {
+  std::map<std::int64_t, int> reads;
+  for (const Json& step : steps) {
+    for (const Json& tensor : step.list(4)[1].list()) ++reads[tensor.integer()];
+  }
+  for (const Json& step : steps) {
+    const Json::List& fields = step.list(4);
+    if (!fields[0].text().starts_with("scatter_") || fields[1].list().empty() || fields[2].list().empty()) continue;
+    const std::int64_t source = fields[1].list()[0].integer(), target = fields[2].list()[0].integer();
+    const auto input = inputs.find(static_cast<int>(source)), output = outputs.find(static_cast<int>(target));
+    if (input == inputs.end() || output == outputs.end() || reads[source] != 1) continue;
+    slots_[output->second].state_of = input->second;
+  }
 }
 
 void LoadedProgram::run(std::span<const Buffer> inputs, std::span<const Buffer> outputs, std::int64_t at, int threads,
@@ -274,7 +304,15 @@ void LoadedProgram::run(std::span<const Buffer> inputs, std::span<const Buffer> 
     const Port& port = outputs_[i];
     const Slot& slot = slots_[port.slot];
     if (port.conversion != Conversion::none || slot.room || !slot.written || places[port.slot]) continue;
-    const auto elsewhere = [&](const Buffer& other) { return &other == &outputs[i] || apart(other, outputs[i]); };
+    // not of floats: rows that stay would keep what rounding to halves takes off them
+    const bool state = slot.state_of && slots_[*slot.state_of].readers == 1 && slot.type.kind != 'f';
+    const auto elsewhere = [&](const Buffer& other) {
+      if (&other == &outputs[i] || apart(other, outputs[i])) return true;
+      if (!state || &other < inputs.data() || &other >= inputs.data() + inputs.size()) return false;
+      const Port& source = inputs_[static_cast<std::size_t>(&other - inputs.data())];
+      return source.slot == *slot.state_of && places[source.slot] && other.data == outputs[i].data &&
+             other.bytes == outputs[i].bytes;
+    };
     if (aligned(part(outputs[i], port), slot) && std::all_of(inputs.begin(), inputs.end(), elsewhere) &&
         std::all_of(outputs.begin(), outputs.end(), elsewhere)) {
       places[port.slot] = part(outputs[i], port).data;

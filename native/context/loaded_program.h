@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ class LoadedProgram {
     StoredType type;
     bool room = false;     // a step reads it again, and may read a little behind it
     bool written = false;  // by a stage
+    int readers = 0;       // stages that read it
+    // The slot that it is the next state of, as a cache with new rows put in: both may be one buffer.
+    std::optional<std::size_t> state_of = std::nullopt;
   };
   struct Port {
     std::size_t slot;
@@ -51,6 +55,8 @@ class LoadedProgram {
   static Slot stored(const TensorInfo& tensor);
   std::size_t add(Slot slot);
   Stage stage(const Json& segment, const ReadBytes& read, ArrayCache& arrays, Known& known);
+  void note_states(const Json::List& steps, const std::map<int, std::size_t>& inputs,
+                   const std::map<int, std::size_t>& outputs);
   void wire(const Json& segment, const ReadBytes& read, ArrayCache& arrays, Stage& stage);
   Attributes attributes(const Json& given, const ReadBytes& read, ArrayCache& arrays);
   StoredArray array(const Json& described, const ReadBytes& read, ArrayCache& arrays);

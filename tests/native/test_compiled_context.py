@@ -19,6 +19,7 @@ from hexforge.formats.container import Container, Writer
 from hexforge.ir import Array, DType, Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from tests.backends.htp.numbers.test_states import _program as state_program
 from tests.runtime.contexts.test_context import net, saved
 from tests.runtime.contexts.test_lora import CHANGED, OTHER, Made
 
@@ -184,6 +185,25 @@ def test_eight_threads_run_one_graph() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(many, range(8)))
+
+
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.UINT16, DType.FLOAT32], ids=lambda d: d.value)
+def test_a_cache_may_be_one_buffer_before_and_after(dtype: DType) -> None:
+    program = state_program(dtype)
+    builder = ContextBuilder("htp")
+    builder.add(ContextGraph("cache", program))
+    native = opened(builder.writer().to_bytes()).graph("cache")
+    given = random_feeds(program.inputs)
+    names = [value.name for value in program.inputs]
+    given[names.index("place")][:] = 4
+    wanted = run(native, program.outputs, given)
+    python = program.run(dict(zip(names, given, strict=True)))
+    results = [np.empty(v.shape, v.dtype.numpy) for v in program.outputs]
+    where = [value.name for value in program.outputs].index("present")
+    results[where] = given[names.index("past")]
+    native.run(given, results)
+    for value, ours, other in zip(program.outputs, results, wanted, strict=True):
+        assert ours.tobytes() == other.tobytes() == python[value.name].tobytes(), value.name
 
 
 def test_adapters_come_and_go(tmp_path: Path) -> None:
