@@ -126,7 +126,7 @@ peers: $(VENV)/.dev
 	@.venv-vendor/bin/python -m pip --disable-pip-version-check -q install onnxruntime-qnn==2.7.0 onnxruntime==1.31.1
 
 # Coverage-guided fuzzing of everything that reads untrusted files, RUNS inputs for each reader; then models by number,
-# SECONDS_EACH for each kind: random ones beside onnxruntime, and hostile names through every command on a terminal.
+# SECONDS_EACH for each kind: random ones beside onnxruntime, hostile names through every command on a terminal, and devices.
 RUNS ?= 200000
 SECONDS_EACH ?= 600
 fuzz: $(VENV)/.dev
@@ -135,7 +135,7 @@ fuzz: $(VENV)/.dev
 	@for target in container context steps step_wiring native_context adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model profile_log profile_text pte_program ptd_file compile_spec; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --runs $(RUNS) > build/fuzz-$$target.log 2>&1 || exit 1; \
 	  grep -E 'DONE|number_of_executed_units' build/fuzz-$$target.log; done
-	@for target in differential_float differential_qdq odd_models hostile_names; do \
+	@for target in differential_float differential_qdq odd_models hostile_names device_scenarios device_messages; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --seconds $(SECONDS_EACH) > build/fuzz-$$target.log 2>&1 \
 	    || { grep seed build/fuzz-$$target.log; exit 1; }; tail -n 1 build/fuzz-$$target.log; done
 

@@ -7,6 +7,7 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 
+from fuzz.device_rounds import device_messages, device_scenarios
 from fuzz.hostile_names import hostile_names
 from fuzz.odd_models import odd_models
 from tests.ort.differential import float_disagreements, qdq_disagreements
@@ -16,6 +17,8 @@ ROUNDS: dict[str, Callable[[int], Sequence[object]]] = {
     "differential_qdq": lambda seed: qdq_disagreements(seed, 6),
     "odd_models": odd_models,
     "hostile_names": hostile_names,
+    "device_scenarios": device_scenarios,
+    "device_messages": device_messages,
 }
 """By name: a function of a seed that gives what is wrong."""
 

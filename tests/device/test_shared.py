@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from fuzz.device_rounds import device_messages
 from hexforge.cli import app
 from hexforge.device import (
     Binary,
@@ -421,6 +422,10 @@ def test_hostile_messages_are_refused_and_nobody_else_loses_anything(tmp_path: P
         assert rules(where) == []
 
 
+def test_requests_with_wrong_fields_are_errors_and_leave_nothing() -> None:
+    assert [fault for seed in range(25) for fault in device_messages(seed)] == []
+
+
 def timed(text: str) -> dict[str, Any]:
     sizes = dict.fromkeys(("weights_bytes", "spill_fill_bytes", "io_bytes", "vtcm_bytes", "adapter_bytes"), 0)
     time = {"graph": text, "config": {}, "runtime": "qnn_dlc", "precision": "as is"}
@@ -459,3 +464,22 @@ def test_a_second_service_and_a_folder_of_others_are_refused(tmp_path: Path, mon
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(CallError, match="this user alone"):
         connect()
+
+
+@pytest.mark.parametrize("kind", ["model.onnx", "dense.bin"])
+def test_run_is_on_the_device_that_the_environment_names(
+    tmp_path: Path, binaries: dict[str, Binary], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / kind
+    model.write_bytes(tiny.dense(1) if kind == "model.onnx" else Path(str(binaries["dense"].source)).read_bytes())
+    arguments = ["run", str(model), "--soc", tiny.SOC, "--json"]
+    own = json.loads(CliRunner().invoke(app, arguments).output)
+    with served(tmp_path) as where:
+        monkeypatch.setenv(VARIABLE, str(where.address))
+        found = json.loads(CliRunner().invoke(app, arguments).output)
+        (executed,) = where.device.log.of("executed")
+        assert found["shared_device_ms"] == pytest.approx(executed["latency_us"] / 1e3, rel=1e-5)
+        assert found["outputs"] == own["outputs"]
+        gc.collect()
+        where.until(lambda: not where.device.clients)
+        assert rules(where) == []

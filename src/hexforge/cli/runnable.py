@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hexforge.backend import ContextBackend, TimedBackend
 from hexforge.cli.screen import spinner
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array
@@ -35,6 +37,8 @@ class Runnable:
     """Names the first tensor of a run that is not finite, or past float16, where that can be told."""
     overflowed: Callable[[], bool] = lambda: False
     """Whether numbers of a run were past what float16 holds."""
+    device_us: Callable[[], float] | None = None
+    """What the last run took on the shared device, where HEXFORGE_DEVICE names one."""
 
 
 def open_runnable(
@@ -79,19 +83,46 @@ def _open(path: Path, options: Mapping[str, str], request: ModelRequest, graph: 
         plan = ContextPlan(compiled, backend_of(ProviderOptions.parse(options)))
         names = tuple(output.name for output in compiled.outputs)
         runs = Runnable(arguments(compiled.inputs, ()), lambda feeds: plan.run(feeds, names), f"{where}, compiled")
-        return replace(
-            runs, first_nonfinite=lambda feeds: _nonfinite(plan, options, feeds), overflowed=lambda: plan.overflowed
+        return _on_shared_device(
+            replace(
+                runs, first_nonfinite=lambda feeds: _nonfinite(plan, options, feeds), overflowed=lambda: plan.overflowed
+            ),
+            plan,
+            options,
         )
     read = load_model(path, options, request, prepare=True, waiting=spinner)
     inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
     refused = sum(row.reason is not None for row in read.plan.rows)
     left = f", {refused} of {len(read.plan.rows)} nodes on the CPU" if refused else ""
     runs = Runnable(inputs, lambda feeds: read.plan.run(feeds, read.parts.placed.outputs), where + left)
-    return replace(
+    runs = replace(
         runs,
         first_nonfinite=lambda feeds: _nonfinite(read.plan, options, feeds),
         overflowed=lambda: read.plan.overflowed,
     )
+    return _on_shared_device(runs, read.plan, options)
+
+
+def _on_shared_device(runs: Runnable, plan: Stages, options: Mapping[str, str]) -> Runnable:
+    """The same with every run on the device that HEXFORGE_DEVICE names, too, where it names one."""
+    if not os.environ.get("HEXFORGE_DEVICE"):
+        return runs
+    from hexforge.ort.options.backend import backend_of
+    from hexforge.ort.options.provider_options import ProviderOptions
+    from hexforge.ort.simulated import attached_runs
+
+    given = ProviderOptions.parse(options)
+    attached = attached_runs(plan.stages, backend_of(given), given, True)
+    if attached is None:
+        return runs
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        flight = attached.begin()
+        outputs = runs.run(feeds)
+        attached.finish(flight)
+        return outputs
+
+    return replace(runs, run=run, device_us=lambda: attached.latency_us)
 
 
 def _nonfinite(plan: Stages, options: Mapping[str, str], feeds: Mapping[str, Array]) -> str | None:
@@ -122,7 +153,14 @@ def _of_context(path: Path, options: Mapping[str, str], graph: str) -> Runnable:
         for value in program.graph.inputs
     ]
     where = ", ".join(options.values())
-    return Runnable(inputs, program.run, f"{where}, compiled")
+    runs = Runnable(inputs, program.run, f"{where}, compiled")
+    if os.environ.get("HEXFORGE_DEVICE") and isinstance(backend, TimedBackend) and isinstance(backend, ContextBackend):
+        from hexforge.cli.qnn_tools.on_device import on_device
+        from hexforge.formats.backend_extensions import Config
+
+        placed = on_device([path], backend.chip_name, Config())[program.graph.name]
+        runs = replace(runs, run=placed.run, device_us=lambda: placed.results[-1].latency_us)
+    return runs
 
 
 def feeds_for(inputs: Sequence[NodeArg], files: Mapping[str, str], seed: int = 0) -> dict[str, Any]:

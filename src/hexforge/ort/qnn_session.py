@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnxruntime
 
-from hexforge.backend import ContextBackend, TimedBackend, interrupted_by
+from hexforge.backend import interrupted_by
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.formats.profile.record import HostEvent
 from hexforge.ir import Graph
@@ -106,12 +106,10 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
         if not os.environ.get(VARIABLE):
             return
-        backend = self._device_parts[0]
-        if isinstance(backend, TimedBackend) and isinstance(backend, ContextBackend) and backend.targets[0].name:
-            from hexforge.ort.simulated import SimulatedRuns
+        from hexforge.ort.simulated import attached_runs
 
-            self._simulated = SimulatedRuns(self._plan.stages, *self._device_parts)
-        else:
+        self._simulated = attached_runs(self._plan.stages, *self._device_parts)
+        if self._simulated is None:
             self._notes.add(f"{VARIABLE}: the session runs on no chip that is simulated; soc_model names one")
 
     def _start_profile(self, options: ProviderOptions, prepared: Prepared, took_us: int) -> None:

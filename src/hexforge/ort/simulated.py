@@ -27,6 +27,7 @@ from hexforge.device.contexts.handles import DeviceGraph
 from hexforge.device.contexts.tensors import Feed
 from hexforge.device.extensions import cores_of, creation_config, uses_signed_domain
 from hexforge.device.power.profiles import PerfProfile
+from hexforge.device.shared.address import VARIABLE
 from hexforge.device.shared.remote import SharedDevice, device_of_environment
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.backend_extensions import Config
@@ -71,6 +72,17 @@ class RunInFlight:
     config: RunConfig
     mode: str
     """The performance mode that it began in."""
+
+
+def attached_runs(
+    stages: Sequence[Stage], backend: Backend, options: ProviderOptions, embedded: bool
+) -> SimulatedRuns | None:
+    """Runs on the device that HEXFORGE_DEVICE names; None where it names none, or the backend has no chip."""
+    if not os.environ.get(VARIABLE) or not isinstance(backend, TimedBackend) or not isinstance(backend, ContextBackend):
+        return None
+    if not backend.targets[0].name:
+        return None
+    return SimulatedRuns(stages, backend, options, embedded)
 
 
 def _own_device(key: tuple[str, int, int]) -> Device:

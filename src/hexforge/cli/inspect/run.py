@@ -61,6 +61,7 @@ def run(
                 "where": opened.about,
                 "load_ms": round(opened.load_ms, 3),
                 "run_ms": round(run_ms, 3),
+                **({} if opened.device_us is None else {"shared_device_ms": round(opened.device_us() / 1e3, 6)}),
                 "outputs": [_facts(name, array, top, names) for name, array in outputs.items()],
             }
         )
@@ -68,6 +69,8 @@ def run(
     screen = console()
     loading = f" to run, {opened.load_ms:.0f} to load, on this computer: {opened.about}\n"
     screen.print(bold_start(f"{run_ms:.1f} ms", loading))
+    if opened.device_us is not None:
+        screen.print(f"{opened.device_us() / 1e3:.4f} ms on the shared device")
     rows = []
     for facts in (_facts(name, array, top, names) for name, array in outputs.items()):
         numbers = (f"{facts[key]:g}" if facts[key] is not None else "-" for key in ("min", "mean", "max"))

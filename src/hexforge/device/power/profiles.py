@@ -17,6 +17,7 @@ from hexforge.chips.power import (
     RELAXED,
     RELEASED,
     SYSTEM_SETTINGS,
+    TIMER,
     Corner,
     Power,
 )
@@ -27,7 +28,11 @@ from hexforge.device.power.payloads import (
     PowerConfig,
     RpcControlLatency,
     RpcPollingTime,
+    invalid,
 )
+
+MOST_HOLD_US = 10**9
+"""How long a vote can be held after an inference, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,15 @@ class PerfProfile:
             mode.after != KEPT, power.control_latency_us, power.polling_us, power.adaptive_polling_us,
             power.hold_us, power.bus_corner, power.hmx_corner,
         )  # fmt: skip
+
+    def check(self) -> None:
+        """DeviceError for a profile that cannot be voted for."""
+        if self.after not in (TIMER, RELAXED, RELEASED, KEPT):
+            raise invalid(f"profile {self.name!r}: after a stage comes one of {TIMER}, {RELAXED}, {RELEASED}, {KEPT}")
+        if not 0 <= self.hold_us <= MOST_HOLD_US:
+            raise invalid(f"profile {self.name!r}: a vote is held for 0 to {MOST_HOLD_US:,} us")
+        for config in self.configs():
+            config.check()
 
     def configs(self) -> list[PowerConfig]:
         """What is set for it, bus and core alike unless the bus has a corner of its own."""

@@ -238,6 +238,7 @@ class ServedProcess:
         profile = None
         if given.any("profile") is not None:
             profile = from_json(PerfProfile, Fields(given.any("profile"), "profile"))
+            profile.check()
         now = given.flag("now")
         given.done()
         if now:

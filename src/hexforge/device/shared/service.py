@@ -285,14 +285,16 @@ class DeviceService:
     def _pass_time(self) -> None:
         """Let the device's events happen until a call is over."""
         self._answered = False
-        for _ in range(STEPS_AT_ONCE):
-            if not self.device.clock.step():
-                error = HexforgeError("the device waits for something that never comes: nothing is left to happen")
-                for call in [call for program in self._programs.values() for call in program.waits]:
-                    call.fail(error)
-                return
-            if self._answered:
-                return
+        try:
+            for _ in range(STEPS_AT_ONCE):
+                if not self.device.clock.step():
+                    raise HexforgeError("the device waits for something that never comes: nothing is left to happen")
+                if self._answered:
+                    return
+        except Exception as error:  # whoever waits is told, and the device goes on
+            failed = HexforgeError(f"the device failed: {type(error).__name__}: {error}")
+            for call in [call for program in self._programs.values() for call in program.waits]:
+                call.fail(failed)
 
     # -- control ------------------------------------------------------------------------------------------------------
 
