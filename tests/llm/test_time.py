@@ -43,6 +43,8 @@ def test_the_rows_that_say_nothing_are_dropped(rows: list[LlmMeasurement]) -> No
 def test_the_file_is_what_the_fit_writes_and_holds_what_is_promised(rows: list[LlmMeasurement]) -> None:
     kept = json.loads(SHIPPED.read_text())
     fitted = file_contents(rows, hashlib.sha256(MEASURED.read_bytes()).hexdigest())
+    widths = [contents["band"].pop("unmeasured_chip") for contents in (fitted, kept)]
+    assert widths[0] == pytest.approx(widths[1], rel=0.2)  # it goes with clocks of chips, which another fit gives
     assert differences(fitted, kept) == []
     for runtime in RUNTIMES:
         for what in ("tokens_per_second", "first_token"):
@@ -68,7 +70,9 @@ def test_times_that_were_made_with_costs_are_found_again(rows: list[LlmMeasureme
 
 def test_an_estimate_is_what_the_fit_predicts(rows: list[LlmMeasurement]) -> None:
     fit = fit_rows(rows)
-    costs = costs_of(costs_of_fit(fit) | {"band": {"half_width": read_costs().bands, "unmeasured_chip": 0.1}})
+    costs = costs_of(
+        costs_of_fit(fit) | {"band": {"half_width": read_costs().bands, "unmeasured_chip": read_costs().unmeasured}}
+    )
     some = [r for r in rows if r.judged][::17]
     chunk, token = fit.predict(some)
     for row, first, later in zip(some, chunk, token, strict=True):

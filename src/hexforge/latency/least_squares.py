@@ -12,12 +12,12 @@ SCALE, TAIL = 0.06, 2.0
 0.1 and 0.15, and of 1, 2 and 3."""
 
 
-def robust_residuals(errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Residuals whose squares are the loss, and their derivative by the error."""
-    z = errors / SCALE
+def robust_residuals(errors: np.ndarray, scale: float = SCALE) -> tuple[np.ndarray, np.ndarray]:
+    """Residuals whose squares are the loss, and their derivative by the error; `scale` is what counts as one."""
+    z = errors / scale
     residuals = np.sign(z) * TAIL * np.sqrt(np.log1p((z / TAIL) ** 2))
     safe = np.where(np.abs(residuals) < 1e-9, 1.0, residuals)
-    return residuals, np.where(np.abs(z) < 1e-6, 1.0, z / (1 + (z / TAIL) ** 2) / safe) / SCALE
+    return residuals, np.where(np.abs(z) < 1e-6, 1.0, z / (1 + (z / TAIL) ** 2) / safe) / scale
 
 
 def minimize(

@@ -18,14 +18,13 @@ import numpy as np
 
 from hexforge.formats.files import write_atomically
 from hexforge.latency.cost_file import differences, text_of
-from hexforge.llm.time.costs import SHIPPED
+from hexforge.llm.time.costs import SHIPPED, costs_of
+from hexforge.llm.time.estimate import estimate_llm
 from hexforge.llm.time.fitting import LlmFit, fit_rows, predict_families_held_out
 from hexforge.llm.time.measurements import MEASURED, RUNTIMES, LlmMeasurement, read_llm_measurements
 from hexforge.llm.time.terms import FACTORS, PARAMETERS
 
 SOURCE = "fitted by hexforge.llm.time on the language models of qai-hub-models 0.65.0"
-UNMEASURED = 0.15
-"""Assumed: how much wider (logarithmic) the band of a chip without rows is."""
 INSIDE = 0.9
 
 
@@ -37,7 +36,7 @@ def file_contents(rows: Sequence[LlmMeasurement], digest: str) -> dict[str, Any]
         "source": SOURCE,
         "data": {"rows": len(rows), "models": len({r.model for r in rows}), "sha256": digest},
         **costs_of_fit(fit_rows(rows)),
-        "band": {"half_width": half_widths(judged, chunk, token), "unmeasured_chip": UNMEASURED},
+        "band": {"half_width": half_widths(judged, chunk, token), "unmeasured_chip": unmeasured_widths(judged)},
         "error": {runtime: error_figures(judged, chunk, token, runtime) for runtime in RUNTIMES},
     }
 
@@ -69,6 +68,30 @@ def half_widths(rows: Sequence[LlmMeasurement], chunk: np.ndarray, token: np.nda
             "chunk": round(float(np.quantile(first, INSIDE)), 4), "token": round(float(np.quantile(later, INSIDE)), 4)
         }  # fmt: skip
     return widths
+
+
+def unmeasured_widths(rows: Sequence[LlmMeasurement]) -> dict[str, float]:
+    """How far (logarithmic) chips are off in the mean when all their rows are left out, of a chunk and of a token."""
+    no_bands = {runtime: {"chunk": 0.0, "token": 0.0} for runtime in RUNTIMES}
+    band = {"band": {"half_width": no_bands, "unmeasured_chip": no_bands[RUNTIMES[0]]}}
+    off: dict[str, list[float]] = {"chunk": [], "token": []}
+    for chip in sorted({row.chip for row in rows}):
+        costs = costs_of(costs_of_fit(fit_rows([row for row in rows if row.chip != chip])) | band)
+        mine = [row for row in rows if row.chip == chip]
+        told = [
+            estimate_llm(
+                r.shape, chip, context=r.context, precision=r.precision, runtime=r.runtime,
+                graph_contexts=r.graph_contexts, costs=costs,
+            )
+            for r in mine
+        ]  # fmt: skip
+        off["chunk"].append(
+            float(np.median([np.log(e.chunk_ms / r.chunk_ms) for e, r in zip(told, mine, strict=True)]))
+        )
+        off["token"].append(
+            float(np.median([np.log(e.token_ms / r.token_ms) for e, r in zip(told, mine, strict=True)]))
+        )
+    return {what: round(float(np.sqrt(np.mean(np.square(logs)))), 4) for what, logs in off.items()}
 
 
 def error_figures(

@@ -27,8 +27,8 @@ class LlmCosts:
     deviations: Mapping[str, Mapping[str, Mapping[str, float]]]
     bands: Mapping[str, Mapping[str, float]]
     """For each runtime the logarithmic half width that nine of ten rows of other families are in, by what is timed."""
-    unmeasured: float
-    """What is added to that for a chip without rows."""
+    unmeasured: Mapping[str, float]
+    """What is added to that for a chip without rows: how far chips are off whose rows were left out."""
 
     def factors(self, soc: Soc, runtime: str) -> tuple[float, float, str]:
         """The chip's time for computing and for memory with a runtime, and the chip whose rows that stands on."""

@@ -214,12 +214,13 @@ def estimate_llm(
     compute, memory, stands_on = known_costs.factors(chip, path)
     work = dataclasses.replace(work_of(shape, precision, graph, used), speculative=float(asked.speculative))
     chunk, token = chunk_time(values, work, compute), token_time(values, work, compute, memory)
-    wider = 0.0 if stands_on == chip.name else known_costs.unmeasured
-    widths = known_costs.bands[path]
+    widths = dict(known_costs.bands[path])
+    if stands_on != chip.name:
+        widths = {what: width + known_costs.unmeasured[what] for what, width in widths.items()}
     parts = memory_parts(shape, precision, graph)
     return LlmEstimate(
         shape, chip.name, path, precision, context, graph, used, asked, chunk, token,
-        widths["chunk"] + wider, widths["token"] + wider,
+        widths["chunk"], widths["token"],
         _token_uj(token, parts["layers"] + parts["head"] + parts["cache"], precision),
         _chunk_uj(chunk, parts["layers"] + parts["head"] + parts["cache"], precision),
         parts, stands_on, _notes(shape, chip, path, precision, stands_on, refused, parts),

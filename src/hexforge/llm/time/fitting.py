@@ -23,6 +23,8 @@ from hexforge.llm.time.terms import FACTORS, NAMES, PARAMETERS, LlmWork, chunk_t
 CHIP_SPREAD, ARCH_SPREAD, RUNTIME_SPREAD = 0.7, 0.3, 0.25
 """How far (logarithmic) a chip is believed to be from the mean of all, from others of its architecture, and with one
 runtime from what it is with both. Chosen on the families that are not aside, of 0.1 to 0.4 for the last."""
+SCALE = 0.07
+"""Logarithmic error that counts as one: what one shape differs by under several names is more."""
 STEPS, ROUNDS, NUDGE = 60, 3, 1e-5
 VARIANTS = ("float_product", "float_byte", "speculative")
 """Parameters that only rows with float activations or a draft have."""
@@ -99,7 +101,7 @@ def fit_rows(rows: Sequence[LlmMeasurement], chips: Sequence[str] | None = None)
     def residuals(x: np.ndarray) -> np.ndarray:
         parameters, factors, deviations = parts(x)
         chunk, token = table.log_times(parameters, factors, deviations)
-        errors, _ = robust_residuals(np.concatenate([chunk - table.log_chunk, token - table.log_token]))
+        errors, _ = robust_residuals(np.concatenate([chunk - table.log_chunk, token - table.log_token]), SCALE)
         return np.concatenate([
             errors * np.tile(table.weight, 2),
             (parameters - believed) / spread,
@@ -124,7 +126,7 @@ def _with_variants(fit: LlmFit, rows: Sequence[LlmMeasurement]) -> LlmFit:
         def residuals(x: np.ndarray) -> np.ndarray:
             parameters[free] = x
             chunk, token = table.log_times(parameters, fit.factors, fit.deviations)
-            errors, _ = robust_residuals(np.concatenate([chunk - table.log_chunk, token - table.log_token]))
+            errors, _ = robust_residuals(np.concatenate([chunk - table.log_chunk, token - table.log_token]), SCALE)
             return np.concatenate([errors * np.tile(table.weight, 2), (x - believed) / spread])
 
         parameters[free] = _minimum(residuals, believed)
