@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 BLOCK = 32
 """Inputs that have a scale in common."""
 _MASKED = -65504.0
+_DATA = "weights.data"
+"""The file of the constants, which models of one shape and context in one folder have in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,12 @@ SHAPES = {
 
 
 class _Writer:
-    """Nodes and constants of a model; large constants lie in a file beside it."""
+    """Nodes and constants of a model; large constants lie in a file beside it, which is written if it is not there."""
 
-    def __init__(self, data: IO[bytes], name: str, fused: bool) -> None:
+    def __init__(self, data: IO[bytes] | None, fused: bool) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
-        self._data, self._name, self._fused = data, name, fused
+        self._data, self._end, self._fused = data, 0, fused
 
     def constant(self, name: str, array: np.ndarray[Any, Any]) -> str:
         if array.nbytes < 1024:
@@ -72,11 +75,13 @@ class _Writer:
             return name
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         tensor = TensorProto(name=name, data_type=kind, dims=array.shape, data_location=TensorProto.EXTERNAL)
-        offset = -self._data.tell() % 4096
-        self._data.write(bytes(offset))
-        for key, value in (("location", self._name), ("offset", self._data.tell()), ("length", array.nbytes)):
+        offset = -(-self._end // 4096) * 4096
+        if self._data is not None:
+            self._data.write(bytes(offset - self._end))
+            self._data.write(np.ascontiguousarray(array).data)
+        self._end = offset + array.nbytes
+        for key, value in (("location", _DATA), ("offset", offset), ("length", array.nbytes)):
             tensor.external_data.add(key=key, value=str(value))
-        self._data.write(np.ascontiguousarray(array).data)
         self.constants.append(tensor)
         return name
 
@@ -106,7 +111,7 @@ class _Writer:
             self.constant(f"{name}.scales", scales.astype(np.float32).reshape(-1)),
         ]
         return self.add("MatMulNBits", [value, *names], "", "com.microsoft", K=inputs, N=outputs, bits=4,
-                        block_size=BLOCK, accuracy_level=0)  # fmt: skip
+                        block_size=BLOCK, accuracy_level=4)  # fmt: skip
 
     def norm(self, value: str, name: str, size: int) -> str:
         scale = self.constant(name, np.ones(size, np.float32))
@@ -134,21 +139,24 @@ def write_onnx(path: Path, shape: Shape, tokens: int, context: int, fused: bool 
     """A decoder that reads some tokens at a time beside a cache of `context` rows; the logits of the last.
 
     Attention is written with MatMul, a mask and Softmax, as HTP takes it, or `fused` as GroupQueryAttention, as
-    onnxruntime's own kernels take it. The embedding is 4-bit too.
+    onnxruntime's own kernels take it, for any number of tokens. The embedding is 4-bit too.
     """
     random = np.random.default_rng(0)
-    n, heads, groups, head = tokens, shape.heads, shape.groups, shape.head
+    heads, groups, head = shape.heads, shape.groups, shape.head
+    n: Any = -1 if fused else tokens
     each = heads // groups
-    inputs = [helper.make_tensor_value_info("tokens", TensorProto.INT64, [1, n])]
+    inputs = [helper.make_tensor_value_info("tokens", TensorProto.INT64, [1, "n" if fused else n])]
     outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 1, shape.vocabulary])]
-    with path.with_suffix(".data").open("wb") as data:
-        w = _Writer(data, path.with_suffix(".data").name, fused)
+    beside = path.with_name(_DATA)
+    with contextlib.nullcontext() if beside.exists() else beside.open("wb") as data:
+        w = _Writer(data, fused)
         codes, scales = random_weights(random, shape.vocabulary, shape.hidden)
         table = w.constant("embedding", codes.reshape(shape.vocabulary, -1))
         of_table = w.constant("embedding.scales", scales.astype(np.float32))
         x = w.add("GatherBlockQuantized", [table, "tokens", of_table], domain="com.microsoft", bits=4, block_size=BLOCK,
                   gather_axis=0, quantize_axis=1)  # fmt: skip
         cosines, sines = (w.constant(k, v) for k, v in zip(("cos", "sin"), _tables(context, head), strict=True))
+        rows = w.constant("rows", np.arange(context, dtype=np.int64).reshape(1, context))
         if fused:
             inputs += [
                 helper.make_tensor_value_info(k, TensorProto.INT32, s) for k, s in (("last", [1]), ("total", [1]))
@@ -156,7 +164,6 @@ def write_onnx(path: Path, shape: Shape, tokens: int, context: int, fused: bool 
         else:
             inputs.append(helper.make_tensor_value_info("position", TensorProto.INT64, [n]))
             turns = [w.shaped(w.add("Gather", [t, "position"], axis=0), 1, 1, n, head // 2) for t in (cosines, sines)]
-            rows = w.constant("rows", np.arange(context, dtype=np.int64).reshape(1, context))
             kept = w.add("LessOrEqual", [rows, w.shaped("position", n, 1)])
             bounds = [w.constant(f"mask{i}", np.array(v, np.float32)) for i, v in enumerate((0.0, _MASKED))]
             mask = w.shaped(w.add("Where", [kept, *bounds]), 1, 1, 1, n, context)
@@ -220,11 +227,11 @@ def write_onnx(path: Path, shape: Shape, tokens: int, context: int, fused: bool 
             gate, up = (w.product(normed, f"{layer}.{k}", *shape.matrices()[k], random) for k in ("gate", "up"))
             inner = w.add("Mul", [w.add("Mul", [gate, w.add("Sigmoid", [gate])]), up])
             x = w.add("Add", [x, w.product(inner, f"{layer}.down", *shape.matrices()["down"], random)])
-        x = w.add("Slice", [x, w.integers(n - 1), w.integers(n), w.integers(1)])
+        x = w.add("Slice", [x, w.integers(-1), w.integers(np.iinfo(np.int64).max), w.integers(1)])
         x = w.norm(x, "norm", shape.hidden)
         names = [w.constant("head.weight", codes), w.constant("head.scales", scales.astype(np.float32).reshape(-1))]
         w.add("MatMulNBits", [x, *names], "logits", "com.microsoft", K=shape.hidden, N=shape.vocabulary, bits=4,
-              block_size=BLOCK, accuracy_level=0)  # fmt: skip
+              block_size=BLOCK, accuracy_level=4)  # fmt: skip
     graph = helper.make_graph(w.nodes, shape.architecture, inputs, outputs, w.constants)
     opsets = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]
     path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=11).SerializeToString())

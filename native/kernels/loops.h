@@ -44,6 +44,11 @@ struct PackedWeights {
   std::int32_t bits, zero;
 };
 
+struct PackedScaling {
+  double in, out;  // scales of the input and of the output
+  std::int32_t rest;
+};
+
 // Rows and columns of an image blended, in the type that sums are taken in.
 template <class T, class Real>
 struct ResizeLoops {
@@ -138,6 +143,10 @@ struct Loops {
   // has, plane by plane, the four even ones and the four odd ones; starts are [block][plane].
   void (*packed_row_bytes)(const PackedWeights&, int planes, const std::int8_t* x, const std::int32_t* starts,
                            std::int32_t* sums);
+  // totals[lane] += in * scale / out * (exact sum of (x - zero_a) * (code - zero)), block after block, in float64; x is
+  // 128 more than its planes say, less zero_a: `rest`.
+  void (*packed_row_scaled)(const PackedWeights&, int planes, const std::int8_t* x, const std::int32_t* starts,
+                            const PackedScaling&, double* totals);
   // factor * (code - zero) of 4-bit codes in the k-steps of conv.h, as bytes and as 16 bits.
   void (*unpack_bytes)(const PackedWeights&, std::uint32_t* to);
   void (*unpack_words)(const PackedWeights&, std::uint32_t* to);

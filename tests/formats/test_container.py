@@ -69,6 +69,30 @@ def test_sections_come_back_aligned_and_whole(tmp_path: Path) -> None:
         made.add("data", "0", b"")
 
 
+def _resident_kb(path: Path) -> int:
+    """Memory that the maps of a file take in this process."""
+    resident, own = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0] and not line.split()[0].endswith(":"):
+            own = line.endswith(str(path))
+        elif own and line.startswith("Rss:"):
+            resident += int(line.split()[1])
+    return resident
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux tells what is resident")
+def test_a_large_section_leaves_memory_once_it_was_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = bytes(range(256)) * 16384
+    for least, resident in ((len(content) + 1, True), (len(content), False)):
+        monkeypatch.setattr("hexforge.formats.container.LARGE_BYTES", least)
+        path = tmp_path / f"{least}"
+        path.write_bytes(sections(content).to_bytes())
+        found = Container(path)
+        data = found.section("data", "0")
+        assert (_resident_kb(path) >= len(content) // 1024) is resident
+        assert data == content
+
+
 def test_a_pool_stores_the_same_bytes_once() -> None:
     pool = Pool()
     first = pool.put(np.arange(100, dtype=np.int32))

@@ -80,6 +80,10 @@ def _encoding(kind: str, outputs: int, inputs: int, rng: np.random.Generator) ->
     if kind == "lpbq":
         factors = rng.integers(1, 17, (outputs, inputs // 16))
         return DType.INT4, BlockwiseExpansion(0, 1, scales, (0,) * outputs, tuple(map(int, factors.ravel()))), (-8, 8)
+    if kind == "block":
+        count = outputs * inputs // 16
+        steps = tuple(float(np.float32(s)) for s in rng.uniform(1e-3, 1e-2, count))
+        return DType.INT4, Block((1, 16), steps, (0,) * count), (-8, 8)
     if kind == "channel":
         return DType.INT4, AxisScaleOffset(0, scales, (0,) * outputs), (-8, 8)
     return DType.UINT4, ScaleOffset(scales[0], -5), (0, 16)
@@ -87,9 +91,9 @@ def _encoding(kind: str, outputs: int, inputs: int, rng: np.random.Generator) ->
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.sampled_from([DType.UINT8, DType.INT8, DType.UINT16, DType.INT16]), st.sampled_from(["lpbq", "channel", "one"]),
-    st.sampled_from([16, 48, 2064]), st.sampled_from(OUTPUTS), st.sampled_from([1, 3, 5, 13]), st.booleans(),
-    st.booleans(), st.integers(0, 2**32 - 1),
+    st.sampled_from([DType.UINT8, DType.INT8, DType.UINT16, DType.INT16]),
+    st.sampled_from(["lpbq", "channel", "one", "block"]), st.sampled_from([32, 48, 2064]),
+    st.sampled_from(OUTPUTS), st.sampled_from([1, 3, 5, 13]), st.booleans(), st.booleans(), st.integers(0, 2**32 - 1),
 )  # fmt: skip
 def test_integers(
     activation: DType, kind: str, inputs: int, outputs: int, rows: int, ends: bool, bias: bool, seed: int
@@ -107,7 +111,7 @@ def test_integers(
     )
     step = _step(graph)
     shift = {DType.INT8: 128, DType.UINT16: -32768}.get(activation, 0)
-    stored = np.uint8 if step.kind == "packed_u8" else np.int16
+    stored = np.uint8 if step.kind.endswith("u8") else np.int16
     got = run(step.kind, [(x.astype(np.int32) + shift).astype(stored)], np.zeros(y_type.shape, stored), step.attributes)
     with patch.object(packed_weights, "product", lambda *_: False):
         wide = HtpBackend().compile(graph).run({"x": x})["y"]

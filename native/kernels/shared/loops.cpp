@@ -58,6 +58,7 @@ constexpr Loops kShared{
     .few_rows_f32 = few_rows_f32,
     .add_bias_f32 = add_bias_f32,
     .packed_row_bytes = packed_row_bytes,
+    .packed_row_scaled = packed_row_scaled,
     .unpack_bytes = unpack_integers<4>,
     .unpack_words = unpack_integers<2>,
     .resize_u8 = resize<std::uint8_t, float>(),

@@ -333,6 +333,71 @@ void packed_row_bytes(const PackedWeights& w, int planes, const std::int8_t* x, 
   planes == 1 ? some_row_bytes<1>(w, x, starts, sums) : some_row_bytes<2>(w, x, starts, sums);
 }
 
+// One vector of sums of a block, exact, times what its scale is of the output's.
+inline void add_scaled(const Integers& exact, const Reals& scale, const PackedScaling& by, Doubles* totals) {
+  using HalfReals = Vector<float, kRegister / 2>;
+  HalfIntegers sums[2];
+  HalfReals scales[2];
+  std::memcpy(sums, &exact, sizeof exact);
+  std::memcpy(scales, &scale, sizeof scale);
+  for (int i = 0; i < 2; ++i)
+    totals[i] +=
+        __builtin_convertvector(sums[i], Doubles) * (by.in * __builtin_convertvector(scales[i], Doubles) / by.out);
+}
+
+template <int Planes, bool Rest, int V>
+void row_scaled(const PackedWeights& w, std::int64_t first, const std::int8_t* x, const std::int32_t* starts,
+                const PackedScaling& by, double* totals) {
+  constexpr std::int8_t kOnes[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+  const std::uint32_t* from = w.codes + first;
+  const auto least = static_cast<std::int32_t>(-w.zero * w.block);
+  Doubles total[V][2] = {};
+  for (std::int64_t at = first; at < w.depth / w.block * w.lanes; at += w.lanes) {
+    Integers sum[Planes + Rest][V];
+    for (int i = 0; i < V; ++i) {
+      for (int p = 0; p < Planes; ++p) sum[p][i] = splat(starts[p]);
+      if constexpr (Rest) sum[Planes][i] = splat(least);
+    }
+    starts += Planes;
+    for (std::int64_t k = 0; k < w.block; k += 8, from += w.lanes, x += 8 * Planes) {
+#pragma GCC unroll 4
+      for (int i = 0; i < V; ++i) {
+        const Integers v = load<Integers>(from + i * kLanes), even = v & 0x0f0f0f0f, odd = v >> 4 & 0x0f0f0f0f;
+#pragma GCC unroll 2
+        for (int p = 0; p < Planes; ++p) add_dots(sum[p][i], even, odd, x + 8 * p);
+        if constexpr (Rest) add_dots(sum[Planes][i], even, odd, kOnes);
+      }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < V; ++i) {
+      Integers exact = sum[0][i];
+      if constexpr (Rest) exact += by.rest * sum[Planes][i];
+      if constexpr (Planes == 2) exact += 256 * sum[1][i];
+      add_scaled(exact, scales_of(w, at + i * kLanes), by, total[i]);
+    }
+  }
+  for (int i = 0; i < V; ++i) std::memcpy(totals + first + i * kLanes, total[i], sizeof total[i]);
+}
+
+template <int Planes, bool Rest>
+void some_row_scaled(const PackedWeights& w, const std::int8_t* x, const std::int32_t* starts, const PackedScaling& by,
+                     double* totals) {
+  std::int64_t first = 0;
+  for (; first + kTogether * kLanes <= w.lanes; first += kTogether * kLanes)
+    row_scaled<Planes, Rest, kTogether>(w, first, x, starts, by, totals);
+  for (; first < w.lanes; first += kLanes) row_scaled<Planes, Rest, 1>(w, first, x, starts, by, totals);
+}
+
+// One row of one plane of bytes or two times the outputs of a block, whose blocks of inputs have a float scale each.
+void packed_row_scaled(const PackedWeights& w, int planes, const std::int8_t* x, const std::int32_t* starts,
+                       const PackedScaling& by, double* totals) {
+  const auto pick = [&]<int Planes>() {
+    by.rest ? some_row_scaled<Planes, true>(w, x, starts, by, totals)
+            : some_row_scaled<Planes, false>(w, x, starts, by, totals);
+  };
+  planes == 1 ? pick.template operator()<1>() : pick.template operator()<2>();
+}
+
 // Codes of 4 bits as the integers that they are, in the k-steps of conv.h: Values of them in four bytes.
 template <int Values>
 void unpack_integers(const PackedWeights& w, std::uint32_t* to) {

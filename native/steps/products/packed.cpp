@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps "packed_f32", "packed_s16" and "packed_u8": rows times constant weights of few bits, which stay packed in
-// memory. Few rows multiply codes as they lie; for many, the codes of 64 outputs are made numbers once.
+// Steps "packed_f32", "packed_s16", "packed_u8" and "packed_scaled_…": rows times constant weights of few bits, which
+// stay packed in memory. Few rows multiply codes as they lie; for many, the codes of 64 outputs are made numbers once.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -80,13 +80,18 @@ T* kept(std::int64_t count) {
   return memory.data();
 }
 
-Run packed_f32(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
-  Packed p(at, "packed_f32", ins, outs, 4);
+// The float scales of blocks.
+void read_scales(const Attributes& at, Packed& p) {
   if (at.integer("half_scales", 0)) {
     p.weights.half_scales = at.constant<std::uint16_t>("scales", p.per_block());
   } else {
     p.weights.scales = at.constant<float>("scales", p.per_block());
   }
+}
+
+Run packed_f32(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  Packed p(at, "packed_f32", ins, outs, 4);
+  read_scales(at, p);
   require(!p.weights.factors, "packed_f32: factors are for integers");
   const float* bias = at.has("bias_f32") ? at.constant<float>("bias_f32", p.outputs) : nullptr;
   return [=](const Operands& o) {
@@ -137,6 +142,32 @@ void spread(const T* x, const PackedWeights& w, std::int8_t* bytes, std::int32_t
     }
     for (int i = 0; i < kPlanes; ++i) starts[i] = -w.zero * sums[i];
   }
+}
+
+// The same of x less `zero`, where planes of signed bytes hold that; false where they do not, which is seldom.
+template <class T>
+bool spread_centered(const T* x, std::int32_t zero, const PackedWeights& w, std::int8_t* bytes, std::int32_t* starts) {
+  constexpr int kPlanes = sizeof(T);
+  constexpr std::int32_t kLeast = kPlanes == 2 ? -32896 : -128, kMost = kPlanes == 2 ? 32639 : 127;
+  const auto [low, high] = std::minmax_element(x, x + w.depth);
+  if (*low - zero < kLeast || *high - zero > kMost) return false;
+  for (std::int64_t block = 0; block < w.depth / w.block; ++block, starts += kPlanes) {
+    std::int32_t sums[kPlanes] = {};
+    for (std::int64_t k = 0; k < w.block; k += 8, x += 8, bytes += 8 * kPlanes) {
+      for (int i = 0; i < 8; ++i) {
+        const int place = i / 2 + i % 2 * 4;
+        const std::int32_t centered = x[i] - zero, rest = ((centered + 128) & 255) - 128;
+        bytes[place] = static_cast<std::int8_t>(rest);
+        sums[0] += rest;
+        if constexpr (kPlanes == 2) {
+          bytes[8 + place] = static_cast<std::int8_t>((centered - rest) >> 8);
+          sums[1] += bytes[8 + place];
+        }
+      }
+    }
+    for (int i = 0; i < kPlanes; ++i) starts[i] = -w.zero * sums[i];
+  }
+  return true;
 }
 
 // As "conv_u8" and "conv_s16" of the same integers: factor * (code - zero). Attributes besides: flush (16 bits),
@@ -228,6 +259,62 @@ Run packed_fixed(const Attributes& at, std::span<const Tensor> ins, std::span<co
   };
 }
 
+// As "conv_wide_…" of the same weights: round_and_clamp(sum over blocks of exact * (in_scale * scale / out_scale) +
+// bias), in float64. Attributes besides: zero_a, in_scale, out_scale, zero_point, low, high. Constants besides: scales,
+// and bias (float64, in steps of the output) for every output.
+template <class T>
+Run packed_scaled(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  constexpr int kPlanes = sizeof(T);
+  Packed p(at, "packed_scaled", ins, outs, sizeof(T));
+  read_scales(at, p);
+  const std::int32_t zero_a = at.small("zero_a");
+  // 2^17 * 15 * 2^10 is below 2^31
+  require(p.weights.bits == 4 && !p.weights.zeros && !p.weights.factors && p.weights.block <= 1024 &&
+              std::abs(zero_a) <= 65536,
+          "packed_scaled: bad codes of integers");
+  const PackedScaling by{at.real("in_scale"), at.real("out_scale"), 128 - zero_a};
+  const double* bias = at.has("bias") ? at.constant<double>("bias", p.outputs) : nullptr;
+  const Target target(at);
+  return [=](const Operands& o) {
+    const Loops& loop = loops();
+    const T* x = o.in<T>(0);
+    T* y = o.out<T>();
+    const std::int64_t row_bytes = p.inputs * kPlanes, row_starts = p.inputs / p.weights.block * kPlanes;
+    const std::int64_t some = std::min(p.rows, kRowsAtOnce);
+    std::vector<std::int8_t> bytes(static_cast<std::size_t>(some * row_bytes));
+    std::vector<std::int32_t> starts(static_cast<std::size_t>(some * row_starts));
+    std::vector<PackedScaling> scaling(static_cast<std::size_t>(some));
+    for (std::int64_t first_row = 0; first_row < p.rows; first_row += some) {
+      const std::int64_t rows = std::min(some, p.rows - first_row);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const T* row = x + (first_row + r) * p.inputs;
+        std::int8_t* to = bytes.data() + r * row_bytes;
+        std::int32_t* from = starts.data() + r * row_starts;
+        PackedScaling& own = scaling[static_cast<std::size_t>(r)] = by;
+        if (spread_centered(row, zero_a, p.weights, to, from)) {
+          own.rest = 0;
+        } else {
+          spread(row, p.weights, to, from);
+        }
+      }
+      parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t block = begin; block < end; ++block) {
+          const PackedWeights w = p.of(block);
+          const std::int64_t first = block * kBlock, last = std::min(p.outputs, first + kBlock);
+          for (std::int64_t r = 0; r < rows; ++r) {
+            double totals[kBlock] = {};
+            loop.packed_row_scaled(w, kPlanes, bytes.data() + r * row_bytes, starts.data() + r * row_starts,
+                                   scaling[static_cast<std::size_t>(r)], totals);
+            for (std::int64_t c = first; c < last; ++c)
+              y[(first_row + r) * p.outputs + c] =
+                  target.template round_and_clamp<T>(totals[c - first] + (bias ? bias[c] : 0.0));
+          }
+        }
+      });
+    }
+  };
+}
+
 const Fields kPacked = {integer("rows"),  integer("inputs"),         integer("outputs"), integer("bits"),
                         integer("block"), optional(integer("zero")), array("weights")};
 const Fields kIntegers = kRange + Fields{optional(array("factors")), array("weight_sums"), optional(integer("flush"))};
@@ -241,6 +328,11 @@ void register_packed_steps() {
                                         optional(array("bias_f32"))})
                     .exact(),
                 packed_f32);
+  const Fields scaled = kPacked + kRange + Fields{integer("zero_a"), real("in_scale"),
+                                                  real("out_scale"), optional(integer("half_scales")),
+                                                  array("scales"),   optional(array("bias"))};
+  register_step("packed_scaled_s16", Schema(1, 1, scaled).exact(), packed_scaled<std::int16_t>);
+  register_step("packed_scaled_u8", Schema(1, 1, scaled).exact(), packed_scaled<std::uint8_t>);
   register_step("packed_s16", {1, 1, kPacked + kIntegers + Fields{array("bias"), array("multiplier")}},
                 packed_fixed<std::int16_t>);
   register_step("packed_u8", {1, 1, kPacked + kIntegers + Fields{array("bias32"), array("multiplier32")}},

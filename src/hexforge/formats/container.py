@@ -139,6 +139,10 @@ class Writer:
         return b"".join(self.parts())
 
 
+LARGE_BYTES = 1 << 26
+"""A section of so many bytes leaves memory once its checksum was compared."""
+
+
 class Container:
     """A file's sections, mapped. `where` names it in errors."""
 
@@ -180,15 +184,22 @@ class Container:
         data = self._view[section.offset : section.offset + section.bytes]
         if check and section not in self._checked:
             self._check(section, checksum(data))
+            if section.bytes >= LARGE_BYTES:
+                self._leave_memory(section)
         return data
+
+    def _leave_memory(self, section: ContainerSection) -> None:
+        """Let a section's pages go; what is used of it comes back, as of an embedding only some rows do."""
+        if self._map is not None and section.offset % mmap.PAGESIZE == 0 and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED, section.offset, section.bytes)
 
     def json(self, kind: str, name: str) -> Any:
         """A section of JSON, which then leaves memory until it is read again."""
         raw = bytes(self.section(kind, name))
-        at = self._by_name[kind, name].offset
-        if self._map is not None and raw and at % mmap.PAGESIZE == 0 and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED, at, len(raw))
-        return parse_json_bytes(raw, self.where, at)
+        section = self._by_name[kind, name]
+        if raw:
+            self._leave_memory(section)
+        return parse_json_bytes(raw, self.where, section.offset)
 
     def verify(self, checksum_of: Callable[[ContainerSection], int] | None = None) -> None:
         """Compare every checksum; `checksum_of` computes that of a section, where it is not to be read through the map

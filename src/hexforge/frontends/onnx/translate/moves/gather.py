@@ -150,9 +150,28 @@ def _unpacked(data: Array, bits: int) -> Array:
     return np.stack(parts, -1).reshape(*data.shape[:-1], -1)
 
 
-@translates("com.microsoft:GatherBlockQuantized", writes=("ElementWiseMultiply", "ElementWiseSubtract", "Gather"))
+def _halves_of_bytes(b: Builder, pairs: Value) -> Value:
+    """Numbers from 0 to 255 as twice as many of 4 bits along the last axis, the low ones first; exact in float16."""
+    high = b.emit(
+        "ElementWiseFloor", [b.emit("ElementWiseMultiply", [pairs, b.static(np.asarray(1 / 16, np.float32))])]
+    )
+    low = b.emit("ElementWiseSubtract", [
+        pairs, b.emit("ElementWiseMultiply", [high, b.static(np.asarray(16, np.float32))]),
+    ])  # fmt: skip
+    parts = [b.reshape(part, (*part.shape, 1)) for part in (low, high)]
+    joined = b.emit("Concat", parts, axis=len(pairs.shape))
+    return b.reshape(joined, (*pairs.shape[:-1], 2 * pairs.shape[-1]))
+
+
+@translates(
+    "com.microsoft:GatherBlockQuantized",
+    writes=("Concat", "ElementWiseFloor", "ElementWiseMultiply", "ElementWiseSubtract", "Gather"),
+)
 def gather_block_quantized(b: Builder, u: Unit) -> None:
-    """GatherBlockQuantized: integers, scales and zero points gathered each, then (q - zero point) * scale."""
+    """GatherBlockQuantized: integers, scales and zero points gathered each, then (q - zero point) * scale.
+
+    A table of 4 bits stays packed: rows are unpacked once they are gathered.
+    """
     data = b.constant(u, 0, "data")
     if data is None:
         raise Refusal("data is missing")
@@ -163,8 +182,10 @@ def gather_block_quantized(b: Builder, u: Unit) -> None:
     if axis == blocked or block < 1 or bits not in (2, 4, 8) or (packed and blocked != rank - 1):
         raise Refusal(f"gather_axis {axis}, quantize_axis {blocked}, block_size {block}, bits {bits} do not fit")
     bytes_of = np.uint8 if data.dtype in (np.uint8, DType.UINT4.numpy) else np.int8
-    integers = (_unpacked(data, bits) if packed else data).astype(bytes_of, copy=False)
-    size = integers.shape[blocked]
+    in_pairs = packed and bits == 4
+    integers = data if in_pairs else (_unpacked(data, bits) if packed else data).astype(bytes_of, copy=False)
+    sizes = (*integers.shape[:-1], integers.shape[-1] * (2 if in_pairs else 1))
+    size = sizes[blocked]
     indices = _indices(b, u, (integers.shape[axis],))
     # the block of each element along the quantized axis, which the gather moves if it lies behind the gathered one
     of_element = b.static(np.arange(size, dtype=np.int32) // block)
@@ -177,10 +198,12 @@ def gather_block_quantized(b: Builder, u: Unit) -> None:
         return b.emit("Gather", [gathered, of_element], axis=moved) if spread else gathered
 
     scales = b.constant(u, 2, "scales")
-    blocks = tuple(-(-n // block) if i == blocked else n for i, n in enumerate(integers.shape))
+    blocks = tuple(-(-n // block) if i == blocked else n for i, n in enumerate(sizes))
     if scales is None or scales.shape != blocks:
         raise Refusal(f"scales must be given, one per block of {block} along axis {blocked}")
     value = picked(integers, False)
+    if in_pairs:
+        value = _halves_of_bytes(b, value)
     zeros = b.constant(u, 3, "zero_points")
     if zeros is not None:
         zeros = _unpacked(zeros, bits)[..., : scales.shape[-1]] if packed else zeros.astype(bytes_of)

@@ -19,6 +19,8 @@ from hexforge.ir import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType
 
 _MOST_INPUTS = 1 << 16
 """Of exact sums in 32 bits."""
+_MOST_OF_BLOCK = 1 << 10
+"""Of those of a block that has a float scale."""
 _SIGNED = (DType.INT4, DType.INT8)
 _STRETCH = 1 << 22
 """Weights that are packed at a time: what is computed of them stays small beside the model."""
@@ -146,17 +148,9 @@ def _bias(node: Node) -> Value | None:
 def _of_floats(codes: _Codes, bias: Value | None) -> dict[str, Any] | None:
     """What floats need besides the codes."""
     outputs = codes.data.shape[0]
-    scales = codes.scales if codes.factors is None else codes.scales * codes.factors
-    scales = scales.astype(np.float32)
-    halves = scales.astype(np.float16) if np.abs(scales).max(initial=0) < 65504 else scales
-    exact = bool((halves == scales).all())
-    if not np.isfinite(scales).all() or (bias is not None and (bias.data is None or bias.type.size != outputs)):
+    fields = _scales(codes.scales if codes.factors is None else codes.scales * codes.factors, outputs, codes.blocks)
+    if fields is None or (bias is not None and (bias.data is None or bias.type.size != outputs)):
         return None
-    fields: dict[str, Any] = {
-        "scales": _each(halves if exact else scales, outputs, codes.blocks, np.float16 if exact else np.float32)
-    }
-    if exact:
-        fields["half_scales"] = 1
     if codes.zero is None:
         fields["zeros"] = _each(codes.zeros, outputs, codes.blocks, np.uint8)
     else:
@@ -166,10 +160,41 @@ def _of_floats(codes: _Codes, bias: Value | None) -> dict[str, Any] | None:
     return fields
 
 
+def _scales(scales: Array, outputs: int, blocks: int) -> dict[str, Any] | None:
+    """The float scales of blocks, as float16 where that holds them; None where they are no numbers."""
+    scales = scales.astype(np.float32)
+    if not np.isfinite(scales).all():
+        return None
+    halves = scales.astype(np.float16) if np.abs(scales).max(initial=0) < 65504 else scales
+    if not (halves == scales).all():
+        return {"scales": _each(scales, outputs, blocks, np.float32)}
+    return {"half_scales": 1, "scales": _each(halves, outputs, blocks, np.float16)}
+
+
+def _of_blocks(codes: _Codes, bias: Value | None, x: Storage, y: Storage) -> dict[str, Any] | None:
+    """What fixed point needs besides codes whose blocks have a float scale each; None where the sums are not exact."""
+    outputs = codes.data.shape[0]
+    if codes.bits != 4 or codes.zero is None or codes.block > _MOST_OF_BLOCK:
+        return None
+    if bias is not None and (bias.data is None or bias.type.size != outputs):
+        return None
+    if (codes.scales.astype(np.float32) != codes.scales).any():
+        return None
+    fields = _scales(codes.scales, outputs, codes.blocks)
+    if fields is None:
+        return None
+    if bias is not None:
+        fields["bias"] = np.ascontiguousarray(real(bias).ravel() / y.scale, np.float64)
+    return fields | {
+        "zero": codes.zero, "zero_a": x.zero_point, "in_scale": float(x.scale), "out_scale": float(y.scale),
+        **y.output(),
+    }  # fmt: skip
+
+
 def _of_integers(codes: _Codes, bias: Array, x: Storage, y: Storage) -> dict[str, Any] | None:
     """What fixed point needs besides the codes: the sums of the same integers; None where 32 bits do not hold them."""
     outputs, inputs = codes.data.shape
-    if codes.bits != 4 or codes.zero is None or inputs > _MOST_INPUTS:
+    if codes.bits != 4 or codes.zero is None or inputs > _MOST_INPUTS or codes.scales.shape[1] > 1:
         return None
     if codes.factors is not None and not ((codes.factors >= 1) & (codes.factors <= 16)).all():
         return None
@@ -234,14 +259,17 @@ def product(lowering: Lowering, node: Node, swap: bool, bias: Array | None) -> b
         return False
     outputs, inputs = codes.data.shape
     rows = own.size // inputs
+    kind = f"packed_{own.kind}"
     if own.kind == "f32":
         fields = _of_floats(codes, _bias(node))
+    elif codes.scales.shape[1] > 1:
+        kind, fields = f"packed_scaled_{own.kind}", _of_blocks(codes, _bias(node), own, y)
     else:
         fields = None if bias is None or len(bias) != outputs else _of_integers(codes, bias, own, y)
     if fields is None or rows * outputs != y.size:
         return False
     lowering.emit(
-        f"packed_{own.kind}", [x], [node.outputs[0]], rows=rows, inputs=inputs, outputs=outputs, bits=codes.bits,
+        kind, [x], [node.outputs[0]], rows=rows, inputs=inputs, outputs=outputs, bits=codes.bits,
         block=codes.block, weights=_words(codes), **fields,
     )  # fmt: skip
     return True
