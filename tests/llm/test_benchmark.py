@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`benchmarks.llm_latency`: rows of other models are predicted by the shipped costs, shapes come from configs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.llm_latency import baseline, held_out_costs, predict, read_configs
+from hexforge.llm.time.costs import read_costs
+from hexforge.llm.time.measurements import MEASURED, read_llm_measurements
+from tests.llm.test_shape import LLAMA
+
+
+def test_a_family_that_no_fit_saw_is_predicted_by_the_shipped_costs(tmp_path: Path) -> None:
+    (tmp_path / "novel_3b.json").write_text(json.dumps(LLAMA))
+    lines = MEASURED.read_text().splitlines()
+    mine = [
+        line.replace("llama_v3_2_3b_instruct,w4a16", "novel_3b,w4a16") for line in lines if "3b_instruct,w4a16" in line
+    ]
+    (tmp_path / "rows.csv").write_text("\n".join([lines[0], *mine]))
+    shapes = read_configs(tmp_path)
+    rows, unknown = read_llm_measurements(tmp_path / "rows.csv", shapes)
+    assert (len(rows), unknown) == (12, [])
+    costs = held_out_costs(rows, read_llm_measurements()[0])
+    assert costs == {"novel": read_costs()}
+    ratio = [predict(row, costs["novel"]).token_ms / row.token_ms for row in rows]
+    assert 0.9 < np.median(ratio) < 1.1
+
+
+def test_the_baseline_finds_a_bandwidth_and_a_cost_a_layer() -> None:
+    rows = [r for r in read_llm_measurements()[0] if r.judged and r.chip == "SM8750"]
+    first, token = baseline(rows)
+    error = np.abs(token / [r.token_ms for r in rows] - 1)
+    assert np.isfinite(first).all()
+    assert np.nanmedian(error) < 0.3
