@@ -14,7 +14,7 @@
 # make gpu     kernels of the gpu backend on this computer's OpenCL device (PoCL where there is no GPU), and its figures
 # make gpu-half  the same kernels computing in half, on Intel's OpenCL for processors, which has cl_khr_fp16 (x86-64 Linux)
 # make small-llama  trains the language model that tests run (torch into .venv-torch; ten minutes); make genai installs
-#              onnxruntime-genai into .venv-genai, and runs a bundle's ONNX model on it
+#              onnxruntime-genai and openai into .venv-genai: a bundle's ONNX model runs there, and its endpoint is asked
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv, in the versions of constraints.txt.
 
@@ -214,7 +214,7 @@ small-llama:
 
 genai: $(VENV)/.dev
 	@$(PYTHON) -m venv .venv-genai
-	@.venv-genai/bin/python -m pip --disable-pip-version-check -q install onnxruntime-genai==0.18.0
+	@.venv-genai/bin/python -m pip --disable-pip-version-check -q install onnxruntime-genai==0.18.0 openai
 	@$(BIN)/python -m pytest -m genai
 
 gpu: $(VENV)/.dev

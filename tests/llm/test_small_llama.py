@@ -7,12 +7,13 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hexforge.errors import CallError
-from hexforge.llm import LanguageModel, Sampling
+from hexforge.llm import ExportRequest, LanguageModel, Sampling, export, load
 from hexforge.llm.checkpoint import open_checkpoint
 from hexforge.llm.float_decoder import FloatDecoder
 from tests import ROOT
@@ -92,6 +93,51 @@ def test_a_seed_chooses_the_same_tokens(loaded: Loaded) -> None:
     texts = {seed: model.generate(PROMPT, 30, Sampling(0.9, 50, 0.95, seed=seed)) for seed in (1, 1, 2)}
     assert texts[1] == model.generate(PROMPT, 30, Sampling(0.9, 50, 0.95, seed=1))
     assert texts[1] != texts[2]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_draft_model_changes_no_choice(temperature: float, loaded: Loaded, tmp_path_factory: Any) -> None:
+    """4-bit weights guess for 8-bit ones: the same text without a temperature, fewer runs, a right session."""
+    folder = tmp_path_factory.mktemp("speculative") / "b"
+    export(SMALL, folder, ExportRequest(context=128, tokens=(8, 1), precision="w8a16"))
+    model, draft = load(folder), loaded("w4a16")
+    runs: list[int] = []
+
+    def counted(run: Any, size: int) -> Any:
+        def both(feeds: Any) -> Any:
+            runs.append(size)
+            return run(feeds)
+
+        return both
+
+    model.runs = {size: [counted(run, size) for run in parts] for size, parts in model.runs.items()}
+    session = model.session()
+    sampling = Sampling(temperature, seed=4)
+    pieces = list(session.generate(PROMPT, 40, sampling, past_end=True, draft=draft, ahead=4))
+    given = [piece.token for piece in pieces]
+    assert len(given) == 40
+    assert session.tokens == [*model.text.encode(PROMPT), *given]
+    assert len(runs) < 35
+    if not temperature:
+        plain = [piece.token for piece in model.session().generate(PROMPT, 40, past_end=True)]
+        assert given == plain
+    fresh = model.session()
+    fresh.feed(session.tokens)
+    assert np.array_equal(session.feed([5]), fresh.feed([5]))
+
+
+def test_guessing_keeps_the_shares(loaded: Loaded) -> None:
+    """A draft of other beliefs: over many seeds the first two tokens come as often as without it."""
+    model, draft = loaded("w8a16"), loaded("w4a16")
+    prompt = model.text.encode(PROMPT)
+    counts = []
+    for guesser in (None, draft):
+        seconds = [
+            list(model.session().generate(prompt, 3, Sampling(2.0, top_k=3, seed=seed), past_end=True, draft=guesser))
+            for seed in range(150)
+        ]
+        counts.append(np.bincount([pieces[1].token for pieces in seconds], minlength=2048) / 150)
+    assert 0.5 * np.abs(counts[0] - counts[1]).sum() < 0.25
 
 
 def test_a_stop_text_ends_before_it(loaded: Loaded) -> None:

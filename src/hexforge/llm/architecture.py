@@ -88,11 +88,12 @@ def architecture_of_config(config: Mapping[str, Any], name: str, where: str = CO
     activation = _ACTIVATIONS.get("gelu_pytorch_tanh" if gemma else activation, "")
     if not activation:
         raise UnsupportedError(f"{where}: hidden_act {text.get('hidden_act')!r} is not known; silu is")
-    rotation = _rotation(text, shape, where)
+    rotation = local_rotation = _rotation(text, shape, where, "full_attention")
     local = text.get("rope_local_base_freq")
-    local_rotation = rotation
     if isinstance(local, (int, float)):
         local_rotation = Rotation(rotation.size, _speeds(float(local), rotation.size))
+    elif isinstance(text.get("rope_parameters"), Mapping) and "sliding_attention" in text["rope_parameters"]:
+        local_rotation = _rotation(text, shape, where, "sliding_attention")
     scalar = float(text.get("query_pre_attn_scalar") or shape.head_dim)
     without = text.get("no_rope_layers")
     return Architecture(
@@ -130,9 +131,11 @@ def _speeds(theta: float, size: int) -> tuple[float, ...]:
     return tuple(float(v) for v in np.float32(theta) ** -(np.arange(0, size, 2, dtype=np.float32) / np.float32(size)))
 
 
-def _rotation(text: Mapping[str, Any], shape: LlmShape, where: str) -> Rotation:
-    """Rotary embedding with the scalings that checkpoints of these families have."""
+def _rotation(text: Mapping[str, Any], shape: LlmShape, where: str, layers: str) -> Rotation:
+    """Rotary embedding with the scalings that checkpoints of these families have, of one kind of layers."""
     scaling = text.get("rope_scaling") or text.get("rope_parameters") or {}
+    if isinstance(scaling, Mapping) and layers in scaling:
+        scaling = scaling[layers]
     if not isinstance(scaling, Mapping):
         raise FormatError(f"{where}: rope_scaling is no object")
     theta = float(scaling.get("rope_theta", text.get("rope_theta", 10000.0)))

@@ -166,18 +166,22 @@ class RandomCheckpoint(Checkpoint):
 
 
 def open_checkpoint(source: str | Path, *, random_seed: int | None = None) -> Checkpoint:
-    """A checkpoint: a folder with config.json and .safetensors files.
+    """A checkpoint: a folder with config.json and .safetensors files, or a .gguf file.
 
     With a `random_seed` the weights are random, and a config.json, a folder with one or the name of a public model
     (`hexforge llm models`) is enough.
     """
     path = Path(source)
+    if path.suffix == ".gguf":
+        from hexforge.llm.gguf_file import GgufCheckpoint
+
+        return GgufCheckpoint(path)
     if random_seed is not None:
         return _random(path, str(source), random_seed)
     if path.is_file() and path.name == CONFIG:
         path = path.parent
     if not path.is_dir():
-        raise CallError(f"{source}: no such folder; give a folder with {CONFIG} and {WHOLE}")
+        raise CallError(f"{source}: no such folder; give a folder with {CONFIG} and {WHOLE}, or a .gguf file")
     return SafetensorsCheckpoint(path)
 
 

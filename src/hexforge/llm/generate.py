@@ -9,6 +9,7 @@ for piece in model.session().generate("The following functions", 40):
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -158,35 +159,90 @@ class LlmSession:
         stop: Sequence[str] = (),
         *,
         past_end: bool = False,
+        draft: LanguageModel | None = None,
+        ahead: int = 4,
     ) -> Generator[AnswerPiece]:
         """Read a prompt and give one token after another, up to `count`, an end token or a stop text.
 
         The session then holds what was read and given, and the next prompt goes on from there. With `past_end` an end
-        token is one like others.
+        token is one like others. A `draft` model guesses `ahead` tokens, which are then read at once: the tokens are
+        chosen as without it, faster where it guesses well and there is a graph for so few tokens (`--ar 128,8,1`).
         """
         tokens = self.model.text.encode(prompt, not self.tokens) if isinstance(prompt, str) else list(prompt)
         sampler = Sampler(sampling or Sampling())
         if count < 1:
             raise CallError(f"{count} tokens cannot be given; ask for one or more")
         logits = self.feed(tokens)
-        held = HeldText(stop)
-        stream = self.model.text.stream()
-        for index in range(count):
+        start = len(self.tokens)
+        held, stream = HeldText(stop), self.model.text.stream()
+        chosen = self._chosen(sampler, logits) if draft is None else self._guessed(sampler, logits, draft, ahead)
+        with closing(chosen):
+            for index, token in enumerate(chosen):
+                if token in self.model.bundle.end_tokens and not past_end:
+                    yield AnswerPiece(token, held.rest(), "stop")
+                    return
+                text = held.add(stream.text(token))
+                if held.stopped:
+                    yield AnswerPiece(token, text, "stop")
+                    return
+                if index + 1 == count or start + index + 1 >= self.model.bundle.context:
+                    chosen.close()
+                    self.tokens_given(token)
+                    yield AnswerPiece(token, text + held.rest(), "length")
+                    return
+                yield AnswerPiece(token, text)
+
+    def _chosen(self, sampler: Sampler, logits: Array) -> Generator[int]:
+        """Tokens one by one; a token is read when the next one is asked for."""
+        while True:
             token = sampler.choose(sampler.shares(logits, self.tokens))
-            last = index + 1 == count or len(self.tokens) + 1 >= self.model.bundle.context
-            if token in self.model.bundle.end_tokens and not past_end:
-                yield AnswerPiece(token, held.rest(), "stop")
-                return
-            text = held.add(stream.text(token))
-            if held.stopped:
-                yield AnswerPiece(token, text, "stop")
-                return
-            if last:
-                self.tokens_given(token)
-                yield AnswerPiece(token, text + held.rest(), "length")
-                return
-            yield AnswerPiece(token, text)
+            yield token
             logits = self.feed([token])
+
+    def _guessed(self, sampler: Sampler, logits: Array, draft: LanguageModel, ahead: int) -> Generator[int]:
+        """The same tokens where another model guesses some of them, which are then judged together."""
+        if draft.bundle.vocabulary != self.model.bundle.vocabulary or ahead < 1:
+            raise CallError("a draft model has the tokens of the model, and guesses at least one ahead")
+        guesser = draft.session()
+        token = sampler.choose(sampler.shares(logits, self.tokens))
+        before = len(self.tokens)
+        try:
+            while True:
+                yield token
+                room = min(self.model.bundle.context, draft.bundle.context) - before - 1
+                guesses, beliefs = guesser.guess([*self.tokens[:before], token], sampler, min(ahead, room))
+                rows = self.feed([token, *guesses], all_logits=True)
+                for index, row in enumerate(rows):
+                    before += 1
+                    shares = sampler.shares(row, self.tokens[:before])
+                    guess = guesses[index] if index < len(guesses) else None
+                    if guess is not None and sampler.accepts(shares[guess] / max(beliefs[index][guess], 1e-300)):
+                        yield guess
+                        continue
+                    if guess is not None:  # what the guesses had too little of
+                        left = np.maximum(shares - beliefs[index], 0)
+                        shares = left / left.sum() if left.sum() > 0 else shares
+                    self.rewind(before)
+                    token = sampler.choose(shares)
+                    break
+        finally:
+            self.rewind(min(before, len(self.tokens)))
+
+    def guess(self, tokens: list[int], sampler: Sampler, count: int) -> tuple[list[int], list[Array]]:
+        """Tokens that may come after some, and the shares that each was chosen by; what was read before is kept."""
+        known = 0
+        while known < min(len(self.tokens), len(tokens) - 1) and self.tokens[known] == tokens[known]:
+            known += 1
+        self.rewind(known)
+        guesses: list[int] = []
+        beliefs: list[Array] = []
+        new = tokens[known:]
+        while len(guesses) < count:
+            shares = sampler.shares(self.feed(new), self.tokens)
+            guesses.append(sampler.choose(shares))
+            beliefs.append(shares)
+            new = guesses[-1:]
+        return guesses, beliefs
 
     def tokens_given(self, token: int) -> None:
         """Read the last token of an answer, so that the next prompt comes after it, if the context has room."""

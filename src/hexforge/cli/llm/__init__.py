@@ -7,13 +7,16 @@ import typer
 
 from hexforge.cli.llm.chat import chat
 from hexforge.cli.llm.estimate import estimate
+from hexforge.cli.llm.evaluate import evaluate
 from hexforge.cli.llm.export import export
 from hexforge.cli.llm.models import models
 from hexforge.cli.llm.run import run
+from hexforge.cli.llm.serve import serve
 
 llm = typer.Typer(
     no_args_is_help=True,
-    help="Language models: export a checkpoint as a bundle, run it, chat with it, say how fast it answers on a chip.",
+    help="Language models: export a checkpoint, run it, chat with it, judge it, serve it, say how fast it is.",
 )
-for command in (export, run, chat, estimate, models):
+for command in (export, run, chat, serve, estimate, models):
     llm.command()(command)
+llm.command("eval")(evaluate)

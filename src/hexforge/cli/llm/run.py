@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,6 +34,10 @@ def run(
     repetition_penalty: Penalty = 1.0,
     seed: Seed = None,
     stop: Annotated[list[str] | None, typer.Option("--stop", help="End before this text; several times.")] = None,
+    draft: Annotated[
+        Path | None, typer.Option("--draft", help="A bundle of a smaller model that guesses tokens.")
+    ] = None,
+    ahead: Annotated[int, typer.Option("--ahead", help="How many it guesses at a time.", min=1, max=64)] = 4,
     backend: LlmBackend = "",
     as_json: Json = False,
 ) -> None:
@@ -44,8 +49,9 @@ def run(
     model = load(bundle, backend=backend)
     loaded = time.perf_counter()
     session = model.session()
+    guesser = None if draft is None else load(draft, backend=backend)
     pieces, first = [], 0.0
-    for piece in session.generate(prompt, tokens, sampling, stop or ()):
+    for piece in session.generate(prompt, tokens, sampling, stop or (), draft=guesser, ahead=ahead):
         first = first or time.perf_counter()
         pieces.append(piece)
         if not as_json:

@@ -196,6 +196,8 @@ def _of_integers(codes: _Codes, bias: Array, x: Storage, y: Storage) -> dict[str
     outputs, inputs = codes.data.shape
     if codes.bits != 4 or codes.zero is None or inputs > _MOST_INPUTS or codes.scales.shape[1] > 1:
         return None
+    if codes.factors is None and codes.scales.shape[1] > 1:  # float scales of blocks are no integers' factors
+        return None
     if codes.factors is not None and not ((codes.factors >= 1) & (codes.factors <= 16)).all():
         return None
     sums, magnitudes = np.zeros(outputs, np.int64), np.zeros(outputs, np.int64)

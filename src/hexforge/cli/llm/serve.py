@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge llm serve`: a bundle behind an HTTP endpoint that speaks as OpenAI's does."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.arguments import Soc
+from hexforge.cli.llm.sampling_arguments import BundleFolder, LlmBackend
+from hexforge.cli.say import say
+
+
+def serve(
+    bundle: BundleFolder,
+    port: Annotated[
+        int, typer.Option("--port", help="The port, on this machine's own address.", min=1, max=65535)
+    ] = 8080,
+    token: Annotated[
+        str,
+        typer.Option("--token", envvar="HEXFORGE_LLM_TOKEN", help="What clients must show; one is made if left out."),
+    ] = "",
+    together: Annotated[int, typer.Option("--together", help="Answers at a time; others wait.", min=1, max=64)] = 8,
+    at_device_speed: Annotated[
+        bool, typer.Option("--at-device-speed", help="Give tokens as fast as the chip is estimated to.")
+    ] = False,
+    soc: Soc = "",
+    backend: LlmBackend = "",
+) -> None:
+    """Serve a bundle on this machine as OpenAI's API: streams, stop texts, seeds, many clients."""
+    from hexforge.llm.generate import load
+    from hexforge.llm.serving.answers import device_pace
+    from hexforge.llm.serving.app import serve as served
+
+    key = token or secrets.token_urlsafe(24)
+    model = load(bundle, backend=backend)
+    say(f"{model.bundle.name} at http://127.0.0.1:{port}/v1" + ("" if token else f" with the token {key}"))
+    pace = device_pace(model.bundle, soc) if at_device_speed else None
+    served(model, key, port=port, together=together, pace=pace)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints: families, shards, GGUF files, random weights, and files that are damaged or hostile."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
+from hexforge.llm import ExportRequest, export, load
+from hexforge.llm.checkpoint import open_checkpoint
+from hexforge.llm.float_decoder import FloatDecoder
+from tests.llm import REFERENCE, SMALL
+
+TEXT = REFERENCE["generated"][1]["next"][:40]
+CONFIG: dict[str, Any] = json.loads((SMALL / "config.json").read_text())
+SIZES = {
+    "vocab_size": 160, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 128, "hidden_act": "silu", "eos_token_id": 2,
+}  # fmt: skip
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama3": {"model_type": "llama", "rope_scaling": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32}},
+    "mistral": {"model_type": "mistral", "sliding_window": 8},
+    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen3": {"model_type": "qwen3"},
+    "phi3": {"model_type": "phi3", "partial_rotary_factor": 0.5},
+    "gemma2": {"model_type": "gemma2", "sliding_window": 8, "query_pre_attn_scalar": 32,
+               "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
+    "gemma3": {"model_type": "gemma3_text", "sliding_window": 8, "layer_types": [
+        "sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}},
+    "smollm3": {"model_type": "smollm3", "no_rope_layers": [1, 1, 0]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_graphs_of_every_family_compute_the_float_model(family: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SIZES | FAMILIES[family]))
+    checkpoint = open_checkpoint(tmp_path, random_seed=3)
+    export(checkpoint, tmp_path / "b", ExportRequest(context=32, tokens=(8, 1), precision="float", compiled=False))
+    tokens = [int(t) for t in np.random.default_rng(0).integers(3, 160, 20)]
+    expected = FloatDecoder(checkpoint).logits([tokens])[0]
+    given = load(tmp_path / "b", backend="cpu").session().feed(tokens, all_logits=True)
+    assert np.abs(given - expected).max() < 2e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "gemma2"])
+def test_quantized_graphs_stay_near(family: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SIZES | FAMILIES[family]))
+    checkpoint = open_checkpoint(tmp_path, random_seed=3)
+    export(checkpoint, tmp_path / "b", ExportRequest(context=32, tokens=(8, 1), precision="w8a16"))
+    tokens = [int(t) for t in np.random.default_rng(0).integers(3, 160, 20)]
+    expected = FloatDecoder(checkpoint).logits([tokens])[0]
+    given = load(tmp_path / "b").session().feed(tokens, all_logits=True)
+    assert np.square(given - expected).mean() < 0.01 * np.square(expected).mean()
+
+
+def test_a_split_model_computes_the_same(tmp_path: Path) -> None:
+    """Three parts of a layer each, as a model of more than 3.75 GB has them."""
+    request = ExportRequest(context=64, tokens=(32, 1), precision="w8a16")
+    whole = export(SMALL, tmp_path / "whole", request)
+    parts = export(SMALL, tmp_path / "parts", ExportRequest(context=64, tokens=(32, 1), part_bytes=1_300_000))
+    assert (len(whole.parts), len(parts.parts)) == (1, 3)
+    first, second = (load(tmp_path / name).session().feed(TEXT, all_logits=True) for name in ("whole", "parts"))
+    assert np.array_equal(first, second)
+
+
+def test_shards_are_read_where_the_index_says(tmp_path: Path) -> None:
+    arrays = load_file(SMALL / "model.safetensors")
+    names = sorted(arrays)
+    places = {}
+    for index, part in enumerate((names[::2], names[1::2]), 1):
+        file = f"model-{index:05}-of-00002.safetensors"
+        save_file({name: arrays[name] for name in part}, tmp_path / file)
+        places |= dict.fromkeys(part, file)
+    shutil.copy(SMALL / "config.json", tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    logits = [FloatDecoder(open_checkpoint(at)).logits([TEXT])[0] for at in (SMALL, tmp_path)]
+    assert np.array_equal(logits[0], logits[1])
+    last = tmp_path / "model-00002-of-00002.safetensors"
+    last.write_bytes(last.read_bytes()[:-100])
+    with pytest.raises(FormatError, match="lies outside the file"):
+        open_checkpoint(tmp_path)
+    last.unlink()
+    with pytest.raises(FormatError, match="which is not in the folder"):
+        open_checkpoint(tmp_path)
+
+
+def gguf_of_small(path: Path, kind: gguf.GGMLQuantizationType) -> Path:
+    """The small Llama as llama.cpp's converter writes it."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(CONFIG["num_hidden_layers"])
+    writer.add_context_length(CONFIG["max_position_embeddings"])
+    writer.add_embedding_length(CONFIG["hidden_size"])
+    writer.add_feed_forward_length(CONFIG["intermediate_size"])
+    writer.add_head_count(CONFIG["num_attention_heads"])
+    writer.add_head_count_kv(CONFIG["num_key_value_heads"])
+    writer.add_key_length(CONFIG["head_dim"])
+    writer.add_layer_norm_rms_eps(CONFIG["rms_norm_eps"])
+    writer.add_rope_freq_base(CONFIG["rope_theta"])
+    writer.add_token_list([f"t{i}" for i in range(CONFIG["vocab_size"])])
+    writer.add_eos_token_id(0)
+    spelled = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, CONFIG["num_hidden_layers"])
+    for name, stored in load_file(SMALL / "model.safetensors").items():
+        array = stored.astype(np.float32)
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            halves = array.reshape(-1, 2, CONFIG["head_dim"] // 2, array.shape[1])
+            array = np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
+        own = kind if array.ndim == 2 else gguf.GGMLQuantizationType.F32
+        target = spelled.get_name(name, try_suffixes=(".weight",))
+        assert target is not None
+        writer.add_tensor(target, gguf.quants.quantize(array, own), raw_dtype=own)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_gguf_files_are_read(tmp_path: Path) -> None:
+    expected = FloatDecoder(open_checkpoint(SMALL)).logits([TEXT])[0]
+    same = FloatDecoder(open_checkpoint(gguf_of_small(tmp_path / "a.gguf", gguf.GGMLQuantizationType.F16)))
+    assert np.array_equal(same.logits([TEXT])[0], expected)
+    near = FloatDecoder(open_checkpoint(gguf_of_small(tmp_path / "b.gguf", gguf.GGMLQuantizationType.Q8_0)))
+    assert 0 < np.abs(near.logits([TEXT])[0] - expected).max() < 0.3
+
+
+def damaged(data: bytes, random: np.random.Generator) -> bytes:
+    """Some bytes of the header changed, or the file cut."""
+    made = bytearray(data)
+    for _ in range(int(random.integers(1, 6))):
+        made[int(random.integers(0, min(len(made), 3000)))] = int(
+            random.choice(np.array([0, 1, 127, 255, int(random.integers(256))]))
+        )
+    return bytes(made[: int(random.integers(0, len(made)))] if random.random() < 0.3 else made)
+
+
+@pytest.mark.parametrize("kind", ["gguf", "safetensors"])
+def test_hostile_headers_are_errors_and_no_crashes(kind: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    if kind == "gguf":
+        target = gguf_of_small(tmp_path / "a.gguf", gguf.GGMLQuantizationType.F16)
+        source: Path = target
+    else:
+        shutil.copy(SMALL / "config.json", tmp_path)
+        target, source = tmp_path / "model.safetensors", tmp_path
+        shutil.copy(SMALL / "model.safetensors", target)
+    data = target.read_bytes()
+    refused = 0
+    for _ in range(60):
+        target.unlink()
+        target.write_bytes(damaged(data, random))
+        try:
+            checkpoint = open_checkpoint(source)
+            checkpoint.weight("query", 0)
+        except HexforgeError:
+            refused += 1
+    assert refused > 12
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"model_type": "bert"}, "model_type 'bert' is not exported here; llama"),
+        ({"hidden_size": 128}, r"embedding is \[2048, 256\]; config.json says \[2048, 128\]"),
+        ({"num_hidden_layers": 9}, "no file holds 'model.layers.3"),
+        ({"hidden_size": "x"}, "hidden_size is 'x'"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling of type 'yarn'"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "is malformed"),
+        ({"num_local_experts": 8}, "experts"),
+    ],
+)
+def test_wrong_configs_are_refused(change: dict, fault: str, tmp_path: Path) -> None:
+    shutil.copy(SMALL / "model.safetensors", tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | change))
+    with pytest.raises((FormatError, UnsupportedError), match=fault):
+        export(tmp_path, tmp_path / "b", ExportRequest(context=256, precision="float"))
+    assert not (tmp_path / "b").exists()
+
+
+def test_damaged_bundles_are_refused(tmp_path: Path) -> None:
+    from hexforge.llm import read_bundle
+
+    whole = tmp_path / "whole"
+    export(SMALL, whole, ExportRequest(context=64, tokens=(1,), precision="float", compiled=False))
+
+    def fault(match: str, change: Any) -> None:
+        folder = tmp_path / "damaged"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(whole, folder)
+        change(folder)
+        with pytest.raises(HexforgeError, match=match):
+            read_bundle(folder)
+
+    def described(**change: Any) -> Any:
+        def write(folder: Path) -> None:
+            said = json.loads((folder / "bundle.json").read_text())
+            (folder / "bundle.json").write_text(json.dumps(said | change))
+
+        return write
+
+    other = (SMALL / "tokenizer.json").read_text().replace("the", "teh")
+    fault("it is truncated", lambda f: (f / "weights.bin").write_bytes((f / "weights.bin").read_bytes()[:-1]))
+    fault("is missing", lambda f: (f / "ar1.onnx").unlink())
+    fault("is not the file that was exported", lambda f: (f / "tokenizer.json").write_text(other))
+    fault("has no bundle.json", lambda f: (f / "bundle.json").unlink())
+    fault("of version 1", described(version=9))
+    fault("malformed", described(context="many"))
+    fault("each of 4 layers once", described(layers=4))
+    fault("is no file of the bundle", described(sizes={"../x": 1}))
+    fault("line 1", lambda f: (f / "bundle.json").write_text("{"))
+    assert read_bundle(whole).tokens == (1,)
+
+
+def test_another_models_tokenizer_is_refused(tmp_path: Path) -> None:
+    for name in ("model.safetensors", "tokenizer.json"):
+        shutil.copy(SMALL / name, tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"vocab_size": 2000}))
+    with pytest.raises(FormatError, match=r"has 2048 tokens, and the model knows 2000; it is another model's"):
+        export(tmp_path, tmp_path / "b", ExportRequest(context=256))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(FormatError, match="is no tokenizer"):
+        export(tmp_path, tmp_path / "b", ExportRequest(context=256))
+
+
+@pytest.mark.parametrize(
+    ("request_", "fault"),
+    [
+        (ExportRequest(context=4096), "made for 2 to 1024 tokens"),
+        (ExportRequest(context=64, tokens=(32,)), "1 among them"),
+        (ExportRequest(context=64, tokens=(128, 1)), "up to the context"),
+        (ExportRequest(context=64, precision="w3a16"), "w3a16' is not exported"),
+        (ExportRequest(context=256, precision="float", native=True), "native caches are 8-bit"),
+    ],
+)
+def test_requests_that_cannot_be_met(request_: ExportRequest, fault: str, tmp_path: Path) -> None:
+    with pytest.raises((CallError, UnsupportedError), match=fault):
+        export(SMALL, tmp_path / "b", request_)
