@@ -20,7 +20,7 @@ FLOORS = (
     ("", "cli"),  # "": the façade, hexforge/__init__.py
     ("any_model",),
     ("report",),
-    ("ort", "executorch", "llm", "demo"),
+    ("ort", "executorch", "capi", "llm", "demo"),
     ("device", "analysis", "vendor", "latency"),
     ("runtime",),
     ("frontends.*", "backends.*"),
@@ -64,7 +64,7 @@ INNER = {
         ("layers", "widen", "data"),
     ),
     "runtime": (
-        ("opening", "nonfinite", "replay"),
+        ("opening", "nonfinite", "replay", "qnn_graphs"),
         ("contexts",),
         ("plan", "nonfinite", "shared_placing"),
         ("prepare",),

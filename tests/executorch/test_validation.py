@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from hexforge.executorch import adaptor, blob
-from hexforge.executorch.compilation import compile_graphs, refusal
+from hexforge.executorch.compilation import compile_graphs
 from hexforge.executorch.compile_spec import CompileRequest
 from hexforge.frontends.onnx.ep_limits import ep_refuses
 from hexforge.frontends.qnn.library_limits import LIMITS
 from hexforge.runtime import registry
+from hexforge.runtime.qnn_graphs import refusal
 from tests.frontends.onnx.limited_node import Node, Tensor
 
 ENCODINGS, TYPES = adaptor.Qnn_QuantizationEncoding_t, adaptor.Qnn_DataType_t

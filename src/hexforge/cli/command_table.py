@@ -392,4 +392,14 @@ COMMANDS = (
             "hexforge llm eval bundle/ --checkpoint checkpoint/ --text held_out.txt --blame",
         ),
     ),
+    Command(
+        "lib-path",
+        "library",
+        "lib_path",
+        "Print the folder of libQnnHtp.so and its siblings: QNN's C API, for programs that load it.",
+        (
+            "hexforge lib-path",
+            "hexforge lib-path --include",
+        ),
+    ),
 )

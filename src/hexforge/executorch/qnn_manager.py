@@ -9,13 +9,14 @@ from pathlib import Path
 
 from hexforge.errors import HexforgeError
 from hexforge.executorch import blob
-from hexforge.executorch.compilation import compile_graphs, record_graphs, refusal
+from hexforge.executorch.compilation import compile_graphs
 from hexforge.executorch.compile_spec import CompileRequest
 from hexforge.executorch.qnn_types import Error, Qnn_DataType_t, Qnn_QuantizationEncoding_t, Qnn_TensorType_t
 from hexforge.executorch.stock_modules import restore_builtins
 from hexforge.executorch.wrappers import PyQnnOpWrapper, PyQnnTensorWrapper, TensorWrapper
 from hexforge.ir import AxisScaleOffset, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.qnn_graphs import record_graphs, refusal
 
 logger = logging.getLogger("hexforge.executorch")
 

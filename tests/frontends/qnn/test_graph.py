@@ -169,7 +169,7 @@ SCALE = QuantizeParams(f"{ENCODING}SCALE_OFFSET", [0.5], [0])
         (unary("Relu", tensor("bad", (2,), "APP_WRITE", "UFIXED_POINT_8"), Y), "'bad': is QNN_DATATYPE_UFIXED_POINT_8"),
         (unary("Relu", tensor("bad", (2,), "APP_WRITE", quantization=SCALE), Y), "'bad': has an encoding"),
         (unary("Relu", tensor("bad", (2,), "APP_WRITE", "UNDEFINED"), Y), "'bad': hexforge has no tensors of"),
-        (unary("Relu", tensor("bad", (2,), "NULL"), Y), "'bad': QNN_TENSOR_TYPE_NULL"),
+        (unary("Relu", tensor("bad", (2,), "NULL"), Y), "Relu: input in is missing"),
         (unary("Relu", tensor("bad", (2,), "STATIC"), Y), "'bad': is STATIC but has no data"),
         (unary("Relu", tensor("bad", (2,), "STATIC", data=np.zeros(3)), Y), "'bad': is float32[2] but has 3 elements"),
         (unary("Relu", X, tensor("bad", (3,), "APP_READ")), "'bad'"),

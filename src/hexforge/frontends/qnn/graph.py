@@ -17,6 +17,9 @@ from hexforge.ir.op import Op, ParamValue
 from hexforge.ir.verify import verify
 from hexforge.ops.packages import custom_named
 
+_ABSENT = "QNN_TENSOR_TYPE_NULL"
+"""The type of a tensor that stands for an optional input that is not given."""
+
 
 def build_graph(name: str, ops: Sequence[QnnOp], packages: Collection[str] = (QTI_PACKAGE,)) -> Graph:
     """The graph of some ops. Tensors keep their names, and graph inputs and outputs the order of their first use.
@@ -67,21 +70,23 @@ class _Builder:
         try:
             op = align_prelu(merge_groups(op))
             kind, params = resolve_op(op)
-            inputs = [self._value(t) for t in op.inputs]
+            inputs = [None if t.tensor_type == _ABSENT else self._value(t) for t in op.inputs]
             outputs = [self._value(t) for t in op.outputs]
+            if kind.name == "Lstm" and inputs[0] is not None and len(inputs[0].shape) == 2:
+                inputs[0], params = self._one_step(inputs[0], op.name), {**params, "time_major": True}
             self._node(op.name, kind, inputs, outputs, params)
         except ModelError as error:
             text = str(error)
             raise ModelError(text if op.name in text else f"op {op.name!r} ({op.type}): {text}") from None
 
     def _node(
-        self, name: str, kind: Op, inputs: list[Value], outputs: list[Value], params: Mapping[str, ParamValue]
+        self, name: str, kind: Op, inputs: list[Value | None], outputs: list[Value], params: Mapping[str, ParamValue]
     ) -> None:
         """A node; where the op gives rank 0, which QNN declares as [1], or another plain type, that is converted."""
-        types = (tuple(v.type for v in inputs), tuple(v.type for v in outputs))
+        types = (tuple(None if v is None else v.type for v in inputs), tuple(v.type for v in outputs))
         inferred = kind.infer(Call(kind, *types, kind.complete(params)))
         written = [
-            self._written(value, type, any(v.encoding is not None for v in inputs))
+            self._written(value, type, any(v is not None and v.encoding is not None for v in inputs))
             for value, type in zip(outputs, inferred, strict=False)
         ]
         written += outputs[len(written) :]
@@ -95,12 +100,20 @@ class _Builder:
             if made is not value:
                 self.graph.node("Cast", [made], [value], source=(name,))
 
+    def _one_step(self, value: Value, name: str) -> Value:
+        """What a cell reads, [batch, features], as a sequence of one step, time first."""
+        type = TensorType(value.dtype, (1, *value.shape), value.encoding)
+        step = self.graph.value(self.graph.unique(f"{value.name}_step"), type)
+        self.graph.node("Reshape", [value], [step], source=(name,))
+        return step
+
     def _like(self, value: Value, type: TensorType) -> Value:
         return self.graph.value(self.graph.unique(f"{value.name}_given"), type)
 
     def _written(self, value: Value, inferred: TensorType, reads_fixed_point: bool) -> Value:
         """What the node itself writes: the declared value, or one that is converted to it."""
-        shape = () if inferred.shape == () and value.shape == (1,) else value.shape
+        one = value.shape == (1, *inferred.shape) or inferred.shape == (1, *value.shape)  # a layer, a step
+        shape = inferred.shape if one else value.shape
         plain = value.encoding is None and inferred.encoding is None and not reads_fixed_point
         dtype = inferred.dtype if plain else value.dtype
         if (shape, dtype) == (value.shape, value.dtype):

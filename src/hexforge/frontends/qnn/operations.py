@@ -29,6 +29,16 @@ OPERATIONS: dict[str, tuple[str, ...]] = {
 """For each op with a parameter `operation` the op of its own that each number has; empty where it has none."""
 
 
+_GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate", "hidden_state")
+_NOTHING_ASKED: dict[str, float] = {
+    "reuse_sparse_indices": 0.0,
+    "threshold": 20.0,  # beyond it a softplus is its input, in as many bits as half has
+    "hidden_state_offset": 0.0,
+    **{f"{gate}_qscale": 0.0 for gate in _GATES},
+}
+"""Parameters that QNN's ops have and those of the table do not, at the value that asks for nothing."""
+
+
 def align_prelu(op: QnnOp) -> QnnOp:
     """A Prelu whose coefficients are one for each channel of NCHW data, with them along that axis.
 
@@ -54,11 +64,14 @@ def resolve_op(op: QnnOp) -> tuple[Op, dict[str, ParamValue]]:
             raise ModelError(f"op {op.name!r} ({name}): operation {number} is not one of 0 to {len(known) - 1}")
         if known[number]:
             name, params = known[number], {}
+    if name == "L2Norm" and "axis" in params:  # the older spelling, which the QNN execution provider writes
+        params["axes"] = [params.pop("axis")]
     known_op = lookup(name)
     declared = {p.name: p for p in known_op.params}
     made = {
         key: _value(declared[key].type, value) if key in declared else _value("", value)
         for key, value in params.items()
+        if key in declared or key not in _NOTHING_ASKED or _value("float32", value) != _NOTHING_ASKED[key]
     }
     return known_op, made
 

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+// QnnContext.
+#include <cstdlib>
+#include <cstring>
+
+#include "HTP/QnnHtpContext.h"
+#include "capi/functions.h"
+#include "capi/tensors.h"
+
+namespace hexforge::capi {
+namespace {
+
+constexpr std::size_t kMostQueued = 300;  // the deepest queue that QNN's HTP backend has
+constexpr std::uint32_t kExtendedUdma = 11;
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> number{1};
+  return number++;
+}
+
+void apply_custom(Context& context, const QnnHtpContext_CustomConfig_t& config) {
+  switch (static_cast<std::uint32_t>(config.option)) {
+    case QNN_HTP_CONTEXT_CONFIG_OPTION_WEIGHT_SHARING_ENABLED:
+      context.weight_sharing = config.weightSharingEnabled;
+      return;
+    case QNN_HTP_CONTEXT_CONFIG_OPTION_PREPARE_ONLY: context.prepare_only = config.prepareOnly; return;
+    case kExtendedUdma:
+      if (config.prepareOnly) context.options["extended_udma"] = "1";  // a flag at the same place
+      return;
+    case QNN_HTP_CONTEXT_CONFIG_OPTION_REGISTER_MULTI_CONTEXTS:
+      if (config.groupRegistration.firstGroupHandle) context_of(config.groupRegistration.firstGroupHandle);
+      return;  // buffers of a chip: nothing is shared on this computer
+    case QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES:
+    case QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES_OPTIMIZATION_TYPE: return;
+    default:
+      if (context.backend->logger)
+        context.backend->logger->say(QNN_LOG_LEVEL_WARN, "QnnContext: option " + std::to_string(config.option) +
+                                                             " of the HTP is not known here, and is left out");
+  }
+}
+
+std::shared_ptr<Context> made_context(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device) {
+  auto owner = backend_of(backend);
+  std::shared_ptr<Device> on;
+  if (device && !(on = Handles::all().find<Device>(device)))
+    throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "there is no such device");
+  return std::make_shared<Context>(std::move(owner), std::move(on));
+}
+
+Port port_of(const TensorInfo& info) {
+  return {info.name, info.id, static_cast<std::uint64_t>(info.bytes), static_cast<std::uint64_t>(info.elements())};
+}
+
+// Graphs of a file, each ready to be retrieved; what needs Python is handed to the compiler process.
+void open_graphs(const std::shared_ptr<Context>& context) {
+  context->compiled = CompiledContext::open_memory(context->binary.bytes(), context->binary.data,
+                                                   {.verify = true, .enable_graphs = context->enabled_graphs});
+  if (context->compiled->backend() != context->backend->library.backend &&
+      context->backend->library.id != QNN_BACKEND_ID_SAVER)
+    throw Failure(QNN_CONTEXT_ERROR_CREATE_FROM_BINARY,
+                  "the context is for the backend " + context->compiled->backend());
+  bool handed_over = false;
+  for (const GraphInfo& info : context->compiled->graphs()) {
+    auto graph = std::make_shared<Graph>(context, info.name);
+    graph->compiled = context->compiled;
+    for (const TensorInfo& each : info.inputs) graph->inputs.push_back(port_of(each));
+    for (const TensorInfo& each : info.outputs) graph->outputs.push_back(port_of(each));
+    try {
+      graph->program = context->compiled->graph(info.name);
+    } catch (const ContextError& error) {
+      if (error.kind != ContextError::Kind::unsupported) throw;
+      if (!handed_over) {
+        Request request("load", context->backend->library.backend, {});
+        request.context(context->number, "");
+        const Blob file = context->binary.bytes();
+        Compiler::of_process().ask(request.text(), {&file, 1});
+        handed_over = true;
+      }
+    }
+    graph->timeline = context->compiled->timeline(info.name);
+    graph->finalized = true;
+    context->graphs.push_back(std::move(graph));
+  }
+  context->from_binary = true;
+}
+
+std::shared_ptr<Context> opened(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device,
+                                const QnnContext_Config_t** config, const void* bytes, Qnn_ContextBinarySize_t size) {
+  if (!bytes || !size) throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "there are no bytes of a context");
+  auto context = made_context(backend, device);
+  apply_context_config(*context, config, false);
+  context->binary = copied(bytes, size);
+  if (!CompiledContext::recognises(context->binary.bytes()))
+    throw Failure(
+        QNN_CONTEXT_ERROR_CREATE_FROM_BINARY,
+        "the bytes are no context of hexforge (one of Qualcomm's SDK?); prepare the graphs again with hexforge");
+  open_graphs(context);
+  return context;
+}
+
+// Handles of the context and of its graphs.
+Qnn_ContextHandle_t published(const std::shared_ptr<Context>& context) {
+  for (const auto& graph : context->graphs) Handles::all().add(graph);
+  return Handles::all().add(context);
+}
+
+const Binary& whole_binary(Context& context) {
+  if (context.binary.data) return context.binary;
+  if (context.graphs.empty()) throw Failure(QNN_CONTEXT_ERROR_NOT_FINALIZED, "the context has no graph");
+  for (const auto& graph : context.graphs)
+    if (!graph->finalized)
+      throw Failure(QNN_CONTEXT_ERROR_NOT_FINALIZED, "graph '" + graph->name + "' is not finalized");
+  if (context.backend->library.id == QNN_BACKEND_ID_SAVER)
+    throw Failure(QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE, "the Saver records calls; it has no context binary");
+  if (context.graphs.size() == 1) return context.binary = context.graphs[0]->binary;
+  Request request("binary", context.backend->library.backend, context.all_options(context.graphs[0]->options));
+  request.context(context.number, "");
+  request.json().key("weight_sharing").boolean(context.weight_sharing).key("graphs").begin('[');
+  for (const auto& graph : context.graphs) request.json().text(graph->name);
+  request.json().end(']');
+  const Answer answer = Compiler::of_process().ask(request.text());
+  context.binary = copied(answer.parts.at(0).data(), answer.parts.at(0).size());
+  return context.binary;
+}
+
+}  // namespace
+
+Binary copied(const void* data, std::size_t size) {
+  Binary binary;
+  const std::size_t room = (size + 127) / 64 * 64;
+  auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, room));
+  if (!memory) throw std::bad_alloc();
+  binary.data = std::shared_ptr<std::byte>(memory, [](std::byte* own) { std::free(own); });
+  binary.size = size;
+  if (size) std::memcpy(memory, data, size);
+  return binary;
+}
+
+Context::Context(std::shared_ptr<Backend> owner, std::shared_ptr<Device> on)
+    : Object(Kind::context), backend(std::move(owner)), device(std::move(on)), number(next_number()) {
+  if (device) ++device->contexts;
+}
+
+Context::~Context() {
+  finish_queue();
+  if (device) --device->contexts;
+}
+
+Options Context::all_options(const Options& own) const {
+  Options all = device ? device->options : Options{};
+  for (const auto& [key, value] : options) all[key] = value;
+  for (const auto& [key, value] : own) all[key] = value;
+  return all;
+}
+
+void Context::run_later(std::function<void()> task) {
+  std::lock_guard lock(queue_mutex);
+  if (queue.size() >= kMostQueued)
+    throw Failure(QNN_GRAPH_ERROR_EXECUTION_ASYNC_FIFO_FULL, "300 executions wait already");
+  queue.push_back(std::move(task));
+  if (!runner.joinable())
+    runner = std::thread([this] {
+      std::unique_lock held(queue_mutex);
+      for (;;) {
+        queue_changed.wait(held, [this] { return closing || !queue.empty(); });
+        if (queue.empty()) return;
+        auto next = std::move(queue.front());
+        queue.pop_front();
+        held.unlock();
+        next();
+        next = nullptr;
+        held.lock();
+      }
+    });
+  queue_changed.notify_one();
+}
+
+void Context::finish_queue() {
+  {
+    std::lock_guard lock(queue_mutex);
+    if (!runner.joinable()) return;
+    closing = true;
+    queue_changed.notify_one();
+  }
+  if (runner.get_id() == std::this_thread::get_id()) {
+    runner.detach();
+  } else {
+    runner.join();
+  }
+}
+
+std::shared_ptr<Context> context_of(Qnn_ContextHandle_t handle) {
+  auto context = Handles::all().find<Context>(handle);
+  if (!context)
+    throw Failure(QNN_CONTEXT_ERROR_INVALID_HANDLE, "there is no such context: it was freed, or never created");
+  return context;
+}
+
+void apply_context_config(Context& context, const QnnContext_Config_t** config, bool changing) {
+  for (; config && *config; ++config) {
+    const QnnContext_Config_t& own = **config;
+    switch (own.option) {
+      case QNN_CONTEXT_CONFIG_OPTION_PRIORITY: context.priority = own.priority; break;
+      case QNN_CONTEXT_CONFIG_OPTION_CUSTOM:
+        if (changing)
+          throw Failure(QNN_CONTEXT_ERROR_INVALID_CONFIG, "options of the HTP are set when a context is created");
+        if (own.customConfig && context.backend->library.id != QNN_BACKEND_ID_CPU &&
+            context.backend->library.id != QNN_BACKEND_ID_GPU)
+          apply_custom(context, *static_cast<const QnnHtpContext_CustomConfig_t*>(own.customConfig));
+        break;
+      case QNN_CONTEXT_CONFIG_ENABLE_GRAPHS:
+        for (const char* const* name = own.enableGraphs; name && *name; ++name)
+          context.enabled_graphs.emplace_back(*name);
+        break;
+      case QNN_CONTEXT_CONFIG_OPTION_ERROR_REPORTING:
+      case QNN_CONTEXT_CONFIG_OPTION_OEM_STRING:
+      case QNN_CONTEXT_CONFIG_ASYNC_EXECUTION_QUEUE_DEPTH:
+      case QNN_CONTEXT_CONFIG_MEMORY_LIMIT_HINT:
+      case QNN_CONTEXT_CONFIG_PERSISTENT_BINARY:
+      case QNN_CONTEXT_CONFIG_BINARY_COMPATIBILITY: break;
+      default:
+        throw Failure(QNN_CONTEXT_ERROR_INVALID_CONFIG,
+                      "context option " + std::to_string(own.option) + " is not known");
+    }
+  }
+}
+
+Qnn_ErrorHandle_t context_create(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device,
+                                 const QnnContext_Config_t** config, Qnn_ContextHandle_t* out) {
+  std::shared_ptr<Context> context;
+  return guarded(
+      "QnnContext_create", [&] { return context ? context->backend->logger : nullptr; },
+      [&] {
+        required(out, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "context");
+        context = made_context(backend, device);
+        apply_context_config(*context, config, false);
+        *out = published(context);
+      });
+}
+
+Qnn_ErrorHandle_t context_set_config(Qnn_ContextHandle_t handle, const QnnContext_Config_t** config) {
+  std::shared_ptr<Context> context;
+  return guarded(
+      "QnnContext_setConfig", [&] { return context ? context->backend->logger : nullptr; },
+      [&] {
+        context = context_of(handle);
+        required(config, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "config");
+        std::lock_guard lock(context->mutex);
+        apply_context_config(*context, config, true);
+      });
+}
+
+Qnn_ErrorHandle_t context_get_binary_size(Qnn_ContextHandle_t handle, Qnn_ContextBinarySize_t* size) {
+  std::shared_ptr<Context> context;
+  return guarded(
+      "QnnContext_getBinarySize", [&] { return context ? context->backend->logger : nullptr; },
+      [&] {
+        context = context_of(handle);
+        required(size, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "binaryBufferSize");
+        std::lock_guard lock(context->mutex);
+        *size = whole_binary(*context).size;
+      });
+}
+
+Qnn_ErrorHandle_t context_get_binary(Qnn_ContextHandle_t handle, void* buffer, Qnn_ContextBinarySize_t size,
+                                     Qnn_ContextBinarySize_t* written) {
+  std::shared_ptr<Context> context;
+  return guarded(
+      "QnnContext_getBinary", [&] { return context ? context->backend->logger : nullptr; },
+      [&] {
+        context = context_of(handle);
+        required(buffer, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "binaryBuffer");
+        required(written, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "writtenBufferSize");
+        std::lock_guard lock(context->mutex);
+        const Binary& binary = whole_binary(*context);
+        if (size < binary.size)
+          throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "the buffer has " + std::to_string(size) + " bytes, " +
+                                                                std::to_string(binary.size) + " are needed");
+        std::memcpy(buffer, binary.data.get(), binary.size);
+        *written = binary.size;
+      });
+}
+
+Qnn_ErrorHandle_t context_create_from_binary_with_signal(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device,
+                                                         const QnnContext_Config_t** config, const void* bytes,
+                                                         Qnn_ContextBinarySize_t size, Qnn_ContextHandle_t* out,
+                                                         Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal) {
+  std::shared_ptr<Logger> logger;
+  return guarded(
+      "QnnContext_createFromBinary", [&] { return logger; },
+      [&] {
+        required(out, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "context");
+        logger = backend_of(backend)->logger;
+        const std::uint64_t began = now_us();
+        Observed observed(signal, QNN_SIGNAL_ERROR_SIGNAL_IN_USE);
+        auto context = opened(backend, device, config, bytes, size);
+        if (observed.triggered()) throw Failure(QNN_CONTEXT_ERROR_ABORTED, "the signal was triggered");
+        profile_call(profile, QNN_PROFILE_EVENTTYPE_INIT, began, "QnnContext_createFromBinary");
+        *out = published(context);
+      });
+}
+
+Qnn_ErrorHandle_t context_create_from_binary(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device,
+                                             const QnnContext_Config_t** config, const void* bytes,
+                                             Qnn_ContextBinarySize_t size, Qnn_ContextHandle_t* out,
+                                             Qnn_ProfileHandle_t profile) {
+  return context_create_from_binary_with_signal(backend, device, config, bytes, size, out, profile, nullptr);
+}
+
+// The contexts of a list, one after the other; every one that fails is told, and the others are made all the same.
+Qnn_ErrorHandle_t context_create_from_binary_list_async(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device,
+                                                        const QnnContext_Params_t** params,
+                                                        const QnnContext_Config_t** list_config,
+                                                        Qnn_SignalHandle_t signal) {
+  std::shared_ptr<Logger> logger;
+  return guarded(
+      "QnnContext_createFromBinaryListAsync", [&] { return logger; },
+      [&] {
+        logger = backend_of(backend)->logger;
+        required(params, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "contextParams");
+        Observed observed(signal, QNN_SIGNAL_ERROR_SIGNAL_IN_USE);
+        Qnn_ErrorHandle_t first = QNN_SUCCESS;
+        for (; *params; ++params) {
+          if ((*params)->version != QNN_CONTEXT_PARAMS_VERSION_1)
+            throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT,
+                          "parameters of a context have a version that is not known");
+          const QnnContext_ParamsV1_t& own = (*params)->v1;
+          Qnn_ContextHandle_t handle = nullptr;
+          std::shared_ptr<Context> context;
+          const Qnn_ErrorHandle_t status = guarded(
+              "QnnContext_createFromBinaryListAsync", [&] { return logger; },
+              [&] {
+                if (observed.triggered()) throw Failure(QNN_CONTEXT_ERROR_ABORTED, "the signal was triggered");
+                context = opened(backend, device, own.config, own.binaryBuffer, own.binaryBufferSize);
+                apply_context_config(*context, list_config, false);
+                handle = published(context);
+              });
+          if (!first) first = status;
+          if (!own.notifyFunc) continue;
+          if (context && handle)
+            for (const auto& graph : context->graphs)
+              own.notifyFunc(handle, graph->handle, graph->name.c_str(), QNN_CONTEXT_NOTIFY_TYPE_GRAPH_INIT,
+                             own.notifyParam, QNN_SUCCESS);
+          own.notifyFunc(handle, nullptr, nullptr, QNN_CONTEXT_NOTIFY_TYPE_CONTEXT_INIT, own.notifyParam, status);
+        }
+        if (first) throw Failure(first, "a context of the list could not be made");
+      });
+}
+
+Qnn_ErrorHandle_t context_validate_binary(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device,
+                                          const QnnContext_Config_t** config, const void* bytes,
+                                          Qnn_ContextBinarySize_t size) {
+  std::shared_ptr<Logger> logger;
+  return guarded(
+      "QnnContext_validateBinary", [&] { return logger; },
+      [&] {
+        logger = backend_of(backend)->logger;
+        opened(backend, device, config, bytes, size);
+      });
+}
+
+Qnn_ErrorHandle_t context_apply_binary_section(Qnn_ContextHandle_t handle, Qnn_GraphHandle_t graph_handle,
+                                               QnnContext_SectionType_t section, const QnnContext_Buffer_t* buffer,
+                                               Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal) {
+  std::shared_ptr<Context> context;
+  return guarded(
+      "QnnContext_applyBinarySection", [&] { return context ? context->backend->logger : nullptr; },
+      [&] {
+        context = context_of(handle);
+        const auto graph = graph_of(graph_handle);
+        if (graph->context.lock() != context)
+          throw Failure(QNN_GRAPH_ERROR_INVALID_CONTEXT, "the graph is of another context");
+        required(buffer, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "binaryBuffer");
+        if (section != QNN_CONTEXT_SECTION_UPDATABLE || buffer->version != QNN_CONTEXT_BUFFER_VERSION_1 ||
+            buffer->v1.memType != QNN_CONTEXTMEMTYPE_RAW || !buffer->v1.binaryBuf.dataBuffer)
+          throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "only updatable sections in raw buffers are known");
+        if (!graph->finalized || !graph->compiled)
+          throw Failure(QNN_CONTEXT_ERROR_NOT_FINALIZED, "the graph is not finalized");
+        Observed observed(signal, QNN_SIGNAL_ERROR_SIGNAL_IN_USE);
+        const std::uint64_t began = now_us();
+        const Binary adapter = copied(buffer->v1.binaryBuf.dataBuffer, buffer->v1.binaryBuf.dataBufferSize);
+        graph->compiled->apply_adapter(adapter.bytes(), adapter.data, graph->name);
+        profile_call(profile, QNN_PROFILE_EVENTTYPE_INIT, began, "QnnContext_applyBinarySection");
+      });
+}
+
+Qnn_ErrorHandle_t context_free(Qnn_ContextHandle_t handle, Qnn_ProfileHandle_t profile) {
+  std::shared_ptr<Context> context;
+  return guarded(
+      "QnnContext_free", [&] { return context ? context->backend->logger : nullptr; },
+      [&] {
+        const std::uint64_t began = now_us();
+        context = Handles::all().take<Context>(handle);
+        if (!context) throw Failure(QNN_CONTEXT_ERROR_INVALID_HANDLE, "there is no such context");
+        context->finish_queue();
+        for (const auto& graph : context->graphs) Handles::all().take<Graph>(graph->handle);
+        for (void* memory : context->memories) Handles::all().take<Memory>(memory);
+        Json request;
+        request.begin('{')
+            .key("call")
+            .text("free")
+            .key("context")
+            .number(static_cast<std::int64_t>(context->number))
+            .end('}');
+        Compiler::of_process().tell(request.done());
+        profile_call(profile, QNN_PROFILE_EVENTTYPE_DEINIT, began, "QnnContext_free");
+      });
+}
+
+}  // namespace hexforge::capi

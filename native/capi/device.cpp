@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// QnnDevice, and the HTP's infrastructure: power configs and votes.
+#include <array>
+#include <unordered_map>
+
+#include "HTP/QnnHtpDevice.h"
+#include "capi/functions.h"
+
+namespace hexforge::capi {
+namespace {
+
+// Power config ids and what was voted for with them.
+class Votes {
+ public:
+  static Votes& all() {
+    static Votes* votes = new Votes;
+    return *votes;
+  }
+  std::uint32_t create() {
+    std::lock_guard lock(mutex_);
+    if (votes_.size() >= 4096)
+      throw Failure(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_MEM_ALLOC, "4096 power config ids are in use; destroy some");
+    votes_.emplace(++last_, Vote{});
+    return last_;
+  }
+  void destroy(std::uint32_t id) {
+    std::lock_guard lock(mutex_);
+    if (!votes_.erase(id)) throw no_id(id);
+  }
+  void set(std::uint32_t id, const QnnHtpPerfInfrastructure_PowerConfig_t** configs) {
+    std::lock_guard lock(mutex_);
+    const auto found = votes_.find(id);
+    if (found == votes_.end()) throw no_id(id);
+    Vote vote = found->second;
+    for (; *configs; ++configs) apply(**configs, vote);
+    found->second = vote;
+  }
+
+ private:
+  struct Vote {
+    bool voted = false;
+    QnnHtpPerfInfrastructure_DcvsV3_t dcvs{};
+    std::uint32_t rpc_latency_us = 0, rpc_polling_us = 0;
+  };
+  static Failure no_id(std::uint32_t id) {
+    return Failure(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT,
+                   "there is no power config id " + std::to_string(id));
+  }
+  static void apply(const QnnHtpPerfInfrastructure_PowerConfig_t& config, Vote& vote) {
+    const auto invalid = [](const std::string& what) {
+      throw Failure(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT, what);
+    };
+    switch (config.option) {
+      case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_DCVS_V3: {
+        const QnnHtpPerfInfrastructure_DcvsV3_t& own = config.dcvsV3Config;
+        if (own.setSleepLatency && (own.sleepLatency < 10 || own.sleepLatency > 65535))
+          invalid("sleepLatency " + std::to_string(own.sleepLatency) + " is not between 10 and 65535 us");
+        if (own.setBusParams && (own.busVoltageCornerMin > own.busVoltageCornerTarget ||
+                                 own.busVoltageCornerTarget > own.busVoltageCornerMax))
+          invalid("busVoltageCornerMin, Target and Max are not in this order");
+        if (own.setCoreParams && (own.coreVoltageCornerMin > own.coreVoltageCornerTarget ||
+                                  own.coreVoltageCornerTarget > own.coreVoltageCornerMax))
+          invalid("coreVoltageCornerMin, Target and Max are not in this order");
+        vote.voted = true;
+        vote.dcvs = own;
+        return;
+      }
+      case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_RPC_CONTROL_LATENCY:
+        vote.rpc_latency_us = config.rpcControlLatencyConfig;
+        return;
+      case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_RPC_POLLING_TIME:
+        if (config.rpcPollingTimeConfig > 10000)
+          invalid("rpcPollingTimeConfig " + std::to_string(config.rpcPollingTimeConfig) +
+                  " is not between 0 and 10000");
+        vote.rpc_polling_us = config.rpcPollingTimeConfig;
+        return;
+      default:
+        throw Failure(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_UNSUPPORTED_CONFIG,
+                      "power config option " + std::to_string(config.option) + " is not known here");
+    }
+  }
+  std::mutex mutex_;
+  std::unordered_map<std::uint32_t, Vote> votes_;
+  std::uint32_t last_ = 0;
+};
+
+Qnn_ErrorHandle_t create_power_config_id(std::uint32_t, std::uint32_t, std::uint32_t* id) {
+  return guarded("createPowerConfigId", no_logger, [&] {
+    *required(id, QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_HANDLE_PTR, "powerConfigId") = Votes::all().create();
+  });
+}
+Qnn_ErrorHandle_t destroy_power_config_id(std::uint32_t id) {
+  return guarded("destroyPowerConfigId", no_logger, [&] { Votes::all().destroy(id); });
+}
+Qnn_ErrorHandle_t set_power_config(std::uint32_t id, const QnnHtpPerfInfrastructure_PowerConfig_t** configs) {
+  return guarded("setPowerConfig", no_logger, [&] {
+    required(configs, QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT, "config");
+    Votes::all().set(id, configs);
+  });
+}
+Qnn_ErrorHandle_t set_memory_config(std::uint32_t, std::uint32_t, const QnnHtpPerfInfrastructure_MemoryConfig_t**) {
+  return QNN_HTP_PERF_INFRASTRUCTURE_ERROR_UNSUPPORTED;
+}
+
+QnnHtpDevice_Infrastructure_t infrastructure = {
+    QNN_HTP_DEVICE_INFRASTRUCTURE_TYPE_PERF,
+    {{create_power_config_id, destroy_power_config_id, set_power_config, set_memory_config}}};
+
+// The simulated device: a chip of 8 MB VTCM with one core, unless a client asks for another.
+QnnHtpDevice_DeviceInfoExtension_t extension = {QNN_HTP_DEVICE_TYPE_ON_CHIP,
+                                                {{8, QNN_SOC_MODEL_SM8550, false, true, QNN_HTP_DEVICE_ARCH_V73}}};
+QnnDevice_CoreInfo_t core = {QNN_DEVICE_CORE_INFO_VERSION_1, {{0, 0, nullptr}}};
+QnnDevice_HardwareDeviceInfo_t hardware = {
+    QNN_DEVICE_HARDWARE_DEVICE_INFO_VERSION_1,
+    {{0, 0, 1, reinterpret_cast<QnnDevice_DeviceInfoExtension_t>(&extension), &core}}};
+const QnnDevice_PlatformInfo_t platform = {QNN_DEVICE_PLATFORM_INFO_VERSION_1, {{1, &hardware}}};
+
+void apply_custom(Device& device, const QnnHtpDevice_CustomConfig_t& config) {
+  switch (config.option) {
+    case QNN_HTP_DEVICE_CONFIG_OPTION_SOC:
+      if (config.socModel) device.options["soc_model"] = std::to_string(config.socModel);
+      return;
+    case QNN_HTP_DEVICE_CONFIG_OPTION_ARCH:
+      if (config.arch.arch != QNN_HTP_DEVICE_ARCH_NONE) device.options["htp_arch"] = std::to_string(config.arch.arch);
+      return;
+    case QNN_HTP_DEVICE_CONFIG_OPTION_SIGNEDPD: return;  // numbers and times are the same in both domains
+    default:
+      throw Failure(QNN_DEVICE_ERROR_INVALID_CONFIG,
+                    "device option " + std::to_string(config.option) + " of the HTP is not known here");
+  }
+}
+
+void apply_platform(Device& device, const QnnDevice_PlatformInfo_t& given) {
+  if (given.version != QNN_DEVICE_PLATFORM_INFO_VERSION_1 || !given.v1.numHwDevices || !given.v1.hwDevices) return;
+  const QnnDevice_HardwareDeviceInfo_t& hardware_info = given.v1.hwDevices[0];
+  if (hardware_info.version != QNN_DEVICE_HARDWARE_DEVICE_INFO_VERSION_1 || !hardware_info.v1.deviceInfoExtension)
+    return;
+  const auto& own = *reinterpret_cast<const QnnHtpDevice_DeviceInfoExtension_t*>(hardware_info.v1.deviceInfoExtension);
+  if (own.devType != QNN_HTP_DEVICE_TYPE_ON_CHIP) return;
+  if (own.onChipDevice.socModel) device.options["soc_model"] = std::to_string(own.onChipDevice.socModel);
+  if (own.onChipDevice.arch) device.options["htp_arch"] = std::to_string(own.onChipDevice.arch);
+}
+
+std::mutex chips_mutex;
+std::vector<std::pair<const Library*, std::weak_ptr<Device>>>& chips() {
+  static auto* all = new std::vector<std::pair<const Library*, std::weak_ptr<Device>>>;
+  return *all;
+}
+
+std::shared_ptr<Device> device_of(Qnn_DeviceHandle_t handle) {
+  auto device = Handles::all().find<Device>(handle);
+  if (!device)
+    throw Failure(QNN_DEVICE_ERROR_INVALID_HANDLE, "there is no such device: it was freed, or never created");
+  return device;
+}
+
+}  // namespace
+
+Options chip_options(const Library& library) {
+  std::lock_guard lock(chips_mutex);
+  auto& all = chips();
+  while (!all.empty() && all.back().second.expired()) all.pop_back();
+  for (auto each = all.rbegin(); each != all.rend(); ++each)
+    if (const auto device = each->second.lock(); device && each->first == &library) return device->options;
+  return {};
+}
+
+Qnn_ErrorHandle_t device_create(const Library& library, Qnn_LogHandle_t logger, const QnnDevice_Config_t** config,
+                                Qnn_DeviceHandle_t* device) {
+  std::shared_ptr<Logger> log;
+  return guarded(
+      "QnnDevice_create", [&] { return log; },
+      [&] {
+        required(device, QNN_DEVICE_ERROR_INVALID_ARGUMENT, "device");
+        if (logger && !(log = Handles::all().find<Logger>(logger)))
+          throw Failure(QNN_DEVICE_ERROR_INVALID_ARGUMENT, "there is no such logger");
+        if (library.id != QNN_BACKEND_ID_HTP && library.id != QNN_BACKEND_ID_SAVER)
+          throw Failure(QNN_DEVICE_ERROR_UNSUPPORTED_FEATURE, "this backend has no devices");
+        auto made = std::make_shared<Device>(library, log);
+        for (; config && *config; ++config) {
+          if ((*config)->option == QNN_DEVICE_CONFIG_OPTION_CUSTOM && (*config)->customConfig)
+            apply_custom(*made, *static_cast<const QnnHtpDevice_CustomConfig_t*>((*config)->customConfig));
+          else if ((*config)->option == QNN_DEVICE_CONFIG_OPTION_PLATFORM_INFO && (*config)->hardwareInfo)
+            apply_platform(*made, *(*config)->hardwareInfo);
+          else
+            throw Failure(QNN_DEVICE_ERROR_INVALID_CONFIG,
+                          "device option " + std::to_string((*config)->option) + " is not known");
+        }
+        {
+          std::lock_guard lock(chips_mutex);
+          chips().emplace_back(&library, made);
+        }
+        *device = Handles::all().add(std::move(made));
+      });
+}
+
+Qnn_ErrorHandle_t device_get_platform_info(const Library& library, Qnn_LogHandle_t,
+                                           const QnnDevice_PlatformInfo_t** platform_info) {
+  return guarded("QnnDevice_getPlatformInfo", no_logger, [&] {
+    required(platform_info, QNN_DEVICE_ERROR_INVALID_ARGUMENT, "platformInfo");
+    if (library.id != QNN_BACKEND_ID_HTP)
+      throw Failure(QNN_DEVICE_ERROR_UNSUPPORTED_FEATURE, "this backend has no devices");
+    *platform_info = &platform;
+  });
+}
+
+Qnn_ErrorHandle_t device_free_platform_info(Qnn_LogHandle_t, const QnnDevice_PlatformInfo_t* platform_info) {
+  return guarded("QnnDevice_freePlatformInfo", no_logger, [&] {
+    if (platform_info != &platform) throw Failure(QNN_DEVICE_ERROR_INVALID_ARGUMENT, "it is not from getPlatformInfo");
+  });
+}
+
+Qnn_ErrorHandle_t device_get_infrastructure(const Library& library, QnnDevice_Infrastructure_t* out) {
+  return guarded("QnnDevice_getInfrastructure", no_logger, [&] {
+    required(out, QNN_DEVICE_ERROR_INVALID_ARGUMENT, "deviceInfra");
+    if (library.id != QNN_BACKEND_ID_HTP)
+      throw Failure(QNN_DEVICE_ERROR_UNSUPPORTED_FEATURE, "this backend has no votes");
+    *out = reinterpret_cast<QnnDevice_Infrastructure_t>(&infrastructure);
+  });
+}
+
+Qnn_ErrorHandle_t device_set_config(Qnn_DeviceHandle_t handle, const QnnDevice_Config_t**) {
+  return guarded("QnnDevice_setConfig", no_logger, [&] {
+    device_of(handle);
+    throw Failure(QNN_DEVICE_ERROR_UNSUPPORTED_FEATURE, "a device's configuration is set when it is created");
+  });
+}
+
+Qnn_ErrorHandle_t device_get_info(Qnn_DeviceHandle_t handle, const QnnDevice_PlatformInfo_t** platform_info) {
+  return guarded("QnnDevice_getInfo", no_logger, [&] {
+    device_of(handle);
+    *required(platform_info, QNN_DEVICE_ERROR_INVALID_ARGUMENT, "platformInfo") = &platform;
+  });
+}
+
+Qnn_ErrorHandle_t device_free(Qnn_DeviceHandle_t handle) {
+  return guarded("QnnDevice_free", no_logger, [&] {
+    const auto device = device_of(handle);
+    if (device->contexts > 0)
+      throw Failure(QNN_DEVICE_ERROR_ASSOCIATED_TO_CONTEXT, "contexts of the device are not freed yet");
+    Handles::all().take<Device>(handle);
+  });
+}
+
+}  // namespace hexforge::capi

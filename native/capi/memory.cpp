@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// QnnMem: memory of the program that tensors lie in, given by a file descriptor or by an address.
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "HTP/QnnHtpMem.h"
+#include "capi/functions.h"
+#include "capi/tensors.h"
+
+namespace hexforge::capi {
+namespace {
+
+std::uint64_t tensor_bytes(const Qnn_MemDescriptor_t& given) {
+  const std::uint32_t element = element_bytes(given.dataType);
+  if (!element)
+    throw Failure(QNN_MEM_ERROR_INVALID_ARGUMENT, "data type " + std::to_string(given.dataType) + " is not known");
+  if (given.memShape.numDim > 32 || (given.memShape.numDim && !given.memShape.dimSize))
+    throw Failure(QNN_MEM_ERROR_INVALID_SHAPE, "the memory has no dimensions");
+  std::uint64_t bytes = element;
+  for (std::uint32_t i = 0; i < given.memShape.numDim; ++i) {
+    const std::uint32_t size = given.memShape.dimSize[i];
+    if (size && bytes > (std::uint64_t{1} << 40) / size)
+      throw Failure(QNN_MEM_ERROR_INVALID_SHAPE, "the memory is too large");
+    bytes *= size;
+  }
+  return bytes;
+}
+
+void map(Memory& memory, int fd, std::uint64_t offset) {
+  struct stat facts;
+  if (fd < 0 || fstat(fd, &facts) != 0)
+    throw Failure(QNN_MEM_ERROR_MAPPING, "file descriptor " + std::to_string(fd) + " is not open");
+  const std::uint64_t end = offset + memory.bytes;
+  if (static_cast<std::uint64_t>(facts.st_size) < end)
+    throw Failure(QNN_MEM_ERROR_INVALID_SHAPE,
+                  "the buffer has " + std::to_string(facts.st_size) + " bytes, " + std::to_string(end) + " are needed");
+  void* mapped = mmap(nullptr, end, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) throw Failure(QNN_MEM_ERROR_MAPPING, "the buffer cannot be mapped");
+  memory.mapped = mapped;
+  memory.mapped_bytes = end;
+  memory.data = static_cast<char*>(mapped) + offset;
+}
+
+}  // namespace
+
+Memory::~Memory() {
+  if (mapped) munmap(mapped, mapped_bytes);
+}
+
+Qnn_ErrorHandle_t mem_register(Qnn_ContextHandle_t handle, const Qnn_MemDescriptor_t* descriptors, std::uint32_t count,
+                               Qnn_MemHandle_t* handles) {
+  std::shared_ptr<Context> context;
+  return guarded(
+      "QnnMem_register", [&] { return context ? context->backend->logger : nullptr; },
+      [&] {
+        context = context_of(handle);
+        if (!count) throw Failure(QNN_MEM_ERROR_INVALID_ARGUMENT, "there are no descriptors");
+        required(descriptors, QNN_MEM_ERROR_INVALID_ARGUMENT, "memDescriptors");
+        required(handles, QNN_MEM_ERROR_INVALID_ARGUMENT, "memHandles");
+        std::vector<std::shared_ptr<Memory>> made;
+        for (std::uint32_t i = 0; i < count; ++i) {
+          const Qnn_MemDescriptor_t& given = descriptors[i];
+          auto memory = std::make_shared<Memory>();
+          memory->context = context;
+          memory->bytes = tensor_bytes(given);
+          switch (given.memType) {
+            case QNN_MEM_TYPE_ION: map(*memory, given.ionInfo.fd, 0); break;
+            case QNN_MEM_TYPE_DMA_BUF:
+              if (given.dmaBufInfo.data) {
+                memory->data = given.dmaBufInfo.data;
+              } else {
+                map(*memory, given.dmaBufInfo.fd, 0);
+              }
+              break;
+            case QNN_MEM_TYPE_CUSTOM: {
+              const auto* own = static_cast<const QnnMemHtp_Descriptor_t*>(given.customInfo);
+              required(own, QNN_MEM_ERROR_INVALID_ARGUMENT, "customInfo");
+              if (own->type != QNN_HTP_MEM_SHARED_BUFFER)
+                throw Failure(QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE, "only shared buffers of the HTP are known");
+              map(*memory, own->sharedBufferConfig.fd, own->sharedBufferConfig.offset);
+              break;
+            }
+            default:
+              throw Failure(QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE,
+                            "memory type " + std::to_string(given.memType) + " is not known");
+          }
+          made.push_back(std::move(memory));
+        }
+        std::lock_guard lock(context->mutex);
+        for (std::uint32_t i = 0; i < count; ++i) {
+          handles[i] = Handles::all().add(made[i]);
+          context->memories.push_back(handles[i]);
+        }
+      });
+}
+
+Qnn_ErrorHandle_t mem_de_register(const Qnn_MemHandle_t* handles, std::uint32_t count) {
+  return guarded("QnnMem_deRegister", no_logger, [&] {
+    required(handles, QNN_MEM_ERROR_INVALID_ARGUMENT, "memHandles");
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (!Handles::all().find<Memory>(handles[i]))
+        throw Failure(QNN_MEM_ERROR_INVALID_HANDLE, "there is no such memory");
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (const auto memory = Handles::all().take<Memory>(handles[i]))
+        if (const auto context = memory->context.lock()) {
+          std::lock_guard lock(context->mutex);
+          std::erase(context->memories, handles[i]);
+        }
+  });
+}
+
+}  // namespace hexforge::capi

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the libraries and headers of QNN's C API lie in this installation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hexforge import _native
+from hexforge.errors import CallError
+
+LIBRARIES = ("Htp", "Cpu", "Gpu", "Saver", "System")
+"""The libraries by what their names end with: libQnnHtp.so and so on."""
+
+
+def lib_path() -> Path:
+    """The folder of libQnnHtp.so and its siblings; CallError where they were not built."""
+    folder = Path(_native.__file__).parent / "lib"
+    missing = [f"libQnn{name}.so" for name in LIBRARIES if not (folder / f"libQnn{name}.so").is_file()]
+    if missing:
+        raise CallError(f"{folder}: has no {', '.join(missing)}; install hexforge again, with a C++ compiler")
+    return folder
+
+
+def include_path() -> Path:
+    """The folder of QNN's headers: `#include "QnnInterface.h"` is found there."""
+    return Path(__file__).parent.parent / "include" / "QNN"
