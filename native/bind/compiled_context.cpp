@@ -35,6 +35,7 @@ std::pair<Bytes, std::shared_ptr<const void>> kept(const Raw& array) {
 
 std::vector<Buffer> buffers(const std::vector<Given>& arrays) {
   std::vector<Buffer> made;
+  made.reserve(arrays.size());
   for (const Given& array : arrays)
     made.push_back({const_cast<void*>(array.data()), static_cast<std::int64_t>(array.nbytes())});
   return made;
@@ -42,6 +43,7 @@ std::vector<Buffer> buffers(const std::vector<Given>& arrays) {
 
 std::vector<Buffer> buffers(const std::vector<Writable>& arrays) {
   std::vector<Buffer> made;
+  made.reserve(arrays.size());
   for (const Writable& array : arrays) made.push_back({array.data(), static_cast<std::int64_t>(array.nbytes())});
   return made;
 }
@@ -52,6 +54,7 @@ using TensorRow = std::tuple<std::string, std::uint32_t, std::string, std::vecto
 
 std::vector<TensorRow> rows(const std::vector<TensorInfo>& tensors) {
   std::vector<TensorRow> made;
+  made.reserve(tensors.size());
   for (const TensorInfo& t : tensors) {
     made.emplace_back(t.name, t.id, name(t.dtype), t.dims, t.bytes, t.tile, t.encoding.scales, t.encoding.offsets,
                       t.encoding.bitwidth);
