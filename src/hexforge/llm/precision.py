@@ -14,6 +14,8 @@ from hexforge.options import did_you_mean
 CACHE_ZERO = 128
 """The zero point of 8-bit caches, which native ones must have."""
 _LARGEST_16 = 65535
+_STRIPE = 2048
+"""Outputs of a matrix that are quantized at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,15 @@ def cache_steps(largest: float) -> CodeSteps:
 def quantized_weight(weight: Array, bits: int, block: int) -> tuple[Array, Array]:
     """Integers and float32 scales of a matrix [inputs, outputs]: a scale for each output, or for each block of inputs.
 
-    The scale of 4 bits is the one of sixteen candidates that loses least of the squares.
+    The scale of 4 bits is the one of sixteen candidates that loses least of the squares. Few outputs are done at a
+    time, so that what is computed of a large matrix stays small beside it.
     """
+    starts = range(0, weight.shape[1], _STRIPE)
+    stripes = [_quantized_stripe(weight[:, start : start + _STRIPE], bits, block) for start in starts]
+    return np.concatenate([part[0] for part in stripes], 1), np.concatenate([part[1] for part in stripes], -1)
+
+
+def _quantized_stripe(weight: Array, bits: int, block: int) -> tuple[Array, Array]:
     inputs, outputs = weight.shape
     groups = weight.reshape(inputs // block if block else 1, block or inputs, outputs)
     top = (1 << bits - 1) - 1
