@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WorkerPool: several workers, each replaced where it dies; what it worked on is tried once more."""
+"""Pool: several workers, each replaced where it dies; what it worked on is tried again by whoever is free."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hexforge.analysis.spread.workers import Worker, WorkerDiedError
+from hexforge.errors import HexforgeError
 
 TRIES = 2
 """Workers that may die of one task before it is set aside."""
+_STARTS = 5
+"""Workers that may die one after the other before they have any work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,30 +26,40 @@ class SetAside:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """Tasks that wait for a worker, and where their results go."""
+
+    future: Future[list[Any]]
+    tasks: list[Any]
+    deaths: int = 0
+
+
 class WorkerPool:
     """A thread for each worker hands it lists of tasks, and puts another in its place when it dies."""
 
     def __init__(self, start: Callable[[], Worker], count: int) -> None:
         self._start = start
-        self._waiting: queue.SimpleQueue[tuple[Future[list[Any]], list[Any]] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._stopping = False
-        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
-        self._at_work: set[Worker] = set()
+        self._alive = count
+        self._workers: set[Worker] = set()
         self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(count)]
         for thread in self._threads:
             thread.start()
 
     def submit(self, tasks: list[Any]) -> Future[list[Any]]:
         """The results of some tasks, when a worker has them."""
         future: Future[list[Any]] = Future()
-        self._waiting.put((future, tasks))
+        self._waiting.put(_Work(future, tasks))
         return future
 
     def close(self) -> None:
         """End all workers, at work or not."""
         with self._lock:
             self._stopping = True
-            for worker in self._at_work:
+            for worker in self._workers:
                 worker.close()
         for _ in self._threads:
             self._waiting.put(None)
@@ -54,57 +67,82 @@ class WorkerPool:
             thread.join()
 
     def _serve(self) -> None:
-        worker: Worker | None = None
-        while not self._stopping and (item := self._waiting.get()) is not None:
-            future, tasks = item
-            try:
-                worker, results = self._results(worker, tasks)
-            except BaseException as error:
-                worker = None
-                future.set_exception(error)
-            else:
-                future.set_result(results)
-
-    def _results(self, worker: Worker | None, tasks: list[Any]) -> tuple[Worker | None, list[Any]]:
-        """The worker that is left, and the results; tasks whose worker died are tried again one by one."""
         try:
-            worker = worker or self._started()
-            return worker, worker.run(tasks)
+            while True:
+                worker = self._ready_worker()
+                while (work := self._waiting.get()) is not None and not self._stopping:
+                    if not self._do(worker, work):
+                        break
+                else:
+                    return
         except WorkerDiedError as death:
-            self._gone(worker)
-            if self._stopping:
-                raise
-            if len(tasks) == 1:
-                return self._last_tries(tasks, str(death))
-        results: list[Any] = []
-        worker = None
-        for task in tasks:
-            worker, of_one = self._results(worker, [task])
-            results += of_one
-        return worker, results
+            self._fail_rest(HexforgeError(f"no worker can be started: {death}"))
+        except BaseException as error:
+            self._fail_rest(error)
 
-    def _last_tries(self, tasks: list[Any], reason: str) -> tuple[Worker | None, list[Any]]:
-        for _ in range(TRIES - 1):
-            worker = self._started()
-            try:
-                return worker, worker.run(tasks)
-            except WorkerDiedError as death:
-                self._gone(worker)
+    def _ready_worker(self) -> Worker:
+        """A worker that waits for tasks: none is taken for one that may never have a place."""
+        for left in reversed(range(_STARTS)):
+            worker = self._start()
+            with self._lock:
                 if self._stopping:
+                    raise WorkerDiedError("the work was stopped")
+                self._workers.add(worker)
+            try:
+                worker.wait()
+                return worker
+            except WorkerDiedError:
+                self._workers.discard(worker)
+                if self._stopping or not left:
                     raise
-                reason = str(death)
-        return None, [SetAside(f"{TRIES} workers died of it; the last was {reason}")]
+        raise AssertionError
 
-    def _started(self) -> Worker:
-        worker = self._start()
-        with self._lock:
-            if self._stopping:
-                worker.close()
-                raise WorkerDiedError("it was stopped")
-            self._at_work.add(worker)
-        return worker
+    def _do(self, worker: Worker, work: _Work) -> bool:
+        """Hand a worker its tasks, and say whether it can take more."""
+        try:
+            results = worker.run(work.tasks)
+        except WorkerDiedError as death:
+            self._workers.discard(worker)
+            self._again(work, str(death))
+            return False
+        except BaseException as error:
+            work.future.set_exception(error)
+        else:
+            work.future.set_result(results)
+        return True
 
-    def _gone(self, worker: Worker | None) -> None:
+    def _again(self, work: _Work, reason: str) -> None:
+        """Have tasks whose worker died done by others: one by one, so that the one that kills is known."""
+        if len(work.tasks) == 1:
+            if work.deaths + 1 >= TRIES:
+                work.future.set_result([SetAside(f"{TRIES} workers died of it; the last was {reason}")])
+            else:
+                self._waiting.put(_Work(work.future, work.tasks, work.deaths + 1))
+            return
+        parts = [_Work(Future(), [task]) for task in work.tasks]
+        left = len(parts)
+
+        def joined(_: Future[list[Any]]) -> None:
+            nonlocal left
+            with self._lock:
+                left -= 1
+                last = not left
+            if last:
+                errors = [error for part in parts if (error := part.future.exception()) is not None]
+                if errors:
+                    work.future.set_exception(errors[0])
+                else:
+                    work.future.set_result([result for part in parts for result in part.future.result()])
+
+        for part in parts:
+            part.future.add_done_callback(joined)
+            self._waiting.put(part)
+
+    def _fail_rest(self, error: BaseException) -> None:
+        """Where no thread is left, tell everybody who waits."""
         with self._lock:
-            if worker in self._at_work:
-                self._at_work.discard(worker)
+            self._alive -= 1
+            if self._alive or self._stopping:
+                return
+        while (work := self._waiting.get()) is not None:
+            work.future.set_exception(error)

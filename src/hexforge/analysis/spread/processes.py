@@ -24,38 +24,41 @@ class ProcessWorker:
     """A process that was started for the work and is asked through a pipe."""
 
     def __init__(self, code: WorkerCode) -> None:
+        self._code, self._started = code, False
+
+    def wait(self) -> None:
+        """A process is started when there is work for it."""
+
+    def _start(self) -> None:
+        """Start the process and wait until it runs: one that dies before that would die again."""
         context = multiprocessing.get_context("spawn")  # onnxruntime's and our threads do not survive a fork
         self._pipe, far_end = context.Pipe()
         with tempfile.NamedTemporaryFile(prefix="hexforge-worker-", suffix=".log", delete=False) as log:
             self._log = Path(log.name)
-        self._process = context.Process(target=_work, args=(far_end, code, str(self._log)), daemon=True)
+        self._process = context.Process(target=_work, args=(far_end, self._code, str(self._log)), daemon=True)
         self._process.start()
         far_end.close()
-        self._started = False
+        self._started = True
+        try:
+            assert self._pipe.recv() == _READY
+        except (EOFError, OSError):
+            raise HexforgeError(
+                f"a worker process could not be started ({self._how_it_died()}); a script that asks for several jobs "
+                "needs `if __name__ == '__main__':` around what it does"
+            ) from None
 
     def run(self, tasks: list[Any]) -> list[Any]:
         """The results of some tasks."""
         try:
             if not self._started:
-                self._begin()
+                self._start()
             self._pipe.send(tasks)
             done, answer = self._pipe.recv()
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):
             raise WorkerDiedError(self._how_it_died()) from None
         if not done:
             raise answer
         return list(answer)
-
-    def _begin(self) -> None:
-        """Wait until the process runs: one that dies before that would die again."""
-        try:
-            assert self._pipe.recv() == _READY
-        except (EOFError, ConnectionError):
-            raise HexforgeError(
-                f"a worker process could not be started ({self._how_it_died()}); a script that asks for several jobs "
-                "needs `if __name__ == '__main__':` around what it does"
-            ) from None
-        self._started = True
 
     def _how_it_died(self) -> str:
         self._process.join()
@@ -69,6 +72,8 @@ class ProcessWorker:
 
     def close(self) -> None:
         """End the process, and show what it wrote to standard error."""
+        if not self._started:
+            return
         self._pipe.close()
         self._process.terminate()
         self._process.join()

@@ -132,6 +132,14 @@ class RayWorker:
         remote = ray.remote(num_cpus=1, memory=memory_bytes or None, max_restarts=0)(_Actor)
         self._actor = remote.remote(code, hexforge.__version__)
 
+    def wait(self) -> None:
+        """Wait until a machine has room for the actor."""
+        errors = self._ray.exceptions
+        try:
+            self._ray.get(self._actor.ready.remote())
+        except (errors.RayActorError, errors.WorkerCrashedError, errors.NodeDiedError) as error:
+            raise WorkerDiedError(str(error).strip().splitlines()[0]) from None
+
     def run(self, tasks: list[Any]) -> list[Any]:
         """The results of some tasks."""
         errors = self._ray.exceptions
@@ -164,6 +172,9 @@ class _Actor:
         self._other_version = hexforge.__version__ if hexforge.__version__ != version else ""
         self._driver_version = version
         self._folder = tempfile.TemporaryDirectory(prefix="hexforge-worker-")
+
+    def ready(self) -> None:
+        """The actor runs."""
 
     def work(self, tasks: Parcel) -> list[Any]:
         """The results of some tasks."""

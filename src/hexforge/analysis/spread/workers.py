@@ -49,6 +49,9 @@ class WorkerDiedError(Exception):
 class Worker(Protocol):
     """A process somewhere that works on lists of tasks, one list at a time."""
 
+    def wait(self) -> None:
+        """Wait until it has its place and can take tasks; WorkerDiedError where it never will."""
+
     def run(self, tasks: list[Any]) -> list[Any]:
         """What the function gives for each task: a HexforgeError stands for a task that a user must mend.
 
