@@ -152,6 +152,7 @@ tidy: $(VENV)/.dev
 	@echo "lint: clang-tidy"
 	@mkdir -p build
 	@$(CONFIGURE) -B build/tidy -DCMAKE_EXPORT_COMPILE_COMMANDS=ON > build/tidy-cmake.log
+	@cmake --build build/tidy --target error_texts > build/tidy-build.log
 	@find native -name '*.cpp' -not -path '*/neon/*' | xargs -P $(JOBS) -n 1 $(BIN)/clang-tidy -p build/tidy --quiet --extra-arg=-Wno-unknown-warning-option
 
 # The native module by clang, and the kernels' tests on it.

@@ -73,8 +73,8 @@ Qnn_ErrorHandle_t backend_create(const Library& library, Qnn_LogHandle_t logger,
       "QnnBackend_create", [&] { return log; },
       [&] {
         required(backend, QNN_BACKEND_ERROR_INVALID_ARGUMENT, "backend");
-        if (logger && !(log = Handles::all().find<Logger>(logger)))
-          throw Failure(QNN_BACKEND_ERROR_INVALID_ARGUMENT, "there is no such logger");
+        if (logger) log = Handles::all().find<Logger>(logger);
+        if (logger && !log) throw Failure(QNN_BACKEND_ERROR_INVALID_ARGUMENT, "there is no such logger");
         for (; config && *config; ++config)
           if ((*config)->option == QNN_BACKEND_CONFIG_OPTION_PLATFORM)
             throw Failure(QNN_BACKEND_ERROR_NOT_SUPPORTED, "platform options are not known here; leave them out");

@@ -42,8 +42,8 @@ void apply_custom(Context& context, const QnnHtpContext_CustomConfig_t& config) 
 std::shared_ptr<Context> made_context(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device) {
   auto owner = backend_of(backend);
   std::shared_ptr<Device> on;
-  if (device && !(on = Handles::all().find<Device>(device)))
-    throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "there is no such device");
+  if (device) on = Handles::all().find<Device>(device);
+  if (device && !on) throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "there is no such device");
   return std::make_shared<Context>(std::move(owner), std::move(on));
 }
 

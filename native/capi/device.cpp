@@ -172,8 +172,8 @@ Qnn_ErrorHandle_t device_create(const Library& library, Qnn_LogHandle_t logger, 
       "QnnDevice_create", [&] { return log; },
       [&] {
         required(device, QNN_DEVICE_ERROR_INVALID_ARGUMENT, "device");
-        if (logger && !(log = Handles::all().find<Logger>(logger)))
-          throw Failure(QNN_DEVICE_ERROR_INVALID_ARGUMENT, "there is no such logger");
+        if (logger) log = Handles::all().find<Logger>(logger);
+        if (logger && !log) throw Failure(QNN_DEVICE_ERROR_INVALID_ARGUMENT, "there is no such logger");
         if (library.id != QNN_BACKEND_ID_HTP && library.id != QNN_BACKEND_ID_SAVER)
           throw Failure(QNN_DEVICE_ERROR_UNSUPPORTED_FEATURE, "this backend has no devices");
         auto made = std::make_shared<Device>(library, log);

@@ -43,7 +43,7 @@ void with_arguments(QnnLog_Callback_t callback, QnnLog_Level_t level, std::uint6
 int own_level() {
   static const int level = [] {
     const char* given = std::getenv("HEXFORGE_QNN_LOG");
-    return given ? std::atoi(given) : 0;
+    return given ? static_cast<int>(std::strtol(given, nullptr, 10)) : 0;
   }();
   return level;
 }

@@ -159,6 +159,7 @@ void run_in_compiler(const Graph& graph, const Context& context, const std::vect
     request.json().end(']');
   }
   std::vector<Blob> arrays;
+  arrays.reserve(inputs.size());
   for (const Buffer& each : inputs) arrays.emplace_back(static_cast<const std::byte*>(each.data), each.bytes);
   const Answer answer = Compiler::of_process().ask(request.text(), arrays);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
