@@ -42,7 +42,7 @@ PAYLOADS = (
 OWN = re.compile(r"\x1b\[(?!66;6m)[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AKCDG]|\r")
 """What tables, colours and progress bars of commands write themselves."""
 UNESCAPED = ("<b id=pwned>", "<img src=x")
-NAMELESS = frozenset({"op-package", "config", "ops", "devices", "options", "socs", "demo"})
+NAMELESS = frozenset({"op-package", "config", "ops", "devices", "options", "socs", "demo", "lib-path"})
 """Commands that read no file with names: sources, lists of what there is, a model of our own."""
 SAMPLES, INPUT = "samples", (1, 3, 8, 8)
 
@@ -120,6 +120,7 @@ def write_contexts(seed: int) -> None:
 
 LINES = (
     "check m.onnx", "check m.onnx --json", "check m.onnx --refused", "check missing.onnx", "check two.bin",
+    "sweep m.onnx open.onnx --soc SM8650 --report sweep.html --csv sweep.csv", "llm estimate m.onnx",
     "estimate m.onnx --report estimate.html", "estimate m.onnx --json", "estimate two.bin", "profile m.onnx -o profile",
     "advise m.onnx", "show m.onnx", "show m.onnx --onnx-units", "run m.onnx -o outputs", "run m.onnx --json",
     "run m.onnx -i nothing=x.npy", "bench m.onnx --iterations 2", "fix-shapes open.onnx fixed.onnx --dim batch=1",

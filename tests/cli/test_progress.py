@@ -21,7 +21,7 @@ from tests.digits import MODEL
 from tests.llm import SMALL
 from tests.runtime.contexts.lora_models import transformer
 
-QUICK = {"ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner", "explain"}
+QUICK = {"ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner", "explain", "lib-path"}
 """Commands that read nothing large; `tool` and `executor-runner` have the vendor's flags and output."""
 DATA = ("--data", "random:4")
 
@@ -67,6 +67,7 @@ LONG: dict[str, Callable[[Path], list[object]]] = {
     "replay": lambda f: [f / "saver_output"],
     "profile": lambda f: [MODEL, "-o", f / "profile"],
     "device": lambda f: [ROOT / "examples" / "device" / "sessions.json"],
+    "sweep": lambda f: [MODEL, "--soc", "SM8650", "--precision", "w8a8"],
     "plan": lambda f: [f / "c.bin", "--workload", f / "work.yaml", "--frames", "3"],
     "gate": lambda f: [f / "budget.yaml"],
     "show": lambda f: [MODEL],

@@ -12,6 +12,7 @@ import typer
 from hexforge.amounts import size
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Json
+from hexforge.cli.say import say
 from hexforge.cli.screen import console, print_json, table
 
 Address = Annotated[
@@ -64,13 +65,17 @@ def serve(
     service = DeviceService(device, patience_s=patience, wait_for=wait_for)
 
     def ready(served: DeviceAddress) -> None:
-        typer.echo(f"{VARIABLE}={served}")
+        say(f"{VARIABLE}={served}")
 
     if log is None:
         asyncio.run(service.serve(where, ready))
         return
     with log.open("w", encoding="utf-8", buffering=1) as file:
-        device.log.listen(lambda entry: print(json.dumps(entry, ensure_ascii=False), file=file))
+
+        def note(entry: dict[str, Any]) -> None:
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+        device.log.listen(note)
         asyncio.run(service.serve(where, ready))
 
 
