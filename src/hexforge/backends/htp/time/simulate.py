@@ -109,19 +109,21 @@ class _Placed:
         self.hmx, self.hvx, self.fixed = work.hmx, work.hvx, work.fixed
         self.spills = self.sequence.spills(vtcm_bytes) if spills is None else spills
         self.tiles = self.sequence.tiles(vtcm_bytes, self.settings.ahead_eighths)
-        left, dram_us = work.weights_left, self.settings.costs.dram_us
+        left, times, dram = work.weights_left, work.us, self.settings.costs.values["dram"]
         spill_left = self.settings.spill_left
         through = [size * spill_left for size in self.spills.moved_bytes]
         self.ends, self.ready, self.fetches = ends, ready_at, fetches = [0.0], [0.0], [(0.0, 0.0, 0.0)]
         now = fetched = 0.0
-        for tile in self.tiles:
-            i, share = tile.task, tile.share
-            ready = end = now + work.us[i] * share
-            start, size = fetched, tile.weight_bytes * left[i] + through[i] * share
+        for i, share, weight_bytes, free_after in self.tiles:
+            ready = end = now + times[i] * share
+            start, size = fetched, weight_bytes * left[i] + through[i] * share
             if size:
-                start = max(fetched, ends[tile.free_after])
-                fetched = start + dram_us(size)
-                end = max(ready, fetched + SYNC_US)
+                free = ends[free_after]
+                if free > fetched:
+                    start = free
+                fetched = start + dram * size / 1e6  # as Costs.dram_us has it
+                if fetched + SYNC_US > ready:
+                    end = fetched + SYNC_US
             fetches.append((start, fetched, size))
             ready_at.append(ready)
             ends.append(end)
@@ -229,13 +231,10 @@ class _Placed:
         by_member = [0.0] * len(task.ops)
         by_member[0] = self.hmx[i] + self.fixed
         whole = by_member[0] + self.hvx[i]
-        for kind, amount in task.hvx.items():
-            if kind == "pack":  # a graph's inputs and outputs into tiles and out of them: no node's own work
-                continue
+        for kind, amount, asked, parts in self.sequence.asked(i):
             us = costs.unit_us(kind, task.precision.rate) * amount
-            asked = [member.get(kind, 0.0) for member in task.members]
-            for k, part in enumerate(asked) if sum(asked) else [(0, 1.0)]:
-                by_member[k] += us * part / (sum(asked) or 1.0)
+            for k, part in parts:
+                by_member[k] += us * part / asked
         return tuple(us * executed_us / whole for us in by_member)
 
     def _bound(self, i: int, wait: float) -> str:

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from hexforge.backends.htp.time.cost import COUNTED
 from hexforge.backends.htp.time.tile import Spills, Task, Tensor, spills, tensors_between, tiled_together
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(NamedTuple):
     """A part of a task: as many of its weights as are fetched at once."""
 
     task: int
@@ -59,6 +59,7 @@ class TaskSequence:
         self._in_use: dict[tuple[int, int], list[int]] = {}
         self._spill_fill: dict[int, int] = {}
         self._batched: dict[int, TaskSequence] = {}
+        self._asked: dict[int, list[tuple[str, float, float, list[tuple[int, float]]]]] = {}
 
     def fits(self, vtcm_bytes: int) -> bool:
         """True where no tensor and no weights are cut, moved out or waited for for want of VTCM."""
@@ -96,12 +97,31 @@ class TaskSequence:
             known = self._spill_fill[vtcm_bytes] = _spill_fill_bytes(self.tasks, vtcm_bytes, self._tensors)
         return known
 
+    def asked(self, index: int) -> list[tuple[str, float, float, list[tuple[int, float]]]]:
+        """The vector work of a task: its kind, its amount, what its members asked for in all and each."""
+        known = self._asked.get(index)
+        if known is None:
+            known = self._asked[index] = _asked(self.tasks[index])
+        return known
+
     def batched(self, batch: int) -> TaskSequence:
         """The tasks for several samples at once: their weights are fetched once."""
         known = self._batched.get(batch)
         if known is None:
             known = self._batched[batch] = TaskSequence([_batched_task(task, batch) for task in self.tasks])
         return known
+
+
+def _asked(task: Task) -> list[tuple[str, float, float, list[tuple[int, float]]]]:
+    asked = []
+    for kind, amount in task.hvx.items():
+        if kind == "pack":  # a graph's inputs and outputs into tiles and out of them: no node's own work
+            continue
+        parts = [member.get(kind, 0.0) for member in task.members]
+        whole = sum(parts)
+        members = [(k, part) for k, part in enumerate(parts) if part] if whole else [(0, 1.0)]
+        asked.append((kind, amount, whole or 1.0, members))
+    return asked
 
 
 def _batched_task(task: Task, batch: int) -> Task:
