@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +31,7 @@ class _Work:
     """Tasks that wait for a worker, and where their results go."""
 
     future: Future[list[Any]]
-    tasks: list[Any]
+    tasks: Sequence[Any]
     deaths: int = 0
 
 
@@ -49,7 +49,7 @@ class WorkerPool:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, tasks: list[Any]) -> Future[list[Any]]:
+    def submit(self, tasks: Sequence[Any]) -> Future[list[Any]]:
         """The results of some tasks, when a worker has them."""
         future: Future[list[Any]] = Future()
         self._waiting.put(_Work(future, tasks))
@@ -59,8 +59,9 @@ class WorkerPool:
         """End all workers, at work or not."""
         with self._lock:
             self._stopping = True
-            for worker in self._workers:
-                worker.close()
+            ending = list(self._workers)
+        for worker in ending:
+            worker.close()
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
@@ -85,24 +86,31 @@ class WorkerPool:
         for left in reversed(range(_STARTS)):
             worker = self._start()
             with self._lock:
-                if self._stopping:
-                    raise WorkerDiedError("the work was stopped")
-                self._workers.add(worker)
+                stopping = self._stopping
+                if not stopping:
+                    self._workers.add(worker)
+            if stopping:
+                worker.close()
+                raise WorkerDiedError("the work was stopped")
             try:
                 worker.wait()
                 return worker
             except WorkerDiedError:
-                self._workers.discard(worker)
+                self._lose(worker)
                 if self._stopping or not left:
                     raise
         raise AssertionError
+
+    def _lose(self, worker: Worker) -> None:
+        with self._lock:
+            self._workers.discard(worker)
 
     def _do(self, worker: Worker, work: _Work) -> bool:
         """Hand a worker its tasks, and say whether it can take more."""
         try:
             results = worker.run(work.tasks)
         except WorkerDiedError as death:
-            self._workers.discard(worker)
+            self._lose(worker)
             self._again(work, str(death))
             return False
         except BaseException as error:
@@ -119,7 +127,7 @@ class WorkerPool:
             else:
                 self._waiting.put(_Work(work.future, work.tasks, work.deaths + 1))
             return
-        parts = [_Work(Future(), [task]) for task in work.tasks]
+        parts = [_Work(Future(), work.tasks[i : i + 1]) for i in range(len(work.tasks))]
         left = len(parts)
 
         def joined(_: Future[list[Any]]) -> None:

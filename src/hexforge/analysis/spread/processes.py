@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import tempfile
+import threading
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 from hexforge.analysis.spread.workers import WorkerCode, WorkerDiedError, results_of
 from hexforge.errors import HexforgeError
 
-_LOG_BYTES = 2000
+_LOG_CHARACTERS = 2000
 """Of the end of a dead process's standard error, what its error tells."""
 _READY = "ready"
 
@@ -24,7 +26,8 @@ class ProcessWorker:
     """A process that was started for the work and is asked through a pipe."""
 
     def __init__(self, code: WorkerCode) -> None:
-        self._code, self._started = code, False
+        self._code, self._started, self._closed = code, False, False
+        self._lock = threading.Lock()  # one thread asks, another may close
 
     def wait(self) -> None:
         """A process is started when there is work for it."""
@@ -32,13 +35,16 @@ class ProcessWorker:
     def _start(self) -> None:
         """Start the process and wait until it runs: one that dies before that would die again."""
         context = multiprocessing.get_context("spawn")  # onnxruntime's and our threads do not survive a fork
-        self._pipe, far_end = context.Pipe()
-        with tempfile.NamedTemporaryFile(prefix="hexforge-worker-", suffix=".log", delete=False) as log:
-            self._log = Path(log.name)
-        self._process = context.Process(target=_work, args=(far_end, self._code, str(self._log)), daemon=True)
-        self._process.start()
+        with self._lock:
+            if self._closed:
+                raise WorkerDiedError("the work was stopped")
+            self._pipe, far_end = context.Pipe()
+            with tempfile.NamedTemporaryFile(prefix="hexforge-worker-", suffix=".log", delete=False) as log:
+                self._log = Path(log.name)
+            self._process = context.Process(target=_work, args=(far_end, self._code, str(self._log)), daemon=True)
+            self._process.start()
+            self._started = True
         far_end.close()
-        self._started = True
         try:
             assert self._pipe.recv() == _READY
         except (EOFError, OSError):
@@ -47,7 +53,7 @@ class ProcessWorker:
                 "needs `if __name__ == '__main__':` around what it does"
             ) from None
 
-    def run(self, tasks: list[Any]) -> list[Any]:
+    def run(self, tasks: Sequence[Any]) -> list[Any]:
         """The results of some tasks."""
         try:
             if not self._started:
@@ -61,25 +67,31 @@ class ProcessWorker:
         return list(answer)
 
     def _how_it_died(self) -> str:
-        self._process.join()
+        said = self._last_words()[-_LOG_CHARACTERS:].strip()
         code = self._process.exitcode or 0
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         if code == -signal.SIGKILL:
             how += ": out of memory, perhaps; fewer jobs need less"
-        said = self._log.read_bytes()[-_LOG_BYTES:].decode(errors="replace").strip() if self._log.exists() else ""
-        self._log.unlink(missing_ok=True)
         return f"{how}; it last said: {said.splitlines()[-1]}" if said else how
 
-    def close(self) -> None:
-        """End the process, and show what it wrote to standard error."""
-        if not self._started:
-            return
-        self._pipe.close()
-        self._process.terminate()
-        self._process.join()
-        if self._log.exists():
-            sys.stderr.write(self._log.read_text(errors="replace"))
+    def _last_words(self) -> str:
+        """Wait for the process to end, and take what it wrote to standard error; the second who asks gets nothing."""
+        with self._lock:
+            self._process.join()
+            if not self._log.exists():
+                return ""
+            said = self._log.read_text(errors="replace")
             self._log.unlink()
+        return said
+
+    def close(self) -> None:
+        """End the process, and show what it wrote to standard error; who waits for its answer learns of its end."""
+        with self._lock:
+            self._closed = True
+            if not self._started:
+                return
+            self._process.terminate()
+        sys.stderr.write(self._last_words())
 
 
 def _work(pipe: Connection, code: WorkerCode, log: str) -> None:
