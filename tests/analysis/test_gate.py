@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from hexforge.analysis.gate import GateCheck, gate
+from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import CallError, FormatError
 from hexforge.formats import budget as budgets
 from tests import ROOT
@@ -165,3 +166,19 @@ def test_inputs_are_fixed_and_pictures_are_made_as_the_budget_says(
     metric["data"] = "w.npy"
     faults = " ".join(check["fault"] for check in checked(pins={"w": 3}, pictures={"scale": 1.0}))
     assert "w.npy holds none" in faults
+
+
+def test_several_processes_measure_the_same(folder: Path) -> None:
+    shutil.copy(folder / "digits.onnx", folder / "again.onnx")
+    data = {"reference": "digits.onnx", "data": "held.npz", "at_least": 10, "limit": 4}
+    models = [
+        {"model": "digits.onnx", "latency_ms": 10},
+        {"model": "again.onnx", "sqnr_db": data, "metric": {"name": "top1", "data": "held.npz", "labels": "labels.npy",
+                                                             "at_least": 0.5, "limit": 8}},
+        {"model": "missing.onnx"},
+    ]  # fmt: skip
+    path = folder / "budget.yaml"
+    path.write_text(yaml.safe_dump({"models": models}))
+    alone = gate(path)
+    assert gate(path, workers=Workers(2)) == alone
+    assert [check.model for check in alone.checks if check.error] == ["missing.onnx"]

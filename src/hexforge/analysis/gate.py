@@ -16,6 +16,9 @@ from hexforge.analysis.estimate import estimate
 from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.evaluate import evaluate
+from hexforge.analysis.spread.pool import SetAside
+from hexforge.analysis.spread.spread import spread_on
+from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.timed_graphs import SharedModel
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
@@ -124,30 +127,78 @@ class GateResult:
         return {check.key: check.value for check in self.checks if not check.error and math.isfinite(check.value)}
 
 
+def _as_it_is(model: Path) -> Any:
+    return model
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetFiles:
+    """The files that the limits of a model name, relative to the budget's folder; they travel to other machines."""
+
+    files: Mapping[str, Path]
+
+    @classmethod
+    def of(cls, item: ModelBudget, folder: Path) -> BudgetFiles:
+        """The files of a model's limits."""
+        named = [item.model, *(pin for pin in item.pins.values() if isinstance(pin, str))]
+        for limit in (item.sqnr_db, item.decisions, item.metric):
+            for name in ("reference", "data", "labels"):
+                if isinstance(text := getattr(limit, name, None), str):
+                    named.append(text)
+        return cls({name: folder / name for name in named})
+
+    def __truediv__(self, name: str) -> Path:
+        return self.files[name]
+
+
+class _ModelMeasurer:
+    """Measures one model after another, in whatever process it is."""
+
+    def __init__(self, open_model: Callable[[Path], Any]) -> None:
+        self.open_model = open_model
+
+    def __call__(self, task: tuple[ModelBudget, BudgetFiles]) -> list[GateCheck]:
+        return _model_checks(*task, self.open_model)
+
+
+def _judged_by(item: ModelBudget, metric: str) -> ModelBudget:
+    """The limits with another way to judge decisions, where one is given."""
+    if not metric or item.decisions is None:
+        return item
+    return item.model_copy(update={"decisions": item.decisions.model_copy(update={"metric": metric})})
+
+
 def gate(
     budget: str | Path,
     baseline: str | Path | Mapping[str, float] | None = None,
     progress: Callable[[str], None] = lambda model: None,
-    open_model: Callable[[Path], Any] = lambda path: path,
+    open_model: Callable[[Path], Any] = _as_it_is,
     metric: str = "",
     play_scenario: Callable[[Path], ScenarioFigures] = _no_scenarios,
+    workers: Workers = Workers(),  # noqa: B008 - it is frozen
 ) -> GateResult:
     """Measure every model of a budget file, whose paths are relative to it; a fault of one model is a failed check.
 
     `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result.
     `open_model` gives the graphs of a model whose format is not known here. `metric` says what decisions are judged by
-    in place of what the budget says; `play_scenario` gives the figures of a scenario's file.
+    in place of what the budget says; `play_scenario` gives the figures of a scenario's file. Models are measured by
+    `workers`, each by one of them; a model that kills two is a failed check.
     """
     limits = load_budget(Path(budget))
     if metric:
         required_decisions(metric)
     before = read_baseline(Path(baseline)) if isinstance(baseline, str | Path) else baseline or {}
     checks: list[GateCheck] = []
-    for item in limits.models:
+    items = [_judged_by(item, metric) for item in limits.models]
+    tasks = ((item, BudgetFiles.of(item, Path(budget).parent)) for item in items)
+    measured = spread_on(_ModelMeasurer, (open_model,), tasks, workers)
+    for item in items:
         progress(item.model)
-        if metric and item.decisions is not None:
-            item = item.model_copy(update={"decisions": item.decisions.model_copy(update={"metric": metric})})
-        checks += _model_checks(item, Path(budget).parent, open_model)
+        result = next(measured)
+        if isinstance(result, SetAside | HexforgeError):
+            why = result.reason if isinstance(result, SetAside) else str(result)
+            result = [GateCheck(item.model, "measured", 0.0, None, error=why[:400])]
+        checks += result
     for scenario in limits.scenarios:
         progress(scenario.scenario)
         try:
@@ -194,7 +245,7 @@ def _is_figure(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) <= _MOST_FIGURE
 
 
-def _model_checks(item: ModelBudget, folder: Path, open_model: Callable[[Path], Any]) -> list[GateCheck]:
+def _model_checks(item: ModelBudget, folder: BudgetFiles, open_model: Callable[[Path], Any]) -> list[GateCheck]:
     path = folder / item.model
     checks: list[GateCheck] = []
     for measure in (_latencies, _sizes, _against_float, _metric):
@@ -209,13 +260,13 @@ def _model_checks(item: ModelBudget, folder: Path, open_model: Callable[[Path], 
     return checks
 
 
-def _fixed_inputs(item: ModelBudget, folder: Path) -> dict[str, Any]:
+def _fixed_inputs(item: ModelBudget, folder: BudgetFiles) -> dict[str, Any]:
     """What the budget says of the model's inputs, as every function takes it; files are relative to the budget."""
     pins = {name: _pin(value, f"{item.model}: pins.{name}", folder) for name, value in item.pins.items()}
     return {"dims": dict(item.dims) or None, "shapes": dict(item.shapes) or None, "constants": pins or None}
 
 
-def _pin(value: Any, where: str, folder: Path) -> Any:
+def _pin(value: Any, where: str, folder: BudgetFiles) -> Any:
     if not isinstance(value, str):
         return value
     try:
@@ -224,7 +275,7 @@ def _pin(value: Any, where: str, folder: Path) -> Any:
         raise CallError(f"{where}: {value!r} is no .npy file of numbers; give one, or the numbers") from None
 
 
-def _samples(item: ModelBudget, data: str, folder: Path) -> Any:
+def _samples(item: ModelBudget, data: str, folder: BudgetFiles) -> Any:
     """The samples, with what the budget says of pictures."""
     path = folder / data
     if not item.pictures:
@@ -234,7 +285,7 @@ def _samples(item: ModelBudget, data: str, folder: Path) -> Any:
     return PictureFolder(path, dict(item.pictures))
 
 
-def _latencies(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
+def _latencies(item: ModelBudget, path: Path, folder: BudgetFiles) -> Iterator[GateCheck]:
     refused: dict[str, int] = {}
     by_ep: dict[str, int] = {}
     shared = SharedModel(path, ModelRequest(**_fixed_inputs(item, folder)))
@@ -264,7 +315,7 @@ def _ep_refused(model: object, soc: str, item: ModelBudget) -> int:
     return sum(bool(row.ep_refuses) for row in prepare_model(model, backend_for(Deployment(soc))).rows)
 
 
-def _sizes(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
+def _sizes(item: ModelBudget, path: Path, folder: BudgetFiles) -> Iterator[GateCheck]:
     from hexforge.runtime.contexts.compile import compile as compile_models
     from hexforge.runtime.contexts.request import ContextRequest
 
@@ -277,7 +328,7 @@ def _sizes(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
     yield GateCheck(item.model, "spill_fill_mb", spill / _MB, item.spill_fill_mb)
 
 
-def _against_float(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
+def _against_float(item: ModelBudget, path: Path, folder: BudgetFiles) -> Iterator[GateCheck]:
     """SQNR and decisions against the float model; where both are asked for on the same samples, in one run."""
     runs: dict[tuple[str, str, int | None], str] = {}
     for budget in (item.sqnr_db, item.decisions):
@@ -287,7 +338,7 @@ def _against_float(item: ModelBudget, path: Path, folder: Path) -> Iterator[Gate
     for (reference, data, limit), metric in runs.items():
         compared = compare(
             folder / reference, path, _samples(item, data, folder), soc=item.soc[0], limit=limit, metric=metric,
-            **_fixed_inputs(item, folder),
+            strict_samples=True, **_fixed_inputs(item, folder),
         )  # fmt: skip
         for budget in (item.sqnr_db, item.decisions):
             if budget is None or (budget.reference, budget.data, budget.limit) != (reference, data, limit):
@@ -305,12 +356,12 @@ def _against_float(item: ModelBudget, path: Path, folder: Path) -> Iterator[Gate
         yield GateCheck(item.model, "alarms", len(alarms), 0, detail=said)
 
 
-def _metric(item: ModelBudget, path: Path, folder: Path) -> Iterator[GateCheck]:
+def _metric(item: ModelBudget, path: Path, folder: BudgetFiles) -> Iterator[GateCheck]:
     if item.metric is not None:
         budget = item.metric
         labels = None if budget.labels is None else folder / budget.labels
         evaluation = evaluate(
             path, _samples(item, budget.data, folder), labels, budget.name, soc=item.soc[0], limit=budget.limit,
-            **_fixed_inputs(item, folder),
+            strict_samples=True, **_fixed_inputs(item, folder),
         )  # fmt: skip
         yield GateCheck(item.model, evaluation.metric, evaluation.score, budget.at_least, higher_is_better=True)

@@ -24,7 +24,8 @@ from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.comparison import Comparison
 from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.decisions.metric import AUTO, decisions_or_none
-from hexforge.analysis.quality.evaluate import evaluate, labelled_samples
+from hexforge.analysis.quality.evaluate import evaluate
+from hexforge.analysis.quality.labelled_samples import labelled_samples
 from hexforge.analysis.quality.metrics import metric_of
 from hexforge.analysis.quality.pictures import PictureComparison, as_picture, compare_pictures
 from hexforge.analysis.quality.quantize import Quantization, quantize

@@ -194,3 +194,34 @@ def test_a_model_with_several_outputs_needs_a_name() -> None:
         hexforge.evaluate(made, data, [1])
     assert hexforge.evaluate(made, data, [1], "top1:b").score == 1.0
     assert math.isclose(hexforge.evaluate(made, data, [0], "top1:a").score, 0.0)
+
+
+def test_shards_are_evaluated_as_a_list_is_on_any_number_of_jobs(qdq: Path, tmp_path: Path) -> None:
+    from tests.quant.data.test_data_sets import npy, write_tar
+
+    for shard in range(2):
+        files: dict[str, bytes] = {}
+        for i in range(20 * shard, 20 * shard + 20):
+            files |= {f"{i:03}.npy": npy(PICTURES[i]), f"{i:03}.cls": str(LABELS[i]).encode()}
+        write_tar(tmp_path / f"{shard}.tar", files)
+    listed = hexforge.evaluate(qdq, DATA, metric=f"sqnr:{MODEL}")
+    for jobs in (1, 2):
+        assert hexforge.evaluate(qdq, tmp_path, metric=f"sqnr:{MODEL}", jobs=jobs) == listed
+    assert hexforge.evaluate(qdq, tmp_path, "dataset").score == 1.0
+    assert hexforge.evaluate(qdq, tmp_path, "dataset", limit=7).samples == 7
+    with pytest.raises(CallError, match="only tar and Parquet shards hold labels"):
+        hexforge.evaluate(qdq, DATA, "dataset")
+
+
+def test_a_sample_that_cannot_be_read_is_left_out_with_its_label(qdq: Path, tmp_path: Path) -> None:
+    for i in range(6):
+        np.save(tmp_path / f"{i}.npy", PICTURES[i])
+    (tmp_path / "2.npy").write_bytes(b"not an array")
+    found = hexforge.evaluate(qdq, tmp_path, LABELS[:6])
+    assert (found.score, found.samples, found.left_out) == (1.0, 5, 1)
+    assert "2.npy: cannot be read" in found.first_left_out
+    assert found.to_json()["left_out"] == 1
+    with pytest.raises(CallError, match=r"2\.npy: cannot be read"):
+        hexforge.evaluate(qdq, tmp_path, LABELS[:6], strict_samples=True)
+    compared = hexforge.compare(MODEL, qdq, tmp_path)
+    assert (compared.samples, compared.left_out[:8]) == (5, "1 sample")

@@ -186,3 +186,16 @@ def test_statistics_are_kept(digits: tuple[list, list], tmp_path: Path) -> None:
     again = hexforge.quantize(DIGITS, digits[0], "w8a16", state=state, progress=lambda w, d, n: seen.append((w, d)))
     assert seen[:-1] == []
     assert again.statistics.samples == 32
+
+
+def test_several_processes_give_the_same_model() -> None:
+    from hexforge.analysis.spread.workers import Workers
+    from tests.digits import MODEL, held_out
+
+    data = [{"image": picture} for picture in held_out()[0][:20]]
+    alone, two = (
+        hexforge.quantize(MODEL, data, "w8a8_channel+equalize", workers=Workers(jobs), method="moving_average")
+        for jobs in (1, 2)
+    )
+    assert alone.model == two.model
+    assert [(t.name, t.after_db) for t in alone.tried] == [(t.name, t.after_db) for t in two.tried]

@@ -244,7 +244,7 @@ module.calibrate(network(), samples(9), state=module.Path(sys.argv[1]), progress
 
 
 def test_a_sample_is_taken_in_whole_before_a_run_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, state, take, taken = samples(4), tmp_path / "s.npz", module._Run.take, []
+    data, state, take, taken = samples(4), tmp_path / "s.npz", module.SampleRun.take, []
 
     def stopped(run: Any, feeds: Any) -> None:
         taken.append(feeds)
@@ -252,7 +252,7 @@ def test_a_sample_is_taken_in_whole_before_a_run_is_stopped(tmp_path: Path, monk
             signal.raise_signal(signal.SIGINT)
         take(run, feeds)
 
-    monkeypatch.setattr(module._Run, "take", stopped)
+    monkeypatch.setattr(module.SampleRun, "take", stopped)
     with pytest.raises(KeyboardInterrupt):
         calibrate(network(), data, state=state)
     assert Statistics.load(state).samples == 2
@@ -356,3 +356,38 @@ def test_an_error_in_the_data_keeps_what_was_seen(tmp_path: Path) -> None:
     with pytest.raises(CallError, match="broken"):
         calibrate(network(), Failing(samples(3)), state=state)
     assert Statistics.load(state).samples == 2
+
+
+@pytest.mark.parametrize("together", [1, 3, 100])
+@pytest.mark.parametrize("axis", [None, 1])
+def test_what_others_have_seen_adds_up_to_the_same_bits(
+    together: int, axis: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(5)
+    data = [{"x": (random.standard_normal((1, 1, 8, 8)) * 3.0**i).astype(np.float32)} for i in range(7)]
+    alone = calibrate(network(), data, channel_axis=axis)
+    monkeypatch.setattr(module, "_TOGETHER", together)
+    works = 0
+
+    def spread(make: Any, arguments: Any, tasks: Any) -> Iterator[Any]:
+        nonlocal works
+        function = make(*arguments)
+        for task in list(tasks):
+            works += len(task)
+            yield function(task)
+
+    apart = calibrate(network(), data, channel_axis=axis, spread=spread)
+    state = tmp_path / "state.npz"
+    calibrate(network(), data[:4], channel_axis=axis, state=state)
+    works = 0
+    resumed = calibrate(network(), data, channel_axis=axis, state=state, spread=spread)
+    assert works == 3
+    for statistics in (apart, resumed, Statistics.load(state)):
+        assert (statistics.data_sha256, statistics.samples) == (alone.data_sha256, 7)
+        for name, tensor in alone.items():
+            for key, array in tensor.to_arrays().items():
+                assert np.array_equal(array, statistics[name].to_arrays()[key]), (name, key)
+    with pytest.raises(CallError, match="made with other data"):
+        calibrate(network(), data[::-1], channel_axis=axis, state=state, spread=spread)
+    with pytest.raises(CallError, match="made with 7 samples, and now there are 6"):
+        calibrate(network(), data[:6], channel_axis=axis, state=state, spread=spread)

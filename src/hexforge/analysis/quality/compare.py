@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ from hexforge.analysis.quality.decisions.judge import DecisionJudge
 from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.held_out import sample_names
 from hexforge.analysis.quality.layer_sensitivity import Progress, layer_errors
-from hexforge.analysis.quality.runners import backend_for, runner
+from hexforge.analysis.quality.runners import ModelEngine, backend_for, runner
 from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
@@ -46,13 +47,14 @@ def compare(
     quantized: str | Path | bytes,
     data: str | Path | Samples | Iterable[Feeds],
     *,
-    backend: str = registry.DEFAULT,
+    backend: str | ModelEngine = registry.DEFAULT,
     soc: str = "",
     limit: int | None = None,
     sensitivity: str = "none",
     jobs: int = 1,
     cluster: bool | str = False,
     metric: str = AUTO,
+    strict_samples: bool = False,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
@@ -63,7 +65,8 @@ def compare(
     `metric` says what people decide by (classification, detection, …) where the outputs do not show it. What the float
     model leaves open of its inputs' shapes is as in the quantized one; `dims`, `shapes` and `constants` fix the
     inputs of both, as far as the quantized one still has them. Layers are measured by `jobs` processes, or with
-    `cluster` (True, or its address) by those of a Ray cluster.
+    `cluster` (True, or its address) by those of a Ray cluster. A sample that cannot be read is left out and counted;
+    with `strict_samples` it is an error.
     """
     if sensitivity not in SENSITIVITY:
         known = f"there are {', '.join(SENSITIVITY)}{did_you_mean(sensitivity, SENSITIVITY)}"
@@ -84,11 +87,12 @@ def compare(
         exact = read(float_model, dims=dims, shapes={**(shapes or {}), **left}, constants=constants)
     exact.require_static()
     exact = float_source(exact)
-    samples = samples_of(data, exact.ir)
+    samples = samples_of(data, exact.ir, strict=strict_samples)
     if not len(samples):
         raise CallError("there are no samples to compare on")
     settings = ComparisonSettings(backend, soc, limit, sensitivity, Workers(jobs, cluster), metric)
-    return compare_models(exact, coarse, samples, settings, progress)
+    compared = compare_models(exact, coarse, samples, settings, progress)
+    return replace(compared, left_out=samples.left_out.told())
 
 
 def _only(given: Mapping[str, T] | None, names: Container[str | None]) -> dict[str, T]:
@@ -115,9 +119,12 @@ def compare_models(
     rounds = list(_groups_that_fit(exact.ir, [name for name in names if name in looked_at]))
     rule = required_decisions(settings.metric)
     collector = None if rule is None else DecisionCollector(DecisionJudge(exact, rule))
+    seen = 0
     for index, some in enumerate(rounds):
 
         def report(done: int, before: int = index * count) -> None:
+            nonlocal seen
+            seen = max(seen, done)
             if progress is not None:
                 progress(before + done, len(rounds) * count)
 
@@ -131,7 +138,7 @@ def compare_models(
     order = {str(v.name): i for i, v in enumerate(exact.ir.graph.outputs)}
     outputs = sorted((r for r in rows if r.name in order), key=lambda r: order[r.name])
     return Comparison(
-        coarse.name, exact.name, settings.backend, count, tuple(outputs),
+        coarse.name, exact.name, str(settings.backend), seen, tuple(outputs),
         tuple(sorted((r for r in rows if r.name not in order), key=_rank)), tuple(sorted(weights, key=_rank)),
         quantizers - taps, settings.sensitivity, layers,
         None if collector is None else collector.decisions(*sample_names(samples)),

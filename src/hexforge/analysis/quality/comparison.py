@@ -9,6 +9,7 @@ from typing import Any
 
 from hexforge.analysis.quality.decisions.metric import AUTO
 from hexforge.analysis.quality.decisions.verdict import Decisions
+from hexforge.analysis.quality.runners import ModelEngine
 from hexforge.analysis.spread.workers import Workers
 from hexforge.formats.json_text import finite_or_none
 from hexforge.quant.compare import ErrorSums, Kind
@@ -19,7 +20,7 @@ from hexforge.runtime import registry
 class ComparisonSettings:
     """How a quantized model is compared with the float one."""
 
-    backend: str = registry.DEFAULT
+    backend: str | ModelEngine = registry.DEFAULT
     soc: str = ""
     limit: int | None = None
     """The most samples that are used; all where it is None."""
@@ -99,6 +100,8 @@ class Comparison:
     layers: tuple[LayerError, ...] = field(default=())
     decisions: Decisions | None = None
     """How often both models decide alike, and alarms; None where that was not asked for."""
+    left_out: str = ""
+    """How many samples could not be read, and why the first; empty where all could."""
 
     @property
     def sqnr_db(self) -> float:
@@ -120,7 +123,7 @@ class Comparison:
             "unmatched": self.unmatched,
             "sensitivity": self.sensitivity,
             "layers": [row.to_json() for row in self.layers],
-        }
+        } | ({"left_out": self.left_out} if self.left_out else {})
 
 
 def _figures(sums: ErrorSums | None) -> dict[str, float | int | None] | None:

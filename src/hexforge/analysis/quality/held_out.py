@@ -12,6 +12,7 @@ from hexforge.analysis.quality.comparison import Comparison, TensorError
 from hexforge.analysis.quality.decisions.verdict import Decisions
 from hexforge.formats.json_text import finite_or_none
 from hexforge.quant.data.feeds import Feeds, Samples
+from hexforge.quant.data.samples import CheckedSamples
 
 ONE_OF, MOST = 5, 12
 """One sample of five is held out, and no more than so many; of fewer than five there is none to spare."""
@@ -28,7 +29,8 @@ class ChosenSamples:
     numbers: frozenset[int]
 
     def __iter__(self) -> Iterator[Feeds]:
-        return (feeds for number, feeds in enumerate(self.samples) if number in self.numbers)
+        numbered = self.samples.numbered() if isinstance(self.samples, CheckedSamples) else enumerate(self.samples)
+        return (feeds for number, feeds in numbered if number in self.numbers)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -38,10 +40,13 @@ def sample_names(samples: Samples) -> tuple[Sequence[str], Sequence[int]]:
     """The files that samples come from, where they come from files, and their numbers."""
     if isinstance(samples, ChosenSamples):
         names, numbers = sample_names(samples.samples)
-        chosen = sorted(samples.numbers)
-        return [names[i] for i in chosen if i < len(names)], [numbers[i] if i < len(numbers) else i for i in chosen]
+        places = [place for place, number in enumerate(numbers) if number in samples.numbers]
+        return [names[place] for place in places if place < len(names)], [numbers[place] for place in places]
     origin, skip = getattr(samples, "origin", None), getattr(samples, "skip", 0)
-    return list(getattr(origin, "names", ()))[skip:], ()
+    names = list(getattr(origin, "names", ()))[skip:]
+    left_out = samples.left_out.numbers if isinstance(samples, CheckedSamples) else set()
+    read = [i for i in range(len(samples)) if i not in left_out]
+    return [names[i] for i in read if i < len(names)], read
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,7 +21,7 @@ from hexforge.analysis.quality.picture_metrics import PictureMetric
 from hexforge.analysis.quality.runners import runner
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
-from hexforge.quant.compare import ErrorSums
+from hexforge.quant.compare import ErrorSums, ExactMean
 from hexforge.quant.data.feeds import Feeds
 
 Outputs = Mapping[str, Array]
@@ -68,7 +68,7 @@ class TopK:
         self.name, self.k, self.output = f"top{k}", k, output
         self.classes = 0
         """How many scores there must be; 0: any number."""
-        self._right: list[float] = []
+        self._right = ExactMean()
 
     def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> float:
         """The share of rows that are right: 0 or 1 where the model has a batch of one."""
@@ -103,15 +103,15 @@ class TopK:
 
     def update(self, measured: float, label: Any) -> None:
         """Count it."""
-        self._right.append(measured)
+        self._right.add(measured)
 
     def reset(self) -> None:
         """Forget all samples."""
-        self._right.clear()
+        self._right = ExactMean()
 
     def result(self) -> float:
         """The share."""
-        return math.fsum(self._right) / len(self._right)
+        return self._right.result()
 
 
 class Sqnr:
@@ -172,11 +172,17 @@ class Custom:
             raise CallError(
                 f"metric {name}: neither a function of (outputs, label) nor an object with update and result"
             )
-        self._values: list[float] = []
+        self._values = ExactMean()
 
     def __getstate__(self) -> dict[str, Any]:
         """What measures travels; the metric itself sees the outputs where they are summed up."""
-        return {"name": self.name, "user_metric": None, "_class": None, "collects": self.collects, "_values": []}
+        return {
+            "name": self.name,
+            "user_metric": None,
+            "_class": None,
+            "collects": self.collects,
+            "_values": ExactMean(),
+        }
 
     def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> Outputs:
         """The outputs: the metric itself sees them in order, in one process."""
@@ -188,11 +194,11 @@ class Custom:
             self._call(lambda: self.user_metric.update(dict(measured), label))
             return
         value = self._call(lambda: self.user_metric(dict(measured), label))
-        self._values.append(self._figure(value))
+        self._values.add(self._figure(value))
 
     def reset(self) -> None:
         """Forget all samples."""
-        self._values.clear()
+        self._values = ExactMean()
         if self._class is not None:
             self.user_metric = self._call(self._class)
         elif self.collects:
@@ -202,7 +208,7 @@ class Custom:
         """The mean, or what the object says."""
         if self.collects:
             return self._figure(self._call(self.user_metric.result))
-        return math.fsum(self._values) / len(self._values)
+        return self._values.result()
 
     def _figure(self, value: Any) -> float:
         try:

@@ -11,6 +11,7 @@ import numpy as np
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
+from hexforge.quant.compare import ExactMean
 from hexforge.quant.data.feeds import Feeds
 
 WINDOW = 7
@@ -26,7 +27,7 @@ class PictureMetric:
 
     def __init__(self, name: str, output: str = "") -> None:
         self.name, self.output = name, output
-        self._values: list[float] = []
+        self._values = ExactMean()
 
     def measure(self, feeds: Feeds, outputs: Mapping[str, Array], label: Any) -> float:
         """The figure of one sample."""
@@ -48,15 +49,15 @@ class PictureMetric:
 
     def update(self, measured: float, label: Any) -> None:
         """Count it."""
-        self._values.append(measured)
+        self._values.add(measured)
 
     def reset(self) -> None:
         """Forget all samples."""
-        self._values.clear()
+        self._values = ExactMean()
 
     def result(self) -> float:
         """The mean of all samples."""
-        return math.fsum(self._values) / len(self._values)
+        return self._values.result()
 
 
 def peak_of(picture: Array) -> float:

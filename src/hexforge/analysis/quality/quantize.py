@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from hexforge.analysis.quality.comparison import ComparisonSettings
 from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
+from hexforge.analysis.spread.spread import spread
+from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.timed_graphs import chip_arithmetic, with_nodes_on_cpu
 from hexforge.backend import Backend, ContextBackend
 from hexforge.errors import CallError
@@ -25,8 +28,8 @@ from hexforge.model.save import save, to_bytes
 from hexforge.model.source import ModelSource
 from hexforge.quant.compare import open_outputs
 from hexforge.quant.data.calibrate import calibrate
-from hexforge.quant.data.feeds import Samples
 from hexforge.quant.data.observe import Statistics
+from hexforge.quant.data.samples import CheckedSamples
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.decide.assign import assign, quantized_nodes
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
@@ -132,6 +135,8 @@ def quantize(
     state: str | Path | None = None,
     quality: bool = False,
     metric: str = AUTO,
+    strict_samples: bool = False,
+    workers: Workers = Workers(),  # noqa: B008 - it is frozen
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
@@ -142,7 +147,9 @@ def quantize(
     `encodings` is an AIMET file whose encodings stand as they are. `state` keeps what calibration has seen, so that an
     interrupted run goes on and the next recipe does without. Without `output` the model comes back as bytes. `quality`
     compares it with the float model: of five samples one is held out for that, as it is where the recipe improves;
-    `metric` says what people decide by where the outputs do not show it. `dims`, `shapes` and `constants` fix inputs.
+    `metric` says what people decide by where the outputs do not show it. A sample that cannot be read is left out, as a
+    warning says; with `strict_samples` it is an error. Samples are run by `workers`, and the
+    model is the same for any number of them. `dims`, `shapes` and `constants` fix inputs.
     """
     chosen = recipe if isinstance(recipe, Recipe) else recipe_of(recipe)
     if method is not None:
@@ -155,12 +162,14 @@ def quantize(
     loaded.require_static()
     loaded = float_source(loaded)
     folded = fold(loaded.ir)
-    samples = _samples(data, loaded)
+    samples = _samples(data, loaded, strict_samples)
     split = SplitSamples.of(samples) if quality or chosen.improve else SplitSamples(samples, samples, held_out=False)
     report = progress or (lambda stage, done, whole: None)
+    others = partial(spread, workers=workers) if workers.several else None
     statistics = calibrate(
-        folded, split.calibration, state=None if state is None else Path(state), progress=_stage(report, "calibrating")
-    )
+        folded, split.calibration, state=None if state is None else Path(state),
+        progress=_stage(report, "calibrating"), spread=others,
+    )  # fmt: skip
     fixed = _FixedEncodings.of(folded, encodings)
     arithmetic = chip_arithmetic(backend)
     plan = assign(folded, statistics, chosen, given=fixed.encodings, arithmetic=arithmetic)
@@ -173,7 +182,7 @@ def quantize(
         better = improve(
             folded, statistics, split.calibration, chosen, lambda edited: runner(loaded.edited(edited), backend),
             held_out=split.judged if split.held_out else None, given=fixed.encodings,
-            arithmetic=arithmetic, progress=report,
+            arithmetic=arithmetic, progress=report, spread=others,
         )  # fmt: skip
     else:
         better = Improvement(folded, statistics, plan, ())
@@ -185,7 +194,8 @@ def quantize(
         settings = ComparisonSettings(soc=soc or "", metric=metric)
         compared = compare_models(loaded, quantized, split.judged, settings, _stage(report, "measuring quality"))
         measured = Quality.of(compared, held_out=split.held_out)
-    warnings = (*range_warnings(loaded.ir, statistics), *_open_lengths(loaded, quality))
+    left_out = [told] if (told := samples.left_out.told()) else []
+    warnings = (*left_out, *range_warnings(loaded.ir, statistics), *_open_lengths(loaded, quality))
     refused = _refused_nodes(quantized, backend) if placed.refused or chosen.improve else ()
     graph = better.model.graph
     chip = backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
@@ -261,11 +271,11 @@ def _refused_nodes(model: Model, backend: Backend) -> tuple[tuple[str, str], ...
     return tuple((row.node, row.reason or "") for row in refused.values())
 
 
-def _samples(data: Any, model: Model) -> Samples:
+def _samples(data: Any, model: Model, strict: bool) -> CheckedSamples:
     if data is None or (isinstance(data, str) and not data.strip()):
         names = ", ".join(repr(value.name) for value in model.inputs)
         raise CallError(
             f"{model.name}: quantizing needs samples of its inputs ({names}): a folder of .npy, .npz, .raw or images; "
             "random:8 makes up eight, which only shows that it works"
         )
-    return samples_of(data, model.ir)
+    return samples_of(data, model.ir, strict=strict)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from hexforge.backend import Backend, ContextBackend
 from hexforge.chips.soc import DEFAULT_SOC
@@ -28,9 +29,17 @@ BACKENDS = (*registry.BUILT, ORT)
 Feeds = Mapping[str, Array]
 
 
+@runtime_checkable
+class ModelEngine(Protocol):
+    """What runs whole models and is no backend of hexforge; its text is its name. It travels to other processes."""
+
+    def open_engine(self, model: Path | bytes, name: str) -> Callable[[Feeds], dict[str, Array]]:
+        """What runs a model; `name` is for messages."""
+
+
 def runner(
     model: str | Path | bytes | Model,
-    backend: Backend | str = registry.DEFAULT,
+    backend: Backend | ModelEngine | str = registry.DEFAULT,
     *,
     threads: int = 0,
     name: str = "model",
@@ -38,6 +47,10 @@ def runner(
     """What runs the model; `threads` 0 is as many as there are cores, `name` is for messages about bytes."""
     if isinstance(backend, str) and backend not in BACKENDS:
         raise CallError(f"backend {backend!r}: there are {', '.join(BACKENDS)}{did_you_mean(backend, BACKENDS)}")
+    if isinstance(backend, ModelEngine):
+        model = to_bytes(model.ir) if isinstance(model, Model) else model
+        source = model if isinstance(model, bytes) else Path(model)
+        return backend.open_engine(source, source.name if isinstance(source, Path) else name)
     if backend == ORT:
         model = to_bytes(model.ir) if isinstance(model, Model) else model
         return WholeModel(model, name if isinstance(model, bytes) else Path(model).name, threads).run
@@ -70,8 +83,10 @@ def _checked(plan: Stages, outputs: Sequence[str], chosen: Backend, name: str) -
     return run
 
 
-def backend_for(name: str, soc: str = "", threads: int = 0) -> Backend | str:
-    """A backend by name, on a chip: the default one unless named; onnxruntime's provider by its name alone."""
+def backend_for(name: str | ModelEngine, soc: str = "", threads: int = 0) -> Backend | ModelEngine | str:
+    """A backend by name, on a chip: the default one unless named; onnxruntime's provider by its name, engines as is."""
+    if not isinstance(name, str):
+        return name
     if name == ORT or name not in registry.BUILT:
         return name
     if not soc and isinstance(registry.backend(name), ContextBackend):

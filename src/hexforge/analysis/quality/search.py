@@ -9,6 +9,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from glob import escape
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.decisions.collect import DecisionCollector
 from hexforge.analysis.quality.decisions.judge import DecisionJudge, ReferenceSample
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions_or_none
-from hexforge.analysis.quality.evaluate import labelled_samples
+from hexforge.analysis.quality.labelled_samples import labelled_samples
 from hexforge.analysis.quality.metrics import Sqnr, TopK, check_numbers, in_decibels, metric_of
 from hexforge.analysis.quality.runners import runner, runner_of_parts
 from hexforge.analysis.spread.spread import spread
@@ -213,7 +214,9 @@ def search(
     folded = fold(loaded.ir)
     if all(unit.reason is not None or unit.moves for unit in quant_units(folded.graph)):
         raise CallError(f"{model}: has no layer to quantize")
-    statistics = calibrate(folded, calibration, state=None if state is None else calibration_file(state))
+    kept = None if state is None else calibration_file(state)
+    others = partial(spread, workers=workers) if workers.several else None
+    statistics = calibrate(folded, calibration, state=kept, spread=others)
     backend = backend_for(chosen)
     arithmetic = chip_arithmetic(backend)
     lowest = assign(folded, statistics, recipes[0], arithmetic=arithmetic)
@@ -228,9 +231,11 @@ def search(
     with tempfile.TemporaryDirectory() as folder:
         statistics_file, samples_file = Path(folder) / "statistics.npz", Path(folder) / "samples.npz"
         statistics.save(statistics_file)
-        np.savez(samples_file, **{f"{i}/{n}": a for i, (_, feeds, _) in enumerate(scored) for n, a in feeds.items()})  # type: ignore[arg-type]
+        rows = list(scored)
+        np.savez(samples_file, **{f"{i}/{n}": a for i, (_, feeds, _) in enumerate(rows) for n, a in feeds.items()})  # type: ignore[arg-type]
+        labels = [label for _, _, label in rows]
         known = measured.classes if isinstance(measured, TopK) else 0
-        right = [_label_key(label) for label in scored.labels]
+        right = [_label_key(label) for label in labels]
         same = (
             STATE,
             recipes,
@@ -246,7 +251,7 @@ def search(
         measured_model = save(loaded.ir, Path(folder) / "model.onnx")[0] if changed else Path(model)
         task = MeasuringTask(
             measured_model, statistics_file, samples_file, recipes, groups, chosen, scoring.metric,
-            scored.labels, known, arithmetic,
+            labels, known, arithmetic,
         )  # fmt: skip
         memory = _MeasuredPoints(
             None if state is None else Path(state), _key(model, statistics_file, samples_file, same)

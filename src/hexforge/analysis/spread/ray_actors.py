@@ -8,30 +8,57 @@ import io
 import os
 import pickle
 import shutil
+import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hexforge
+from hexforge.analysis.spread.ranged_tasks import RangedTasks
+from hexforge.analysis.spread.ray_data import TaskBlock, blocks, tasks_of
 from hexforge.analysis.spread.workers import THIS_MACHINE, Worker, WorkerCode, WorkerDiedError, Workers, results_of
 from hexforge.errors import CallError, HexforgeError
 from hexforge.model.tensors import external_files
 
 _ADDRESS = "RAY_ADDRESS"
+_WORKERS_FOR_A_READER = 4
+_REACH_S = 10.0
+"""How long the machine of an address may take to answer."""
 
 
 def actors(code: WorkerCode, workers: Workers) -> tuple[Callable[[], Worker], int]:
     """What starts an actor, and how many the cluster has room for; a CallError where there is none."""
     ray = _ray()
     _connect(ray, workers.cluster)
-    room = int(ray.cluster_resources().get("CPU", 0))
+    there = ray.cluster_resources()
+    room = int(there.get("CPU", 0) / workers.threads)
     if room < 1:
-        raise CallError("the Ray cluster has no processors; start its nodes with some (ray start --num-cpus)")
+        raise CallError(
+            f"the Ray cluster has {there.get('CPU', 0):g} processors, and a worker takes {workers.threads:g}; start "
+            "its nodes with more (ray start --num-cpus)"
+        )
+    machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    most = max((machine.get("memory", 0) for machine in machines), default=0)
+    if workers.memory_bytes > most:
+        raise CallError(
+            f"a worker needs {workers.memory_bytes:,} bytes of memory, and no machine of the cluster gives more than "
+            f"{int(most):,}; add a larger one, or start it with more (ray start --memory)"
+        )
+    gpus = int(there.get("GPU", 0)) if workers.gpu else 0
+    room = min(room, gpus) if gpus else room
+    place = {"num_cpus": workers.threads, "memory": workers.memory_bytes or None, "num_gpus": 1 if gpus else 0}
     count = min(room, workers.jobs) if workers.jobs > 1 else room
-    return partial(RayWorker, ray, ray.put(packed(code)), workers.memory_bytes), count
+    with _room_in_store(ray):
+        return partial(RayWorker, ray, ray.put(packed(code)), place), count
+
+
+def read_on_cluster(tasks: RangedTasks[Any], workers: int) -> Iterator[TaskBlock]:
+    """The tasks as readers of the cluster give them: one for a few workers."""
+    return blocks(_ray(), tasks, max(1, -(-workers // _WORKERS_FOR_A_READER)))
 
 
 def _ray() -> Any:
@@ -48,13 +75,21 @@ def _connect(ray: Any, cluster: bool | str) -> None:
         return
     address = cluster if isinstance(cluster, str) else os.environ.get(_ADDRESS) or THIS_MACHINE
     try:
+        _require_listener(address)
         ray.init(address=address, logging_level="error", log_to_driver=False, include_dashboard=False)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CallError(
             f"no Ray cluster at {address!r}: {first}; `ray start --head` starts one, {_ADDRESS} or "
             "--cluster-address names it"
         ) from None
+
+
+def _require_listener(address: str) -> None:
+    """OSError where nothing listens at HOST:PORT: Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), _REACH_S).close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +108,7 @@ class Parcel:
 
 
 def packed(thing: Any) -> Parcel:
-    """A parcel; the paths of files in it, wherever they are, travel as the files."""
+    """A parcel; the paths of files and folders in it, wherever they are, travel as the files."""
     stream = io.BytesIO()
     packing = _packing(stream)
     packing.dump(thing)
@@ -91,8 +126,13 @@ def _packing(stream: io.BytesIO) -> Any:
             self.files: dict[str, Any] = {}
 
         def persistent_id(self, thing: Any) -> str | None:
-            if not isinstance(thing, Path) or not thing.is_file():
+            if not isinstance(thing, Path) or not thing.exists():
                 return None
+            if thing.is_dir():
+                name = _name_elsewhere(thing)
+                for path in (p for p in thing.rglob("*") if p.is_file()):
+                    self.files[f"{name}/{path.relative_to(thing)}"] = ray.put(path.read_bytes())
+                return name
             for path in (thing, *external_files(thing)):
                 self.files[_name_elsewhere(path)] = ray.put(path.read_bytes())
             return _name_elsewhere(thing)
@@ -116,7 +156,7 @@ def _name_elsewhere(path: Path) -> str:
 
 
 def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(path.parent).free < len(content):
         raise HexforgeError(
             f"{path.name}: needs {len(content):,} bytes in {path.parent}, and there is less; free some, or set TMPDIR"
@@ -124,12 +164,28 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
+@contextmanager
+def _room_in_store(ray: Any) -> Iterator[None]:
+    """An error of ours where the object store and the disk behind it are full."""
+    try:
+        yield
+    except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
+        raise HexforgeError(
+            f"the cluster's object store is full: {str(error).strip().splitlines()[0]}; start Ray with a larger "
+            "--object-store-memory, free the disk that it spills to, or ask for fewer jobs"
+        ) from None
+
+
+def _deaths(errors: Any) -> tuple[type[Exception], ...]:
+    return errors.RayActorError, errors.WorkerCrashedError, errors.NodeDiedError
+
+
 class RayWorker:
     """An actor on some machine of a cluster."""
 
-    def __init__(self, ray: Any, code: Any, memory_bytes: int) -> None:
+    def __init__(self, ray: Any, code: Any, place: Mapping[str, Any]) -> None:
         self._ray = ray
-        remote = ray.remote(num_cpus=1, memory=memory_bytes or None, max_restarts=0)(_Actor)
+        remote = ray.remote(max_restarts=0, **place)(_Actor)
         self._actor = remote.remote(code, hexforge.__version__)
 
     def wait(self) -> None:
@@ -137,26 +193,24 @@ class RayWorker:
         errors = self._ray.exceptions
         try:
             self._ray.get(self._actor.ready.remote())
-        except (errors.RayActorError, errors.WorkerCrashedError, errors.NodeDiedError) as error:
+        except _deaths(errors) as error:
             raise WorkerDiedError(str(error).strip().splitlines()[0]) from None
 
-    def run(self, tasks: list[Any]) -> list[Any]:
+    def run(self, tasks: Sequence[Any]) -> list[Any]:
         """The results of some tasks."""
         errors = self._ray.exceptions
         try:
-            return list(self._ray.get(self._actor.work.remote(packed(tasks))))
+            with _room_in_store(self._ray):
+                if isinstance(tasks, TaskBlock):
+                    return list(self._ray.get(self._actor.work_on.remote(tasks.reference, tasks.first, tasks.rows)))
+                return list(self._ray.get(self._actor.work.remote(packed(tasks))))
         except errors.RayTaskError as error:  # the code's own fault, not the machine's
             raise error.cause if isinstance(error.cause, HexforgeError) else error from None
-        except (errors.RayActorError, errors.WorkerCrashedError, errors.NodeDiedError) as error:
+        except (*_deaths(errors), errors.ObjectLostError, errors.OutOfMemoryError) as error:
             cause = getattr(error, "cause", None)
             if isinstance(cause, HexforgeError):
                 raise cause from None
             raise WorkerDiedError(str(error).strip().splitlines()[0]) from None
-        except (errors.ObjectStoreFullError, errors.OutOfDiskError, errors.OutOfMemoryError) as error:
-            raise HexforgeError(
-                f"the cluster's object store is full: {str(error).splitlines()[0]}; start Ray with a larger "
-                "--object-store-memory, or ask for fewer jobs"
-            ) from None
 
     def close(self) -> None:
         """End the actor."""
@@ -180,6 +234,17 @@ class _Actor:
         """The results of some tasks."""
         import ray
 
+        function = self._made()
+        with tempfile.TemporaryDirectory(dir=self._folder.name) as folder:
+            return results_of(function, tasks.unpacked(ray, Path(folder)))
+
+    def work_on(self, block: Any, first: int, count: int) -> list[Any]:
+        """The results of some tasks of a block."""
+        return results_of(self._made(), tasks_of(block, first, count))
+
+    def _made(self) -> Callable[[Any], Any]:
+        import ray
+
         if self._other_version:
             raise HexforgeError(
                 f"a machine of the cluster has hexforge {self._other_version}, and this one {self._driver_version}: "
@@ -188,5 +253,4 @@ class _Actor:
         if self._function is None:
             code = self._code.unpacked(ray, Path(self._folder.name))
             self._function = code.make(*code.arguments)
-        with tempfile.TemporaryDirectory(dir=self._folder.name) as folder:
-            return results_of(self._function, tasks.unpacked(ray, Path(folder)))
+        return self._function

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from hexforge.analysis.spread.pool import SetAside, WorkerPool
 from hexforge.analysis.spread.processes import ProcessWorker
+from hexforge.analysis.spread.ranged_tasks import RangedTasks
 from hexforge.analysis.spread.workers import WorkerCode, Workers
 from hexforge.errors import HexforgeError
 
@@ -58,10 +59,13 @@ def spread_on(
     With `own_process` not even one job runs in this process, which a task that kills its worker would end.
     """
     code = WorkerCode(make, arguments)
+    blocks: Iterator[Sequence[Any]] | None = None
     if workers.cluster:
-        from hexforge.analysis.spread.ray_actors import actors
+        from hexforge.analysis.spread.ray_actors import actors, read_on_cluster
 
         start, count = actors(code, workers)
+        if isinstance(tasks, RangedTasks) and tasks.travels:
+            blocks = read_on_cluster(tasks, count)
     elif workers.jobs == 1 and not own_process:
         yield from _here(code, tasks)
         return
@@ -69,7 +73,7 @@ def spread_on(
         start, count = partial(ProcessWorker, code), workers.jobs
     pool = WorkerPool(start, count)
     try:
-        yield from _ordered(pool, count, tasks)
+        yield from _ordered(pool, count, _lists_of(tasks) if blocks is None else lambda size: next(blocks, []))
     finally:
         pool.close()
 
@@ -84,11 +88,16 @@ def _here(code: WorkerCode, tasks: Iterable[Any]) -> Iterator[Any]:
         yield result
 
 
-def _ordered(pool: WorkerPool, count: int, tasks: Iterable[Any]) -> Iterator[Any]:
+def _lists_of(tasks: Iterable[Any]) -> Callable[[int], Sequence[Any]]:
+    left = iter(tasks)
+    return lambda size: list(islice(left, size))
+
+
+def _ordered(pool: WorkerPool, count: int, next_list: Callable[[int], Sequence[Any]]) -> Iterator[Any]:
     """Results in the order of tasks, which are handed out in lists; none is read before workers can soon take it."""
-    left, waiting, size = iter(tasks), deque[tuple[Future[list[Any]], _Took]](), 1
+    waiting, size = deque[tuple[Future[list[Any]], _Took]](), 1
     while True:
-        while len(waiting) < _AHEAD * count and (some := list(islice(left, size))):
+        while len(waiting) < _AHEAD * count and (some := next_list(size)):
             future, took = pool.submit(some), _Took(len(some))
             future.add_done_callback(took)
             waiting.append((future, took))

@@ -82,7 +82,8 @@ def sweep(
         # the largest first, so that none of them is left for the end
         left = sorted((m for m in chosen if m.name not in rows), key=lambda m: -_size(m.path))
         progress(len(rows), len(chosen))
-        results = spread_on(_ModelTimes, (deployments, request.advice), left, workers, own_process=True)
+        placed = workers.for_model(*(model.path for model in left))
+        results = spread_on(_ModelTimes, (deployments, request.advice), left, placed, own_process=True)
         for model, result in zip(left, results, strict=True):
             if isinstance(result, SetAside):
                 aside.append(model.name)

@@ -12,16 +12,20 @@ import typer
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import (
     DEFAULT_BACKEND,
+    VENDOR,
+    BackendArguments,
     ClusterArguments,
     InputArguments,
     Json,
     Soc,
     constants_of,
     dims,
+    pairs,
     shapes,
 )
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import JudgedBy, print_decisions
+from hexforge.cli.quality.departure import print_departure
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
@@ -29,14 +33,22 @@ from hexforge.formats.files import require_writable, write_atomically
 
 if TYPE_CHECKING:
     from hexforge.analysis.quality.comparison import Comparison, TensorError
+    from hexforge.analysis.quality.runners import ModelEngine
     from hexforge.model.reader import Model
     from hexforge.quant.compare import ErrorSums
     from hexforge.report.section import Section
 
 Data = Annotated[
-    str, typer.Option("--data", help="Folder of samples (.npy, .npz, .raw, images), or random:8 to try it.")
+    str,
+    typer.Option(
+        "--data",
+        help="Folder of samples (.npy, .npz, .raw, images), tar or Parquet shards, a URL, or random:8 to try it.",
+    ),
 ]
-Backend = Annotated[str, typer.Option("--backend", help="Where the model runs: htp, cpu, or ort (onnxruntime).")]
+StrictSamples = Annotated[
+    bool, typer.Option("--strict-samples", help="A sample that cannot be read is an error; else it is left out.")
+]
+Backend = Annotated[str, typer.Option("--backend", help="Where the model runs: htp, cpu, ort (onnxruntime) or vendor.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to work on.")]
 Report = Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")]
 Limit = Annotated[int, typer.Option("--limit", min=0, help="Samples to look at; 0: all.")]
@@ -45,8 +57,22 @@ Limit = Annotated[int, typer.Option("--limit", min=0, help="Samples to look at; 
 @with_option_groups
 def compare(
     float_model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The float ONNX file, or .pte.")],
-    quantized: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The QDQ file made of it, or a .pte.")],
-    data: Data,
+    quantized: Annotated[
+        Path | None, typer.Argument(exists=True, dir_okay=False, help="The QDQ file made of it, or a .pte.")
+    ] = None,
+    data: Data = "",
+    dump: Annotated[
+        Path | None,
+        typer.Option(
+            "--dump", exists=True, file_okay=False, help="Tensors off a device: name the first op that departs."
+        ),
+    ] = None,
+    input: Annotated[
+        list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="An input that --dump has not.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", file_okay=False, help="Folder for that op as a model, with its tensors.")
+    ] = None,
     backend: Backend = DEFAULT_BACKEND,
     soc: Soc = "",
     sensitivity: Annotated[
@@ -57,6 +83,7 @@ def compare(
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table; 0 for all.")] = 20,
     report: Report = None,
     metric: JudgedBy = "decisions",
+    strict_samples: StrictSamples = False,
     *,
     cluster: ClusterArguments,
     inputs: InputArguments,
@@ -67,6 +94,13 @@ def compare(
     from hexforge.analysis.quality.compare import compare as compared
     from hexforge.formats.executorch.pte import is_pte
 
+    if dump is not None:
+        if quantized is not None or data or report is not None:
+            raise CallError("--dump is compared with one model; leave the second one, --data and --report out")
+        print_departure(inputs.read(float_model), dump, pairs(input, "--input"), soc, write, as_json)
+        return
+    if quantized is None or not data:
+        raise CallError("give the quantized model and --data, or a folder of tensors with --dump")
     if is_pte(quantized):
         from hexforge.cli.pte import print_pte_comparison
 
@@ -79,8 +113,10 @@ def compare(
     pictures.say(samples, quiet=as_json)
     with interruptible("nothing was written"), bar(f"comparing {quantized.name}") as progress:
         comparison = compared(
-            float_model, quantized, samples, backend=backend, soc=soc, limit=limit or None, sensitivity=sensitivity,
-            jobs=jobs, cluster=cluster.address, metric=metric, dims=dims(inputs.dim), shapes=shapes(inputs.shape),
+            float_model, quantized, samples, backend=engine_of(backend, soc), soc=soc, limit=limit or None,
+            sensitivity=sensitivity,
+            jobs=jobs, cluster=cluster.address, metric=metric, strict_samples=strict_samples,
+            dims=dims(inputs.dim), shapes=shapes(inputs.shape),
             constants=constants_of(inputs.pin), progress=progress,
         )  # fmt: skip
     if report is not None:
@@ -91,6 +127,11 @@ def compare(
         print_json(comparison.to_json())
     else:
         _print(comparison, rows)
+
+
+def engine_of(backend: str, soc: str) -> str | ModelEngine:
+    """What --backend names: a backend by its name, or Qualcomm's package on the chip."""
+    return BackendArguments(backend, soc).vendor_engine() if backend == VENDOR else backend
 
 
 def write_quality_page(
@@ -118,6 +159,8 @@ def write_quality_page(
 
 def _print(comparison: Comparison, count: int) -> None:
     screen = console()
+    if comparison.left_out:
+        screen.print(comparison.left_out, style="yellow", markup=False)
     title = f"{comparison.model} on {comparison.backend} against {comparison.reference}, {comparison.samples} samples"
     screen.print(table(title, ("output", *_COLUMNS), map(_row, comparison.outputs)))
     shown = comparison.tensors[:count] if count else comparison.tensors

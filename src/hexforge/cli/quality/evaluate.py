@@ -12,14 +12,24 @@ import typer
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DEFAULT_BACKEND, ClusterArguments, InputArguments, Json, Model, Soc
 from hexforge.cli.option_groups import with_option_groups
-from hexforge.cli.quality.compare import Backend, Data, Jobs, Limit, Report, write_quality_page
+from hexforge.cli.quality.compare import (
+    Backend,
+    Data,
+    Jobs,
+    Limit,
+    Report,
+    StrictSamples,
+    engine_of,
+    write_quality_page,
+)
 from hexforge.cli.quality.decisions import print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, console, interruptible, print_json, table
 from hexforge.formats.files import require_writable
 
 Labels = Annotated[
-    str, typer.Option("--labels", help="A .csv, .json, .txt or .npy file, or folders: the samples' folder names.")
+    str,
+    typer.Option("--labels", help="A .csv, .json, .txt or .npy file; folders: their names; dataset: the shards' own."),
 ]
 Classes = Annotated[
     Path | None,
@@ -50,6 +60,7 @@ def evaluate(
     jobs: Jobs = 1,
     limit: Limit = 0,
     report: Report = None,
+    strict_samples: StrictSamples = False,
     *,
     cluster: ClusterArguments,
     inputs: InputArguments,
@@ -68,8 +79,10 @@ def evaluate(
     with interruptible("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
         evaluation = evaluated(
             model, samples, labels or None, metric, classes=None if classes is None else read_classes(classes),
-            backend=backend, soc=soc, reference=reference, jobs=jobs, cluster=cluster.address, limit=limit or None,
-            draw=report is not None, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants, progress=progress,
+            backend=engine_of(backend, soc), soc=soc, reference=reference, jobs=jobs, cluster=cluster.address,
+            limit=limit or None,
+            draw=report is not None, strict_samples=strict_samples, dims=fixed.dims,
+            shapes=fixed.shapes, constants=fixed.constants, progress=progress,
         )  # fmt: skip
     seconds = time.perf_counter() - start
     if report is not None:
@@ -93,6 +106,8 @@ def evaluate(
         f"{seconds:.1f}",
     )
     screen = console()
+    if evaluation.left_out:
+        screen.print(evaluation.first_left_out, style="yellow", markup=False)
     screen.print(table("", ("model", "backend", "metric", "score", "samples", "seconds"), [row]))
     if evaluation.decisions is not None:
         sqnr = evaluation.decisions.sqnr_db

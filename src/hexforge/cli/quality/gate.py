@@ -10,11 +10,14 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from hexforge.cli.arguments import Json
+from hexforge.cli.arguments import ClusterArguments, Json
+from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.quality.compare import Jobs
 from hexforge.cli.quality.decisions import JudgedBy
 from hexforge.cli.screen import console, print_json, spinner, table
 
 
+@with_option_groups
 def gate(
     budget: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The budget file.", show_default=False)],
     baseline: Annotated[
@@ -28,16 +31,21 @@ def gate(
         Path | None, typer.Option("--markdown", dir_okay=False, help="Write a comment with what changed.")
     ] = None,
     metric: JudgedBy = "",
+    jobs: Jobs = 1,
+    *,
+    cluster: ClusterArguments,
     as_json: Json = False,
 ) -> None:
     """Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it."""
+    from hexforge.analysis.spread.workers import Workers
     from hexforge.any_model import gate as checked
     from hexforge.formats.files import require_writable, write_atomically
     from hexforge.report import gate as views
 
     require_writable(save_baseline, junit, markdown)
     with spinner("measuring") as status:
-        result = checked(budget, baseline, lambda model: status.update(f"measuring {model}"), metric)
+        workers = Workers(jobs, cluster.address)
+        result = checked(budget, baseline, lambda model: status.update(f"measuring {model}"), metric, workers)
     if save_baseline is not None:
         write_atomically(save_baseline, json.dumps({"figures": result.figures()}, indent=2).encode() + b"\n")
     if junit is not None:

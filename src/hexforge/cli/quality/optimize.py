@@ -30,7 +30,9 @@ SAME_TIME = 0.97
 @with_option_groups
 def optimize(
     model: Model,
-    data: Annotated[str, typer.Option("--data", help="Samples: a folder (.npy, .npz, .raw, images), or random:8.")],
+    data: Annotated[
+        str, typer.Option("--data", help="Samples: a folder (.npy, .npz, .raw, images), shards, a URL, or random:8.")
+    ],
     soc: Soc = "",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the files; else MODEL.SOC.", file_okay=False)

@@ -41,6 +41,7 @@ class PictureArguments:
 
     def data(self, source: str) -> Any:
         """The samples with the picture options; a source without pictures stays as it is."""
+        from hexforge.quant.data.data_sets import is_data_set
         from hexforge.quant.data.pictures import PictureFolder, holds_pictures
 
         options: dict[str, Any] = {}
@@ -56,6 +57,8 @@ class PictureArguments:
             options["layout"] = self.layout.upper()
         if self.scale:
             options["scale"] = _number(self.scale, "--scale")
+        if source and options and is_data_set(source):
+            return PictureFolder(source, options)
         if not source or source.startswith("random:") or not holds_pictures(Path(source)):
             if options:
                 given = ", ".join(f"--{name}" for name in options)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import InputArguments, Json, Model, Soc
+from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model, Soc
 from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.quality.compare import Data, Jobs, StrictSamples
 from hexforge.cli.quality.decisions import JudgedBy, print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
@@ -30,9 +31,7 @@ _SHOWN = 20
 @with_option_groups
 def quantize(
     model: Model,
-    data: Annotated[
-        str, typer.Option("--data", help="Folder of samples (.npy, .npz, .raw, images), or random:8 to try it.")
-    ] = "",
+    data: Data = "",
     recipe: Annotated[
         str,
         typer.Option(
@@ -66,13 +65,17 @@ def quantize(
         bool, typer.Option(help="Compare with the float model on samples held out of calibration, one of five.")
     ] = True,
     metric: JudgedBy = "decisions",
+    strict_samples: StrictSamples = False,
+    jobs: Jobs = 1,
     *,
+    cluster: ClusterArguments,
     inputs: InputArguments,
     pictures: PictureArguments,
     as_json: Json = False,
 ) -> None:
     """Quantize a float model for the NPU by samples of its inputs."""
     from hexforge.analysis.quality.quantize import quantize as quantized
+    from hexforge.analysis.spread.workers import Workers
     from hexforge.quant.decide.recipe_reading import recipe as recipe_of
     from hexforge.quant.decide.recipe_reading import restricted
 
@@ -87,7 +90,8 @@ def quantize(
     with interruptible(again, *([] if state is None else [state])), bars() as progress:
         result = quantized(
             model, samples, chosen, target, method=method or None, encodings=encodings, soc=soc or None, state=state,
-            quality=quality, metric=metric, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants,
+            quality=quality, metric=metric, strict_samples=strict_samples,
+            workers=Workers(jobs, cluster.address), dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants,
             progress=progress,
         )  # fmt: skip
     pictures.say(samples, quiet=as_json)

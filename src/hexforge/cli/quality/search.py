@@ -72,7 +72,7 @@ class SpaceArguments:
 @with_option_groups
 def search(
     model: Model,
-    data: Annotated[str, typer.Option("--data", help="Calibration samples: a folder, or random:8.")],
+    data: Annotated[str, typer.Option("--data", help="Calibration samples: a folder, shards, a URL, or random:8.")],
     soc: Annotated[str, typer.Option("--soc", help="The chip whose latency counts.")] = DEFAULT_SOC,
     runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
     *,

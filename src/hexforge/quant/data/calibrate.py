@@ -6,11 +6,15 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +23,9 @@ from onnx_ir import serde
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
+from hexforge.model.save import save
 from hexforge.quant.data.calibration_parts import PART_BYTES, CalibrationPart, split
-from hexforge.quant.data.feeds import Feeds, Samples
+from hexforge.quant.data.feeds import Feeds, Samples, Spread
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 
 SAVE_SECONDS = 5.0
@@ -28,6 +33,10 @@ SAVE_SECONDS = 5.0
 
 _FLOATS = (onnx_ir.DataType.FLOAT, onnx_ir.DataType.FLOAT16, onnx_ir.DataType.DOUBLE)
 _MOVES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_TOGETHER = 4
+"""Samples that another process sees before it tells of them: a histogram of every tensor travels each time."""
+Sighting = tuple[int, bytes, Callable[[], None]]
+"""How many samples there are up to here, the hash of them, and what takes in those that are new."""
 _SHARED_BYTES = 1 << 20  # from here on a part's tensors are worth several threads
 
 
@@ -41,11 +50,13 @@ def calibrate(
     state: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     part_bytes: int = PART_BYTES,
+    spread: Spread | None = None,
 ) -> Statistics:
     """Statistics of the float tensors of a model (inputs and what nodes give), or of some, over all samples.
 
     `channel_axis` also keeps the extremes of each slice along it. `state` is a file that holds what was seen so far:
     an interrupted run goes on from it and ends with the same statistics, bit by bit; a finished one is not run again.
+    With `spread` others work on the samples, a few at a time; the statistics are the same, bit by bit.
     """
     sources = tensors_to_observe(model, tensors, moves=channel_axis is None)
     total = len(samples)
@@ -54,22 +65,25 @@ def calibrate(
     resumed = _load_state(state, model, sources, histogram, channel_axis)
     statistics = resumed or _new_statistics(model, sources, histogram, channel_axis)
     observed = {source: statistics[name] for name, source in sources.items()}
-    run = _Run(observed, split(model, set(observed), part_bytes))
-    seen, digest, saved = statistics.samples, b"", time.monotonic()
+    seen, saved = statistics.samples, time.monotonic()
+    sightings: Iterator[Sighting]
+    if spread is None or seen >= total:
+        sightings = _seen_here(samples, observed, split(model, set(observed), part_bytes))
+    else:
+        sightings = _seen_by_others(samples, observed, model, histogram, channel_axis, part_bytes, spread, seen)
     if progress is not None and seen:
         progress(seen, total)
     whole = True  # false while a sample is only partly taken in: such a state must not be kept
     count = 0
     try:
-        for count, feeds in enumerate(samples, 1):
-            digest = fingerprint(feeds, digest)
+        for count, digest, take in sightings:
             if count <= seen:
                 if count == seen and digest.hex() != statistics.data_sha256:
                     raise CallError(f"{state}: made with other data; delete it, or name another state file")
                 continue
             with _delay_interrupt() if state is not None else nullcontext():
                 whole = False
-                run.take(feeds)
+                take()
                 statistics.samples, statistics.data_sha256 = count, digest.hex()
                 whole = True
             if state is not None and time.monotonic() - saved > SAVE_SECONDS:
@@ -82,7 +96,7 @@ def calibrate(
             statistics.save(state)
         raise
     finally:
-        run.close()
+        sightings.close()  # type: ignore[attr-defined]
     if count < seen:
         raise CallError(f"{state}: made with {seen} samples, and now there are {count}; delete it, or give all of them")
     if state is not None and statistics.samples > seen:
@@ -131,12 +145,114 @@ def _is_float(value: onnx_ir.Value) -> bool:
     return isinstance(value.type, onnx_ir.TensorType) and value.dtype in _FLOATS
 
 
-class _Run:
+def _seen_here(
+    samples: Samples, observed: Mapping[str, TensorStatistics], parts: Sequence[CalibrationPart]
+) -> Iterator[Sighting]:
+    """One sample after another, run in this process."""
+    run, digest = SampleRun(observed, parts), b""
+    try:
+        for count, feeds in enumerate(samples, 1):
+            digest = fingerprint(feeds, digest)
+            yield count, digest, partial(run.take, feeds)
+    finally:
+        run.close()
+
+
+def _seen_by_others(
+    samples: Samples,
+    observed: Mapping[str, TensorStatistics],
+    model: onnx_ir.Model,
+    histogram: bool,
+    channel_axis: int | None,
+    part_bytes: int,
+    spread: Spread,
+    seen: int,
+) -> Iterator[Sighting]:
+    """A few samples after the others, run by others; what was seen already is only read."""
+    handed: deque[tuple[int, bytes]] = deque()
+
+    def tasks() -> Iterator[list[Feeds]]:
+        digest, some, count = b"", list[Feeds](), 0
+        for count, feeds in enumerate(samples, 1):
+            digest = fingerprint(feeds, digest)
+            if count == seen:
+                handed.append((count, digest))
+                yield []
+            elif count > seen:
+                some.append(feeds)
+            if len(some) == _TOGETHER:
+                handed.append((count, digest))
+                yield some
+                some = []
+        if some or count < seen:
+            handed.append((count, digest))
+            yield some
+
+    with tempfile.TemporaryDirectory(prefix="hexforge-calibration-") as folder:
+        path = save(model, Path(folder) / "model.onnx")[0]
+        arguments = (path, tuple(observed), histogram, channel_axis, part_bytes)
+        results = spread(ObservedSamples, arguments, tasks())
+        try:
+            for result in results:
+                count, digest = handed.popleft()
+                yield count, digest, partial(result.add_to, observed)
+        finally:
+            results.close()  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSamples:
+    """What some samples, one after another, showed of each tensor."""
+
+    tensors: Mapping[str, TensorStatistics]
+    """Without the sums of the samples' own extremes, which depend on the order in which they are added."""
+    extremes: Mapping[str, Sequence[tuple[float, float]]]
+
+    def add_to(self, observed: Mapping[str, TensorStatistics]) -> None:
+        """Take it in, as if these samples had been seen here one by one."""
+        for name, tensor in self.tensors.items():
+            observed[name].merge(tensor)
+            for low, high in self.extremes[name]:
+                observed[name].minimum_sum += low
+                observed[name].maximum_sum += high
+
+
+class ObservedSamples:
+    """Runs samples in a process of its own, with one thread, and tells what they showed."""
+
+    def __init__(
+        self, model: Path, names: tuple[str, ...], histogram: bool, channel_axis: int | None, part_bytes: int
+    ) -> None:
+        self.names, self.kind = names, (histogram, channel_axis)
+        self.parts = split(onnx_ir.load(model), set(names), part_bytes)
+        for part in self.parts:
+            part.threads = 1
+
+    def __call__(self, samples: Sequence[Feeds]) -> SeenSamples:
+        tensors = {name: TensorStatistics(*self.kind) for name in self.names}
+        extremes: dict[str, list[tuple[float, float]]] = {name: [] for name in self.names}
+        run = SampleRun(tensors, self.parts, threads=1)
+        try:
+            for feeds in samples:
+                before = {name: tensor.samples for name, tensor in tensors.items()}
+                run.take(feeds)
+                for name, tensor in tensors.items():
+                    if tensor.samples > before[name]:
+                        extremes[name].append((tensor.minimum_sum, tensor.maximum_sum))
+                        tensor.minimum_sum = tensor.maximum_sum = 0.0
+        finally:
+            run.close()
+        return SeenSamples(tensors, extremes)
+
+
+class SampleRun:
     """Runs samples part by part and updates the statistics of what each part gives."""
 
-    def __init__(self, tensors: Mapping[str, TensorStatistics], parts: Sequence[CalibrationPart]) -> None:
+    def __init__(
+        self, tensors: Mapping[str, TensorStatistics], parts: Sequence[CalibrationPart], threads: int = 0
+    ) -> None:
         self.tensors, self.parts = tensors, parts
-        self.threads = min(os.cpu_count() or 1, 4)
+        self.threads = threads or min(os.cpu_count() or 1, 4)
         self.pool = ThreadPoolExecutor(self.threads)
 
     def take(self, feeds: Feeds) -> None:

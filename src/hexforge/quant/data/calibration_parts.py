@@ -38,12 +38,15 @@ class CalibrationPart:
     last_read: Collection[str]
     """Values that no later part reads."""
     arena: bool
+    threads: int = 0
+    """Of onnxruntime; 0: one for each processor."""
 
     @cached_property
     def _session(self) -> onnxruntime.InferenceSession:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         options.enable_cpu_mem_arena = self.arena
+        options.intra_op_num_threads = self.threads
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         graph = onnx.GraphProto(name="part")
         graph.input.extend(_info(v) for v in self.inputs)

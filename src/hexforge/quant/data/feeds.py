@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 from hexforge.ir import Array
 
@@ -19,6 +19,16 @@ class Samples(Protocol):
     def __iter__(self) -> Iterator[Feeds]: ...
 
     def __len__(self) -> int: ...
+
+
+class Spread(Protocol):
+    """One way to many processes: what `make(*arguments)` gives for each task, in order, whoever works on them."""
+
+    def __call__(
+        self, make: Callable[..., Callable[[Any], Any]], arguments: tuple[Any, ...], tasks: Iterable[Any], /
+    ) -> Iterator[Any]:
+        """The results, one after the other."""
+        ...
 
 
 class ModelRunner(Protocol):

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -101,10 +102,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def load_picture(path: Path, shape: Sequence[int | None], dtype: np.dtype[Any], options: PictureOptions) -> Array:
-    """One picture as an input of a shape and type."""
+def load_picture(
+    path: str, content: bytes, shape: Sequence[int | None], dtype: np.dtype[Any], options: PictureOptions
+) -> Array:
+    """The content of a picture's file as an input of a shape and type."""
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
         raise CallError(f"{path}: pictures need Pillow: pip install 'hexforge[images]'; or give .npy files") from None
     layout = options.layout or _layout(path, shape)
@@ -113,10 +116,11 @@ def load_picture(path: Path, shape: Sequence[int | None], dtype: np.dtype[Any], 
     channels, height, width = (shape[i] for i in ((1, 2, 3) if layout == "NCHW" else (3, 1, 2)))
     color = options.color or ("L" if channels == 1 else "RGB")
     try:
-        with Image.open(path) as file:
+        with Image.open(io.BytesIO(content)) as file:
             image = ImageOps.exif_transpose(file).convert("L" if color == "L" else "RGB")
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise CallError(f"{path}: cannot be read as a picture: {error}") from None
+        why = "it is none, or a damaged one" if isinstance(error, UnidentifiedImageError) else error
+        raise CallError(f"{path}: cannot be read as a picture: {why}") from None
     image = _resize_and_crop(image, options, (width, height))
     size = (width or image.width, height or image.height)
     if image.size != size:
@@ -160,11 +164,14 @@ def _resize_and_crop(image: Any, options: PictureOptions, input_size: tuple[int 
 class PictureFolder:
     """A folder, list or file of pictures, with options that go before those of its images.json."""
 
-    path: Path
+    path: Path | str
+    """A folder, a list or a file; text where it names a data set (hexforge.quant.data.data_sets)."""
     options: Mapping[str, Any]
 
     def about(self) -> str:
         """What is done to the pictures, in words."""
+        if isinstance(self.path, str):
+            return PictureOptions.of(self.options, "picture options").about()
         folder = self.path if self.path.is_dir() else self.path.parent
         beside = f" ({OPTIONS_FILE})" if (folder / OPTIONS_FILE).is_file() else ""
         return PictureOptions.beside(folder, self.options).about() + beside
@@ -180,7 +187,7 @@ def holds_pictures(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
-def _layout(path: Path, shape: Sequence[int | None]) -> str:
+def _layout(path: str, shape: Sequence[int | None]) -> str:
     for layout, axis in (("NCHW", 1), ("NHWC", 3)):
         if len(shape) == 4 and shape[axis] in (1, 3):
             return layout

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import io
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from pathlib import Path, PurePath
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -38,9 +39,10 @@ def file_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any
     if path.suffix == ".txt":
         return _input_list_samples(path, inputs, pictures)
     if path.suffix == ".npz":
-        return stacked_samples(_named(path, inputs), inputs, str(path))
+        with path.open("rb") as file:
+            return stacked_samples(_by_name(_loaded(str(path), file), inputs, str(path)), inputs, str(path))
     if path.suffix == ".npy":
-        return stacked_samples(_load(path, "r"), inputs, str(path))
+        return stacked_samples(_loaded(str(path), path, "r"), inputs, str(path))
     options = PictureOptions.beside(path.parent, pictures)
     return IndexedSamples(1, lambda _: (str(path), _read(path, inputs, options)))
 
@@ -75,7 +77,9 @@ def _folder_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, 
         files = _files(path, len(inputs))
         options = PictureOptions.beside(path, pictures)
         names = [file.name for file in files]
-        return IndexedSamples(len(files), lambda i: (str(files[i]), _read(files[i], inputs, options)), names)
+        return IndexedSamples(
+            len(files), lambda i: (str(files[i]), _read(files[i], inputs, options)), names, path, True
+        )
     for model_input in inputs:
         if model_input.name not in folders:
             raise CallError(f"{path}: has folders for {', '.join(folders)}, and none for input {model_input}")
@@ -89,7 +93,7 @@ def _folder_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, 
         read = {w.name: _read(lists[w.name][i], (w,), own[w.name])[w.name] for w in inputs}
         return ", ".join(str(lists[w.name][i]) for w in inputs), read
 
-    return IndexedSamples(len(next(iter(lists.values()))), get)
+    return IndexedSamples(len(next(iter(lists.values()))), get, folder=path, stored=True)
 
 
 def _subfolder(path: Path, name: str) -> Path | None:
@@ -155,57 +159,70 @@ def _input_list_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[s
             sample |= _read(beside if beside.exists() else Path(file), (model_input,), options)
         return where, sample
 
-    return IndexedSamples(len(lines), get)
+    return IndexedSamples(len(lines), get, stored=True)
 
 
 def _read(path: Path, inputs: Sequence[Input], options: PictureOptions) -> dict[str, Any]:
     """One file as a sample; what else an .npz holds is left."""
-    kind, model_input = _KINDS.get(path.suffix.lower()), inputs[0]
-    if kind is None:
+    if sample_kind(path.name) is None:
         raise CallError(f"{path}: not a file of samples; those are .npy, .npz, .raw and pictures")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CallError(f"{path}: cannot be read: {error.strerror or error}") from None
+    return read_content(str(path), content, inputs, options)
+
+
+def sample_kind(name: str) -> str | None:
+    """What a file of this name holds, by its suffix: .npy, .npz, .raw or picture; None where it is no sample."""
+    return _KINDS.get(PurePath(name).suffix.lower())
+
+
+def read_content(where: str, content: bytes, inputs: Sequence[Input], options: PictureOptions) -> dict[str, Any]:
+    """The content of a file as a sample, by the suffix of its name; what else an .npz holds is left."""
+    kind, model_input = sample_kind(where), inputs[0]
     if kind == ".npz":
-        return _named(path, inputs)
+        return _by_name(_loaded(where, io.BytesIO(content)), inputs, where)
     if kind == ".npy":
-        return {model_input.name: _load(path)}
+        return {model_input.name: _loaded(where, io.BytesIO(content))}
     if kind == ".raw":
-        return {model_input.name: _raw(path, model_input)}
-    return {model_input.name: load_picture(path, model_input.shape, model_input.dtype, options)}
+        return {model_input.name: raw_array(where, content, model_input)}
+    return {model_input.name: load_picture(where, content, model_input.shape, model_input.dtype, options)}
 
 
-def _named(path: Path, inputs: Sequence[Input]) -> dict[str, Any]:
-    arrays = _load(path)
+def _by_name(arrays: Mapping[str, Any], inputs: Sequence[Input], where: str) -> dict[str, Any]:
     if len(inputs) == 1 and list(arrays) == [UNNAMED]:
         return {inputs[0].name: arrays[UNNAMED]}
     missing = [i for i in inputs if i.name not in arrays]
     if missing:
         there = ", ".join(map(repr, arrays)) or "nothing"
-        raise CallError(f"{path}: input {missing[0]} is missing; there is {there}; arrays go by the inputs' names")
+        raise CallError(f"{where}: input {missing[0]} is missing; there is {there}; arrays go by the inputs' names")
     return {i.name: arrays[i.name] for i in inputs}
 
 
-def _load(path: Path, mapped: Literal["r"] | None = None) -> Any:
+def _loaded(where: str, file: IO[bytes] | Path, mapped: Literal["r"] | None = None) -> Any:
+    suffix = PurePath(where).suffix.lower()
     try:
-        if path.suffix.lower() == ".npz":
-            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-                return dict(file)
-        return np.load(path, mapped, allow_pickle=False)
+        if suffix == ".npz":
+            with np.load(file, allow_pickle=False) as arrays:
+                return dict(arrays)
+        return np.load(file, mapped, allow_pickle=False)
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         why = "not one, or it holds Python objects" if "pickle" in str(error) else error
-        raise CallError(f"{path}: cannot be read as {path.suffix[1:]}: {why}") from None
+        raise CallError(f"{where}: cannot be read as {suffix[1:]}: {why}") from None
 
 
-def _raw(path: Path, model_input: Input) -> Array:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CallError(f"{path}: cannot be read: {error.strerror or error}") from None
+def raw_array(where: str, content: bytes, model_input: Input) -> Array:
+    """Bytes as an input's array."""
     open_dims = model_input.shape.count(None)
     known_bytes = (
         int(np.prod([d for d in model_input.shape if d is not None], dtype=np.int64)) * model_input.dtype.itemsize
     )
-    if open_dims > 1 or (len(data) != known_bytes if not open_dims else not known_bytes or len(data) % known_bytes):
+    if open_dims > 1 or (
+        len(content) != known_bytes if not open_dims else not known_bytes or len(content) % known_bytes
+    ):
         raise CallError(
-            f"{path}: has {len(data)} bytes, input {model_input} takes {known_bytes}; write it with array.astype("
+            f"{where}: has {len(content)} bytes, input {model_input} takes {known_bytes}; write it with array.astype("
             f"{model_input.dtype.name!r}).tofile(path)"
         )
-    return np.frombuffer(data, model_input.dtype).reshape([-1 if d is None else d for d in model_input.shape])
+    return np.frombuffer(content, model_input.dtype).reshape([-1 if d is None else d for d in model_input.shape])

@@ -13,14 +13,23 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hexforge.errors import CallError, HexforgeError
 from hexforge.quant.data.model_inputs import Input, checked_sample
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableSample:
+    """Stands for a sample that cannot be read."""
+
+    error: HexforgeError
+    """Why, with where it is."""
 
 
 class SampleSource(Protocol):
     """Where samples come from, unchecked: pairs of where one is from and what is there."""
 
     def read(self, start: int) -> Iterator[tuple[str, Any]]:
-        """The samples from number `start` on."""
+        """The samples from number `start` on; an UnreadableSample where the next ones can be read all the same."""
         ...
 
     def count(self) -> int:
@@ -36,10 +45,22 @@ class IndexedSamples:
     get: Callable[[int], tuple[str, Any]]
     names: Sequence[str] = ()
     """The file of each, where each has one."""
+    folder: Path | None = None
+    """The folder of all files, which must not disappear."""
+    stored: bool = False
+    """Whether another process can read them from where they are kept, or make them up alike."""
+    remote: bool = False
+    """Whether other machines can."""
 
     def read(self, start: int) -> Iterator[tuple[str, Any]]:
         """The samples from number `start` on."""
-        return map(self.get, range(start, self.total))
+        for number in range(start, self.total):
+            try:
+                yield self.get(number)
+            except HexforgeError as error:
+                if self.folder is not None and not self.folder.is_dir():
+                    raise CallError(f"{self.folder}: the folder of samples is no longer there") from None
+                yield "", UnreadableSample(error)
 
     def count(self) -> int:
         """How many there are."""

@@ -11,26 +11,98 @@ from typing import Any
 import numpy as np
 import onnx_ir
 
-from hexforge.errors import CallError
+from hexforge.errors import CallError, HexforgeError
 from hexforge.ir import Array
+from hexforge.quant.data.data_sets import ShardSamples, data_set
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.data.model_inputs import Input, checked_sample, inputs_of
 from hexforge.quant.data.pictures import PictureFolder
 from hexforge.quant.data.sample_files import file_samples, stacked_samples
-from hexforge.quant.data.sample_sources import IndexedSamples, OnceReadSamples, SampleSource, StreamedSamples
+from hexforge.quant.data.sample_sources import (
+    IndexedSamples,
+    OnceReadSamples,
+    SampleSource,
+    StreamedSamples,
+    UnreadableSample,
+)
+
+_REASONS = 20
+"""Of samples that cannot be read, as many say why."""
+
+
+class LeftOutSamples:
+    """Samples that could not be read and were left out: how many, and why the first."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.numbers: set[int] = set()
+
+    def add(self, number: int, why: HexforgeError) -> None:
+        """One more, unless it is known from an earlier reading."""
+        if number not in self.numbers:
+            self.numbers.add(number)
+            if len(self.reasons) < _REASONS:
+                self.reasons.append(str(why))
+
+    def told(self) -> str:
+        """How many there are and why the first was left out; nothing where there is none."""
+        count = len(self.numbers)
+        if not count:
+            return ""
+        said = "sample could not be read and was" if count == 1 else "samples could not be read and were"
+        return f"{count:,} {said} left out; the first: {self.reasons[0]}"
 
 
 class CheckedSamples:
     """Samples of an origin, each checked against the model's inputs when it is read."""
 
-    def __init__(self, origin: SampleSource, inputs: Sequence[Input], skip: int = 0, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        origin: SampleSource,
+        inputs: Sequence[Input],
+        skip: int = 0,
+        limit: int | None = None,
+        *,
+        strict: bool = True,
+    ) -> None:
         if skip < 0 or (limit is not None and limit < 0):
             raise CallError(f"skip {skip} and limit {limit} must not be negative")
         self.origin, self.inputs, self.skip, self.limit = origin, tuple(inputs), skip, limit
+        self.strict, self.left_out = strict, LeftOutSamples()
 
     def __iter__(self) -> Iterator[Feeds]:
-        for where, raw in itertools.islice(self.origin.read(self.skip), self.limit):
-            yield checked_sample(raw, self.inputs, where)
+        return (feeds for _, feeds in self.numbered())
+
+    def numbered(self) -> Iterator[tuple[int, Feeds]]:
+        """The samples that can be read, with their numbers; an error where one cannot and all must, or none can."""
+        first: HexforgeError | None = None
+        any_read = False
+        for number, sample in enumerate(self.from_number(0)):
+            if not isinstance(sample, UnreadableSample):
+                any_read = True
+                yield number, sample
+                continue
+            if self.strict:
+                raise sample.error
+            first = first or sample.error
+            self.left_out.add(number, sample.error)
+        if first is not None and not any_read:
+            raise CallError(f"no sample can be read; the first: {first}") from None
+
+    def from_number(self, start: int) -> Iterator[Feeds | UnreadableSample]:
+        """The samples from number `start` on, those that cannot be read among them."""
+        most = None if self.limit is None else max(0, self.limit - start)
+        for where, raw in itertools.islice(self.origin.read(self.skip + start), most):
+            yield self.checked(where, raw)
+
+    def checked(self, where: str, raw: Any) -> Feeds | UnreadableSample:
+        """What was read as a sample of the model's inputs."""
+        if isinstance(raw, UnreadableSample):
+            return raw
+        try:
+            return checked_sample(raw, self.inputs, where)
+        except HexforgeError as error:
+            return UnreadableSample(error)
 
     def __len__(self) -> int:
         left = max(0, self.origin.count() - self.skip)
@@ -38,14 +110,22 @@ class CheckedSamples:
 
 
 def samples(
-    source: Any, of: onnx_ir.Model | Sequence[Input], *, skip: int = 0, limit: int | None = None, **pictures: Any
+    source: Any,
+    of: onnx_ir.Model | Sequence[Input],
+    *,
+    skip: int = 0,
+    limit: int | None = None,
+    strict: bool = True,
+    **pictures: Any,
 ) -> CheckedSamples:
     """Samples for a model, or for its inputs, from:
 
-    a folder or file (see hexforge.quant.data.sample_files), `random:N` or `random:N:SEED`, a list or other sequence, a
+    a folder or file (see hexforge.quant.data.sample_files), tar or Parquet shards or what fsspec opens (see
+    hexforge.quant.data.data_sets), `random:N` or `random:N:SEED`, a list or other sequence, a
     function that gives an iterator, an iterable, or onnxruntime's CalibrationDataReader. A sample is a dict of arrays
-    by input name, or an array where there is one input. `skip` and `limit` choose among them; `pictures` are
-    PictureOptions by name.
+    by input name, or an array where there is one input. `skip` and `limit` choose among them. A file that
+    cannot be read is an error where they are `strict`, and else left out and counted. `pictures` are PictureOptions by
+    name.
     """
     inputs = inputs_of(of) if isinstance(of, onnx_ir.Model) else tuple(of)
     origin: SampleSource
@@ -58,9 +138,9 @@ def samples(
     elif isinstance(source, str) and source.startswith("random:"):
         origin = _random(source, inputs)
     elif isinstance(source, PictureFolder):
-        origin = file_samples(source.path, inputs, {**source.options, **pictures})
+        origin = _stored(source.path, inputs, {**source.options, **pictures})
     elif isinstance(source, (str, Path)):
-        origin = file_samples(Path(source), inputs, pictures)
+        origin = _stored(source, inputs, pictures)
     elif isinstance(source, (Mapping, np.ndarray)):
         origin = stacked_samples(source, inputs, "the array")
     elif callable(getattr(source, "get_next", None)):
@@ -77,7 +157,12 @@ def samples(
             f"no samples can be made from {type(source).__name__}; give a folder, a list of dicts of arrays, a "
             "function that yields them, a CalibrationDataReader or 'random:8'"
         )
-    return CheckedSamples(origin, inputs, skip, limit)
+    stored = isinstance(origin, ShardSamples | IndexedSamples) and origin.stored
+    return CheckedSamples(origin, inputs, skip, limit, strict=strict or not stored)
+
+
+def _stored(source: str | Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> SampleSource:
+    return data_set(str(source), inputs, pictures) or file_samples(Path(source), inputs, pictures)
 
 
 def _reader(reader: Any, inputs: Sequence[Input]) -> SampleSource:
@@ -110,7 +195,7 @@ def _random(text: str, inputs: Sequence[Input]) -> IndexedSamples:
         random = np.random.default_rng((seed, i))
         return f"random sample {i}", {model_input.name: _random_array(random, model_input) for model_input in inputs}
 
-    return IndexedSamples(int(parts[0]), get)
+    return IndexedSamples(int(parts[0]), get, stored=True, remote=True)
 
 
 def _random_array(random: np.random.Generator, model_input: Input) -> Array:

@@ -15,7 +15,7 @@ from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.quant.compare import ErrorSums
 from hexforge.quant.data.calibrate import calibrate
-from hexforge.quant.data.feeds import Feeds, ModelRunner, Samples
+from hexforge.quant.data.feeds import Feeds, ModelRunner, Samples, Spread
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.encoding_plan import ChipArithmetic, EncodingPlan, Fixed
@@ -76,6 +76,7 @@ def improve(
     arithmetic: ChipArithmetic = ChipArithmetic(),  # noqa: B008 - it is frozen
     seed: int = 0,
     progress: Progress | None = None,
+    spread: Spread | None = None,
 ) -> Improvement:
     """The plan of a folded model by a recipe, bettered by what `recipe.improve` names.
 
@@ -83,7 +84,9 @@ def improve(
     which calibration has not seen; without these on some of `samples` that steps are not fitted to. The same samples
     and seed give the same plan.
     """
-    return _Improver(model, statistics, samples, recipe, load, held_out, given, arithmetic, seed, progress).run()
+    return _Improver(
+        model, statistics, samples, recipe, load, held_out, given, arithmetic, seed, progress, spread
+    ).run()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,7 +179,9 @@ class _Improver:
         arithmetic: ChipArithmetic,
         seed: int,
         progress: Progress | None,
+        spread: Spread | None,
     ) -> None:
+        self.spread = spread
         self.held_out = held_out
         self.model, self.statistics, self.samples, self.recipe = model, statistics, samples, recipe
         self.user_given, self.arithmetic, self.seed = dict(given or {}), arithmetic, seed
@@ -247,7 +252,9 @@ class _Improver:
             return
         before = self.model, self.statistics
         self.model = equalized
-        self.statistics = calibrate(equalized, self.samples, progress=self._progress("calibrating, equalized"))
+        self.statistics = calibrate(
+            equalized, self.samples, progress=self._progress("calibrating, equalized"), spread=self.spread
+        )
         if not self._keep(name, self._assign(), start):
             self.model, self.statistics = before
 

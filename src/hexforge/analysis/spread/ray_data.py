@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ray Data as a reader: ranges of tasks are read on the cluster, and blocks of them reach workers without the driver.
+
+Ray Data reads no further ahead than its share of the object store has room, so memory stays the same whatever the
+number of samples.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from hexforge.analysis.spread.ranged_tasks import RangedTasks
+
+_COLUMN = "task"
+_BLOCK_BYTES = 4 << 20
+"""Tasks of a block have about as many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBlock(Sequence[Any]):
+    """Some tasks that are in the cluster's object store; a part of it is one too."""
+
+    reference: Any
+    first: int
+    rows: int
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> TaskBlock: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        """Some of the tasks, still there."""
+        if isinstance(index, int):
+            raise TypeError("a block is cut into blocks")
+        start, stop, _ = index.indices(self.rows)
+        return TaskBlock(self.reference, self.first + start, max(0, stop - start))
+
+
+def tasks_of(block: Any, first: int, count: int) -> list[Any]:
+    """The tasks of a block that arrived at a worker; they were written by this job's own readers."""
+    return [pickle.loads(cell.as_buffer()) for cell in block.column(_COLUMN).slice(first, count)]
+
+
+def blocks(ray: Any, tasks: RangedTasks[Any], readers: int) -> Iterator[TaskBlock]:
+    """The tasks in order, block by block, as far ahead as the object store has room for."""
+    import ray.data as data
+
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Ray's own settings name each other
+        context = data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = True
+    context.execution_options.verbose_progress = False
+    context.target_max_block_size = _BLOCK_BYTES
+    here = {f"node:{ray.util.get_node_ip_address()}": 0.001}
+    read = data.read_datasource(
+        _source(ray.put(list(tasks.ranges)), tasks),
+        num_cpus=0,  # the processors are the workers': reading waits for files, and is done beside them
+        concurrency=readers,
+        override_num_blocks=len(tasks.ranges),
+        resources=None if tasks.anywhere else here,  # files of this machine are read on it
+    )
+    for bundle in read.iter_internal_ref_bundles():
+        for block in bundle.blocks:
+            if block.metadata.num_rows:
+                yield TaskBlock(block.ref, 0, block.metadata.num_rows)
+
+
+def _source(ranges: Any, tasks: RangedTasks[Any]) -> Any:
+    """The ranges as Ray Data reads them: a task of its own for each."""
+    from ray.data.block import BlockMetadata
+    from ray.data.datasource import Datasource, ReadTask
+
+    class Ranges(Datasource):  # type: ignore[misc]
+        def estimate_inmemory_data_size(self) -> None:
+            """Nobody knows before they are read."""
+
+        def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, **_: Any) -> list[Any]:
+            about = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, task_exec_stats=None)
+            return [ReadTask(_Reading(ranges, tasks.read, i), about) for i in range(len(tasks.ranges))]
+
+    return Ranges()
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Reads a range, in a process of Ray's."""
+
+    ranges: Any
+    read: Callable[[Any], Any]
+    number: int
+
+    def __call__(self) -> Iterator[Any]:
+        import pyarrow as pa
+        import ray
+
+        some, size = list[bytes](), 0
+        for task in self.read(ray.get(self.ranges)[self.number]):
+            some.append(pickle.dumps(task, 5))
+            size += len(some[-1])
+            if size >= _BLOCK_BYTES:
+                yield pa.table({_COLUMN: pa.array(some, pa.large_binary())})
+                some, size = [], 0
+        if some:
+            yield pa.table({_COLUMN: pa.array(some, pa.large_binary())})
