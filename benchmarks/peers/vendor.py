@@ -50,7 +50,7 @@ class VendorResult:
 def missing() -> str:
     """Why the emulator cannot be asked, or nothing."""
     if not PYTHON.exists():
-        return f"{PYTHON.parents[1].name} is not there; `make peers` installs onnxruntime-qnn into it"
+        return f"{PYTHON.parents[1].name} is not there; `make vendor` installs onnxruntime-qnn into it"
     done = subprocess.run([PYTHON, "-c", "import onnxruntime_qnn"], capture_output=True, text=True)
     return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 

@@ -27,7 +27,7 @@ LoneOp lone_op(const Qnn_OpConfig_t& config) {
   node.type = checked_text(given.typeName, "an op's type", code);
   node.params = read_params(given, code);
   const auto place = [&](const Qnn_Tensor_t& tensor) {
-    Tensor read = read_tensor(tensor, true);
+    Tensor read = read_tensor(tensor, false);  // ExecuTorch asks before it has the data of constants
     for (std::size_t i = 0; i < op.tensors.size(); ++i)
       if (op.tensors[i].name == read.name) return i;
     if (read.data.size() > kMostValidationData) {

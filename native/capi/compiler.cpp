@@ -59,7 +59,7 @@ std::vector<std::string> child_environment(bool isolated) {
     const std::string_view entry(*each);
     const bool dropped = entry.starts_with("LD_PRELOAD=") || entry.starts_with("PYTHONHOME=") ||
                          entry.starts_with("PYTHONSTARTUP=") || entry.starts_with("HEXFORGE_QNN_CHECK=") ||
-                         (isolated && entry.starts_with("PYTHONPATH="));
+                         entry.starts_with("HEXFORGE_QNN_CALLS=") || (isolated && entry.starts_with("PYTHONPATH="));
     if (!dropped) kept.emplace_back(entry);
   }
   return kept;

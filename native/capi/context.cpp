@@ -4,19 +4,16 @@
 #include <cstring>
 
 #include "HTP/QnnHtpContext.h"
+#include "capi/check/check.h"
 #include "capi/functions.h"
 #include "capi/tensors.h"
+#include "core/aligned_memory.h"
 
 namespace hexforge::capi {
 namespace {
 
 constexpr std::size_t kMostQueued = 300;  // the deepest queue that QNN's HTP backend has
 constexpr std::uint32_t kExtendedUdma = 11;
-
-std::uint64_t next_number() {
-  static std::atomic<std::uint64_t> number{1};
-  return number++;
-}
 
 void apply_custom(Context& context, const QnnHtpContext_CustomConfig_t& config) {
   switch (static_cast<std::uint32_t>(config.option)) {
@@ -28,9 +25,14 @@ void apply_custom(Context& context, const QnnHtpContext_CustomConfig_t& config) 
       if (config.prepareOnly) context.options["extended_udma"] = "1";  // a flag at the same place
       return;
     case QNN_HTP_CONTEXT_CONFIG_OPTION_REGISTER_MULTI_CONTEXTS:
-      if (config.groupRegistration.firstGroupHandle) context_of(config.groupRegistration.firstGroupHandle);
-      return;  // buffers of a chip: nothing is shared on this computer
-    case QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES:
+      // Buffers of a chip: nothing is shared on this computer.
+      context.spill_fill_bytes = config.groupRegistration.maxSpillFillBuffer;
+      context.group = config.groupRegistration.firstGroupHandle
+                          ? context_of(config.groupRegistration.firstGroupHandle)->group
+                          : next_number();
+      context.group_reason = "QNN_HTP_CONTEXT_CONFIG_OPTION_REGISTER_MULTI_CONTEXTS";
+      return;
+    case QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES: context.shares_resources = config.shareResources; return;
     case QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES_OPTIMIZATION_TYPE: return;
     default:
       if (context.backend->logger)
@@ -65,17 +67,19 @@ void open_graphs(const std::shared_ptr<Context>& context) {
     graph->compiled = context->compiled;
     for (const TensorInfo& each : info.inputs) graph->inputs.push_back(port_of(each));
     for (const TensorInfo& each : info.outputs) graph->outputs.push_back(port_of(each));
+    bool needs_python = check::recording();
     try {
       graph->program = context->compiled->graph(info.name);
     } catch (const ContextError& error) {
       if (error.kind != ContextError::Kind::unsupported) throw;
-      if (!handed_over) {
-        Request request("load", context->backend->library.backend, {});
-        request.context(context->number, "");
-        const Blob file = context->binary.bytes();
-        Compiler::of_process().ask(request.text(), {&file, 1});
-        handed_over = true;
-      }
+      needs_python = true;
+    }
+    if (needs_python && !handed_over) {
+      Request request("load", context->backend->library.backend, context->all_options({}));
+      request.context(context->number, "");
+      const Blob file = context->binary.bytes();
+      Compiler::of_process().ask(request.text(), {&file, 1});
+      handed_over = true;
     }
     graph->timeline = context->compiled->timeline(info.name);
     graph->finalized = true;
@@ -95,6 +99,10 @@ std::shared_ptr<Context> opened(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t 
         QNN_CONTEXT_ERROR_CREATE_FROM_BINARY,
         "the bytes are no context of hexforge (one of Qualcomm's SDK?); prepare the graphs again with hexforge");
   open_graphs(context);
+  if (!context->group && context->persistent_binary && context->memory_limited) {
+    context->group = next_number();
+    context->group_reason = "graphs of a context with QNN_CONTEXT_CONFIG_MEMORY_LIMIT_HINT are switched";
+  }
   return context;
 }
 
@@ -125,12 +133,17 @@ const Binary& whole_binary(Context& context) {
 
 }  // namespace
 
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> number{1};
+  return number++;
+}
+
 Binary copied(const void* data, std::size_t size) {
   Binary binary;
   const std::size_t room = (size + 127) / 64 * 64;
-  auto* memory = static_cast<std::byte*>(std::aligned_alloc(64, room));
+  auto* memory = static_cast<std::byte*>(allocate_aligned(64, room));
   if (!memory) throw std::bad_alloc();
-  binary.data = std::shared_ptr<std::byte>(memory, [](std::byte* own) { std::free(own); });
+  binary.data = std::shared_ptr<std::byte>(memory, free_aligned);
   binary.size = size;
   if (size) std::memcpy(memory, data, size);
   return binary;
@@ -215,9 +228,9 @@ void apply_context_config(Context& context, const QnnContext_Config_t** config, 
       case QNN_CONTEXT_CONFIG_OPTION_ERROR_REPORTING:
       case QNN_CONTEXT_CONFIG_OPTION_OEM_STRING:
       case QNN_CONTEXT_CONFIG_ASYNC_EXECUTION_QUEUE_DEPTH:
-      case QNN_CONTEXT_CONFIG_MEMORY_LIMIT_HINT:
-      case QNN_CONTEXT_CONFIG_PERSISTENT_BINARY:
       case QNN_CONTEXT_CONFIG_BINARY_COMPATIBILITY: break;
+      case QNN_CONTEXT_CONFIG_MEMORY_LIMIT_HINT: context.memory_limited = own.memoryLimitHint != 0; break;
+      case QNN_CONTEXT_CONFIG_PERSISTENT_BINARY: context.persistent_binary = own.isPersistentBinary != 0; break;
       default:
         throw Failure(QNN_CONTEXT_ERROR_INVALID_CONFIG,
                       "context option " + std::to_string(own.option) + " is not known");
@@ -296,6 +309,7 @@ Qnn_ErrorHandle_t context_create_from_binary_with_signal(Qnn_BackendHandle_t bac
         auto context = opened(backend, device, config, bytes, size);
         if (observed.triggered()) throw Failure(QNN_CONTEXT_ERROR_ABORTED, "the signal was triggered");
         profile_call(profile, QNN_PROFILE_EVENTTYPE_INIT, began, "QnnContext_createFromBinary");
+        if (context->persistent_binary) check::keep_watch(*context, bytes, size);
         *out = published(context);
       });
 }
@@ -320,6 +334,7 @@ Qnn_ErrorHandle_t context_create_from_binary_list_async(Qnn_BackendHandle_t back
         required(params, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "contextParams");
         Observed observed(signal, QNN_SIGNAL_ERROR_SIGNAL_IN_USE);
         Qnn_ErrorHandle_t first = QNN_SUCCESS;
+        const std::uint64_t group = next_number();
         for (; *params; ++params) {
           if ((*params)->version != QNN_CONTEXT_PARAMS_VERSION_1)
             throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT,
@@ -333,6 +348,11 @@ Qnn_ErrorHandle_t context_create_from_binary_list_async(Qnn_BackendHandle_t back
                 if (observed.triggered()) throw Failure(QNN_CONTEXT_ERROR_ABORTED, "the signal was triggered");
                 context = opened(backend, device, own.config, own.binaryBuffer, own.binaryBufferSize);
                 apply_context_config(*context, list_config, false);
+                if (context->shares_resources) {
+                  context->group = group;
+                  context->group_reason = "QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES";
+                }
+                if (context->persistent_binary) check::keep_watch(*context, own.binaryBuffer, own.binaryBufferSize);
                 handle = published(context);
               });
           if (!first) first = status;

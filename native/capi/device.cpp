@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // QnnDevice, and the HTP's infrastructure: power configs and votes.
-#include <array>
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
 #include <unordered_map>
 
 #include "HTP/QnnHtpDevice.h"
@@ -106,23 +109,59 @@ QnnHtpDevice_Infrastructure_t infrastructure = {
     QNN_HTP_DEVICE_INFRASTRUCTURE_TYPE_PERF,
     {{create_power_config_id, destroy_power_config_id, set_power_config, set_memory_config}}};
 
-// The simulated device: a chip of 8 MB VTCM with one core, unless a client asks for another.
-QnnHtpDevice_DeviceInfoExtension_t extension = {QNN_HTP_DEVICE_TYPE_ON_CHIP,
-                                                {{8, QNN_SOC_MODEL_SM8550, false, true, QNN_HTP_DEVICE_ARCH_V73}}};
-QnnDevice_CoreInfo_t core = {QNN_DEVICE_CORE_INFO_VERSION_1, {{0, 0, nullptr}}};
-QnnDevice_HardwareDeviceInfo_t hardware = {
-    QNN_DEVICE_HARDWARE_DEVICE_INFO_VERSION_1,
-    {{0, 0, 1, reinterpret_cast<QnnDevice_DeviceInfoExtension_t>(&extension), &core}}};
-const QnnDevice_PlatformInfo_t platform = {QNN_DEVICE_PLATFORM_INFO_VERSION_1, {{1, &hardware}}};
+// The chips that hexforge knows (hexforge/chips/soc.py).
+struct Chip {
+  std::uint32_t soc_model, arch, vtcm_mb, cores;
+  bool dlbc;
+};
+constexpr Chip kChips[] = {
+#include "chip_table.inc"
+};
+constexpr std::uint32_t kDefaultSocModel = QNN_SOC_MODEL_SM8550;  // where neither a chip nor an architecture is named
+constexpr std::uint32_t kMostCores = 8;
+
+// The chip of a device's options: by its number, else the first of its architecture.
+Chip chip_of(const Options& options) {
+  const auto number = [&](const char* key) {
+    const auto found = options.find(key);
+    return found == options.end() ? 0u : static_cast<std::uint32_t>(std::strtoul(found->second.c_str(), nullptr, 10));
+  };
+  const std::uint32_t model = number("soc_model"), arch = number("htp_arch");
+  for (const Chip& each : kChips)
+    if (each.soc_model == (model || arch ? model : kDefaultSocModel)) return each;
+  for (const Chip& each : kChips)
+    if (each.arch == arch) return {0, arch, each.vtcm_mb, 1, each.dlbc};
+  return {model, arch, 8, 1, true};
+}
+
+// A configuration's word by its place. Clients of older interfaces (ExecuTorch 1.5) have the value behind the option,
+// at byte 4, those of newer ones (onnxruntime-qnn 2.7) at byte 8: the place that has a chip or an architecture is
+// meant.
+std::uint32_t word_of(const QnnHtpDevice_CustomConfig_t& config, std::size_t place) {
+  std::uint32_t word = 0;
+  std::memcpy(&word, reinterpret_cast<const std::byte*>(&config) + place * sizeof(word), sizeof(word));
+  return word;
+}
+bool is_chip(std::uint32_t model) {
+  return std::any_of(std::begin(kChips), std::end(kChips), [&](const Chip& each) { return each.soc_model == model; });
+}
+bool is_arch(std::uint32_t arch) {
+  return std::any_of(std::begin(kChips), std::end(kChips), [&](const Chip& each) { return each.arch == arch; });
+}
 
 void apply_custom(Device& device, const QnnHtpDevice_CustomConfig_t& config) {
   switch (config.option) {
-    case QNN_HTP_DEVICE_CONFIG_OPTION_SOC:
-      if (config.socModel) device.options["soc_model"] = std::to_string(config.socModel);
+    case QNN_HTP_DEVICE_CONFIG_OPTION_SOC: {
+      const bool older = !is_chip(word_of(config, 2)) && is_chip(word_of(config, 1));
+      const std::uint32_t model = word_of(config, older ? 1 : 2);
+      if (model) device.options["soc_model"] = std::to_string(model);
       return;
-    case QNN_HTP_DEVICE_CONFIG_OPTION_ARCH:
-      if (config.arch.arch != QNN_HTP_DEVICE_ARCH_NONE) device.options["htp_arch"] = std::to_string(config.arch.arch);
+    }
+    case QNN_HTP_DEVICE_CONFIG_OPTION_ARCH: {
+      const std::uint32_t arch = word_of(config, is_arch(word_of(config, 2)) ? 2 : 3);
+      if (arch != QNN_HTP_DEVICE_ARCH_NONE) device.options["htp_arch"] = std::to_string(arch);
       return;
+    }
     case QNN_HTP_DEVICE_CONFIG_OPTION_SIGNEDPD: return;  // numbers and times are the same in both domains
     default:
       throw Failure(QNN_DEVICE_ERROR_INVALID_CONFIG,
@@ -139,6 +178,47 @@ void apply_platform(Device& device, const QnnDevice_PlatformInfo_t& given) {
   if (own.devType != QNN_HTP_DEVICE_TYPE_ON_CHIP) return;
   if (own.onChipDevice.socModel) device.options["soc_model"] = std::to_string(own.onChipDevice.socModel);
   if (own.onChipDevice.arch) device.options["htp_arch"] = std::to_string(own.onChipDevice.arch);
+}
+
+}  // namespace
+
+// Structures that point to one another.
+struct Device::Info {
+  explicit Info(const Chip& chip)
+      : extension{QNN_HTP_DEVICE_TYPE_ON_CHIP,
+                  {{chip.vtcm_mb, chip.soc_model, false, chip.dlbc, static_cast<QnnHtpDevice_Arch_t>(chip.arch)}}},
+        hardware{QNN_DEVICE_HARDWARE_DEVICE_INFO_VERSION_1,
+                 {{0, 0, std::min(chip.cores, kMostCores), cores,
+                   reinterpret_cast<QnnDevice_DeviceInfoExtension_t>(&extension)}}},
+        platform{QNN_DEVICE_PLATFORM_INFO_VERSION_1, {{1, &hardware}}} {
+    for (std::uint32_t i = 0; i < kMostCores; ++i) cores[i] = {QNN_DEVICE_CORE_INFO_VERSION_1, {{i, 0, nullptr}}};
+  }
+  Info(const Info&) = delete;
+  Info& operator=(const Info&) = delete;
+  QnnHtpDevice_DeviceInfoExtension_t extension;
+  QnnDevice_CoreInfo_t cores[kMostCores];
+  QnnDevice_HardwareDeviceInfo_t hardware;
+  QnnDevice_PlatformInfo_t platform;
+};
+
+const QnnDevice_PlatformInfo_t* Device::info() {
+  std::lock_guard lock(mutex_);
+  if (!info_) info_ = std::make_shared<Info>(chip_of(options));
+  return &info_->platform;
+}
+
+std::optional<std::int64_t> Device::arch() const {
+  if (options.empty()) return std::nullopt;
+  const std::uint32_t arch = chip_of(options).arch;
+  return arch ? std::optional<std::int64_t>(arch) : std::nullopt;
+}
+
+namespace {
+
+// The simulated device where no client asks for a chip.
+const QnnDevice_PlatformInfo_t* default_platform() {
+  static Device* device = new Device(kHtp, nullptr);
+  return device->info();
 }
 
 std::mutex chips_mutex;
@@ -200,13 +280,14 @@ Qnn_ErrorHandle_t device_get_platform_info(const Library& library, Qnn_LogHandle
     required(platform_info, QNN_DEVICE_ERROR_INVALID_ARGUMENT, "platformInfo");
     if (library.id != QNN_BACKEND_ID_HTP)
       throw Failure(QNN_DEVICE_ERROR_UNSUPPORTED_FEATURE, "this backend has no devices");
-    *platform_info = &platform;
+    *platform_info = default_platform();
   });
 }
 
 Qnn_ErrorHandle_t device_free_platform_info(Qnn_LogHandle_t, const QnnDevice_PlatformInfo_t* platform_info) {
   return guarded("QnnDevice_freePlatformInfo", no_logger, [&] {
-    if (platform_info != &platform) throw Failure(QNN_DEVICE_ERROR_INVALID_ARGUMENT, "it is not from getPlatformInfo");
+    if (platform_info != default_platform())
+      throw Failure(QNN_DEVICE_ERROR_INVALID_ARGUMENT, "it is not from getPlatformInfo");
   });
 }
 
@@ -228,8 +309,8 @@ Qnn_ErrorHandle_t device_set_config(Qnn_DeviceHandle_t handle, const QnnDevice_C
 
 Qnn_ErrorHandle_t device_get_info(Qnn_DeviceHandle_t handle, const QnnDevice_PlatformInfo_t** platform_info) {
   return guarded("QnnDevice_getInfo", no_logger, [&] {
-    device_of(handle);
-    *required(platform_info, QNN_DEVICE_ERROR_INVALID_ARGUMENT, "platformInfo") = &platform;
+    const auto device = device_of(handle);
+    *required(platform_info, QNN_DEVICE_ERROR_INVALID_ARGUMENT, "platformInfo") = device->info();
   });
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "HTP/QnnHtpGraph.h"
+#include "capi/check/check.h"
 #include "capi/functions.h"
 #include "capi/tensors.h"
 
@@ -171,9 +172,25 @@ void run_in_compiler(const Graph& graph, const Context& context, const std::vect
   }
 }
 
+// An execution for a recording: the compiler process writes it down.
+void record(const Graph& graph, const Context& context, const std::vector<Buffer>& inputs,
+            const std::vector<Buffer>& outputs) {
+  Request request("executed", context.backend->library.backend, {});
+  request.context(context.number, graph.name);
+  std::vector<Blob> arrays;
+  for (const auto& [side, ports, given] :
+       {std::tuple("inputs", &graph.inputs, &inputs), std::tuple("outputs", &graph.outputs, &outputs)}) {
+    request.json().key(side).begin('[');
+    for (const Port& port : *ports) request.json().text(port.name);
+    request.json().end(']');
+    for (const Buffer& each : *given) arrays.emplace_back(static_cast<const std::byte*>(each.data), each.bytes);
+  }
+  Compiler::of_process().ask(request.text(), arrays);
+}
+
 void execute(Qnn_GraphHandle_t handle, const Qnn_Tensor_t* inputs, std::uint32_t input_count, Qnn_Tensor_t* outputs,
              std::uint32_t output_count, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal,
-             std::shared_ptr<Graph>& graph) {
+             std::shared_ptr<Graph>& graph, std::shared_ptr<check::Execution> checked = nullptr) {
   graph = graph_of(handle);
   const auto context = context_of(*graph);
   if (!graph->finalized)
@@ -188,6 +205,10 @@ void execute(Qnn_GraphHandle_t handle, const Qnn_Tensor_t* inputs, std::uint32_t
   const auto out = buffers(graph->outputs, outputs, output_count, *graph, "outputs");
   Observed observed(signal, QNN_GRAPH_ERROR_SIGNAL_IN_USE);
   graph->has_run = true;
+  if (check::on()) {
+    if (!checked) checked = check::execution(graph, in, out, inputs, outputs);
+    checked->begin();
+  }
   if (graph->program) {
     RunOptions options;
     if (signal) options.cancelled = [&] { return observed.triggered(); };
@@ -195,6 +216,7 @@ void execute(Qnn_GraphHandle_t handle, const Qnn_Tensor_t* inputs, std::uint32_t
   } else {
     run_in_compiler(*graph, *context, in, out);
   }
+  if (check::recording() && graph->program) record(*graph, *context, in, out);
   profile_call(profile, QNN_PROFILE_EVENTTYPE_EXECUTE, began, graph->name.c_str(), graph->timeline.get());
 }
 
@@ -454,10 +476,19 @@ Qnn_ErrorHandle_t graph_execute_async(Qnn_GraphHandle_t handle, const Qnn_Tensor
         if ((input_count && !inputs) || (output_count && !outputs))
           throw Failure(QNN_GRAPH_ERROR_INVALID_ARGUMENT, "inputs or outputs are NULL");
         std::vector<Qnn_Tensor_t> in(inputs, inputs + input_count), out(outputs, outputs + output_count);
+        std::shared_ptr<check::Execution> checked;
+        if (check::on())
+          checked = check::execution(graph, buffers(graph->inputs, in.data(), input_count, *graph, "inputs"),
+                                     buffers(graph->outputs, out.data(), output_count, *graph, "outputs"), in.data(),
+                                     out.data());
         context_of(*graph)->run_later([=, in = std::move(in), out = std::move(out)]() mutable {
-          const Qnn_ErrorHandle_t status =
-              graph_execute(handle, in.data(), static_cast<std::uint32_t>(in.size()), out.data(),
-                            static_cast<std::uint32_t>(out.size()), profile, signal);
+          std::shared_ptr<Graph> own;
+          const Qnn_ErrorHandle_t status = guarded(
+              "QnnGraph_executeAsync", [&] { return logger_of(own); },
+              [&] {
+                execute(handle, in.data(), input_count, out.data(), output_count, profile, signal, own,
+                        std::move(checked));
+              });
           if (notify) notify(notify_param, {status});
         });
       });

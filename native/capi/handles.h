@@ -68,6 +68,35 @@ class Handles {
     return object;
   }
 
+  // What a handle says of itself; Kind::none where it has not the form of one.
+  struct Parts {
+    Kind kind = Kind::none;
+    std::uint64_t place = 0, times = 0;
+  };
+  static Parts parts(const void* handle) {
+    const auto number = reinterpret_cast<std::uint64_t>(handle);
+    if (number >> 48 != 0x48 || !(number & 1)) return {};
+    return {static_cast<Kind>(number >> 44 & 0xF), (number & 0xFFFFFFF) >> 1, number >> 28 & kTimes};
+  }
+  // True for a handle that was given once, and freed since.
+  bool was_freed(const void* handle) const {
+    const Parts own = parts(handle);
+    std::shared_lock lock(mutex_);
+    return own.kind != Kind::none && own.place < places_.size() && !at(handle) && own.times < places_[own.place].times;
+  }
+  Kind kind_of(const void* handle) const {
+    std::shared_lock lock(mutex_);
+    const Place* place = at(handle);
+    return place ? place->object->kind : Kind::none;
+  }
+  std::vector<std::shared_ptr<Object>> living() const {
+    std::shared_lock lock(mutex_);
+    std::vector<std::shared_ptr<Object>> all;
+    for (const Place& each : places_)
+      if (each.object) all.push_back(each.object);
+    return all;
+  }
+
   std::size_t count() const {
     std::shared_lock lock(mutex_);
     return places_.size() - free_.size();

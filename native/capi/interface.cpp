@@ -2,6 +2,8 @@
 // The tables of functions, one for each library; thin.c asks for them by the library's number.
 #include "capi/functions.h"
 
+#include "capi/check/check.h"
+
 namespace hexforge::capi {
 namespace {
 
@@ -115,6 +117,7 @@ Table whole_table() {
                      &f.contextGetProperty, &f.contextGetIncrementalBinary, &f.contextReleaseIncrementalBinary,
                      &f.contextFinalize, &f.globalConfigSet, &f.contextCreateFromBinaryWithCallback})
     *each = refuse;
+  check::wrap(f, kLibrary.id);
   for (auto& each : made.appended) each = refuse;
   return made;
 }

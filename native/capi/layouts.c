@@ -55,6 +55,8 @@ SIZE(QnnBackend_Config_t, 16);
 SIZE(QnnDevice_Config_t, 16);
 SIZE(QnnDevice_CoreInfo_t, 24);
 SIZE(QnnDevice_HardwareDeviceInfo_t, 40);
+AT(QnnDevice_HardwareDeviceInfo_t, v1.cores, 24);
+AT(QnnDevice_HardwareDeviceInfo_t, v1.deviceInfoExtension, 32);
 SIZE(QnnDevice_PlatformInfo_t, 24);
 SIZE(QnnContext_Config_t, 16);
 SIZE(QnnContext_Params_t, 56);

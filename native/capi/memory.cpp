@@ -31,10 +31,12 @@ void map(Memory& memory, int fd, std::uint64_t offset) {
   struct stat facts;
   if (fd < 0 || fstat(fd, &facts) != 0)
     throw Failure(QNN_MEM_ERROR_MAPPING, "file descriptor " + std::to_string(fd) + " is not open");
+  const auto size = static_cast<std::uint64_t>(facts.st_size);
+  if (offset > size || memory.bytes > size - offset)
+    throw Failure(QNN_MEM_ERROR_INVALID_SHAPE, "the buffer has " + std::to_string(size) + " bytes, " +
+                                                   std::to_string(memory.bytes) + " are needed from byte " +
+                                                   std::to_string(offset) + " on");
   const std::uint64_t end = offset + memory.bytes;
-  if (static_cast<std::uint64_t>(facts.st_size) < end)
-    throw Failure(QNN_MEM_ERROR_INVALID_SHAPE,
-                  "the buffer has " + std::to_string(facts.st_size) + " bytes, " + std::to_string(end) + " are needed");
   void* mapped = mmap(nullptr, end, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (mapped == MAP_FAILED) throw Failure(QNN_MEM_ERROR_MAPPING, "the buffer cannot be mapped");
   memory.mapped = mapped;

@@ -63,6 +63,13 @@ class Device final : public Object {
   const std::shared_ptr<Logger> logger;
   Options options;
   std::atomic<int> contexts{0};
+  std::optional<std::int64_t> arch() const;  // of the chip that was asked for
+  const QnnDevice_PlatformInfo_t* info();    // of that chip; lives as long as the device
+
+ private:
+  struct Info;
+  std::mutex mutex_;
+  std::shared_ptr<Info> info_;
 };
 
 class Signal final : public Object {
@@ -179,7 +186,7 @@ class Graph final : public Object {
   std::vector<Node> nodes;
   Options options;
   std::atomic<bool> finalized{false};
-  bool has_run = false;
+  std::atomic<bool> has_run{false};
   Binary binary;                              // a context of this graph alone, as it was prepared
   std::shared_ptr<CompiledContext> compiled;  // that of this graph alone, or of the file
   std::shared_ptr<CompiledGraph> program;     // null where the graph runs in the compiler process
@@ -197,6 +204,10 @@ class Context final : public Object, public std::enable_shared_from_this<Context
   const std::uint64_t number;            // what the compiler process calls it
   Options options;
   bool weight_sharing = false, prepare_only = false;
+  bool persistent_binary = false, memory_limited = false, shares_resources = false;
+  std::uint64_t group = 0;   // contexts of one number share memory on a chip: one of their graphs runs at a time
+  std::string group_reason;  // what made them share it
+  std::uint64_t spill_fill_bytes = 0;
   std::vector<std::string> enabled_graphs;
   Qnn_Priority_t priority = QNN_PRIORITY_NORMAL;
   std::mutex mutex;
@@ -218,6 +229,9 @@ class Context final : public Object, public std::enable_shared_from_this<Context
   void run_later(std::function<void()> task);
   void finish_queue();
 };
+
+// Numbers for contexts and groups of them.
+std::uint64_t next_number();
 
 std::shared_ptr<Backend> backend_of(Qnn_BackendHandle_t handle);
 std::shared_ptr<Context> context_of(Qnn_ContextHandle_t handle);

@@ -147,7 +147,7 @@ const Qnn_TensorV1_t& fields_of(const Qnn_Tensor_t& tensor, Qnn_ErrorHandle_t co
 
 void set_id(Qnn_Tensor_t& tensor, std::uint32_t id) { tensor.v1.id = id; }
 
-Tensor read_tensor(const Qnn_Tensor_t& given, bool with_data) {
+Tensor read_tensor(const Qnn_Tensor_t& given, bool needs_data) {
   const Qnn_TensorV1_t& fields = fields_of(given, kTensorFault);
   Tensor tensor;
   tensor.id = fields.id;
@@ -176,7 +176,8 @@ Tensor read_tensor(const Qnn_Tensor_t& given, bool with_data) {
     if (more.isDynamicDimensions)
       tensor.dynamic.assign(more.isDynamicDimensions, more.isDynamicDimensions + fields.rank);
   }
-  if (with_data && fields.type == QNN_TENSOR_TYPE_STATIC && fields.memType == QNN_TENSORMEMTYPE_RAW) {
+  if (fields.type == QNN_TENSOR_TYPE_STATIC && fields.memType == QNN_TENSORMEMTYPE_RAW) {
+    if (!fields.clientBuf.data && !needs_data) return tensor;
     if (!fields.clientBuf.data) wrong(tensor.name, "is static and has no data");
     const std::uint64_t wanted = elements * facts->bytes;
     if (fields.clientBuf.dataSize != wanted)

@@ -9,7 +9,7 @@
 namespace hexforge::capi {
 
 // A tensor that a client declares, with its data where it is static; throws Failure with a code of QnnTensor.
-Tensor read_tensor(const Qnn_Tensor_t& given, bool with_data);
+Tensor read_tensor(const Qnn_Tensor_t& given, bool needs_data);
 // The parts that both versions of the structure have.
 const Qnn_TensorV1_t& fields_of(const Qnn_Tensor_t& tensor, Qnn_ErrorHandle_t code);
 void set_id(Qnn_Tensor_t& tensor, std::uint32_t id);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "HTP/QnnHtpDevice.h"
 #include "QnnInterface.h"
 
 static QNN_INTERFACE_VER_TYPE qnn;
@@ -17,6 +18,20 @@ static void on_log(const char* format, QnnLog_Level_t level, uint64_t timestamp,
 }
 
 static void line(const char* what, Qnn_ErrorHandle_t code) { printf("%s %llu\n", what, (unsigned long long)code); }
+
+// The chip of a device that is made with these words as its configuration, or its architecture.
+static uint64_t chip_of(const uint32_t words[4]) {
+  QnnDevice_Config_t config = {QNN_DEVICE_CONFIG_OPTION_CUSTOM, {.customConfig = (void*)words}};
+  const QnnDevice_Config_t* configs[] = {&config, NULL};
+  const QnnDevice_PlatformInfo_t* info = NULL;
+  Qnn_DeviceHandle_t device = NULL;
+  const QnnHtpDevice_OnChipDeviceInfoExtension_t* chip;
+  uint64_t found;
+  if (qnn.deviceCreate(NULL, configs, &device) || qnn.deviceGetInfo(device, &info)) return 0;
+  chip = &((const QnnHtpDevice_DeviceInfoExtension_t*)info->v1.hwDevices[0].v1.deviceInfoExtension)->onChipDevice;
+  found = words[0] ? (uint64_t)chip->arch : chip->socModel;
+  return qnn.deviceFree(device) ? 0 : found;
+}
 
 int main(int argc, char** argv) {
   char path[4096];
@@ -99,6 +114,24 @@ int main(int argc, char** argv) {
   puts(strstr(said, "no QNN op is named 'Relux'") ? "reason_logged 1" : "reason_logged 0");
   op.v1.typeName = "Relu";
   line("op_known", qnn.backendValidateOpConfig(backend, op));
+  {  // ExecuTorch asks about ops whose constants have no data yet
+    Qnn_Tensor_t pair[2];
+    pair[0] = in;
+    pair[1] = in;
+    pair[1].v1.name = "constant";
+    pair[1].v1.type = QNN_TENSOR_TYPE_STATIC;
+    op.v1.typeName = "ElementWiseAdd";
+    op.v1.numOfInputs = 2;
+    op.v1.inputTensors = pair;
+    line("op_without_data", qnn.backendValidateOpConfig(backend, op));
+    op.v1.typeName = "Relu";
+    op.v1.numOfInputs = 1;
+    op.v1.inputTensors = &in;
+  }
+  line("chip_at_byte_4", chip_of((uint32_t[4]){0, 57, 0, 0}));  // older interfaces: ExecuTorch 1.5
+  line("chip_at_byte_8", chip_of((uint32_t[4]){0, 0, 57, 0}));  // newer ones: onnxruntime-qnn 2.7
+  line("arch_at_byte_8", chip_of((uint32_t[4]){1, 0, 73, 0}));
+  line("arch_at_byte_12", chip_of((uint32_t[4]){1, 0, 0, 73}));
   if (qnn.graphAddNode(graph, op)) return 11;
   in.v1.clientBuf.data = x;
   in.v1.clientBuf.dataSize = sizeof x;

@@ -54,6 +54,20 @@ class SaverBackend(Backend):
 
     def compile(self, graph: Graph) -> SavedProgram:
         """Compile the graph as the other backend does, every tensor and node of it recorded."""
+        name = self._record(graph)
+        self.inner.spinning = self.spinning
+        program = self.inner.compile(graph)
+        self.recorder.call("QnnGraph_finalize", name)
+        return SavedProgram(program, name, self.recorder)
+
+    def opened(self, program: Program) -> SavedProgram:
+        """A program that was compiled elsewhere, its graph and its executions recorded."""
+        name = self._record(program.graph)
+        self.recorder.call("QnnGraph_finalize", name)
+        return SavedProgram(program, name, self.recorder)
+
+    def _record(self, graph: Graph) -> str:
+        """Record the calls that build a graph; the graph's name there."""
         graph.sort()
         name = f"graph_{next(self._numbers)}"
         to = self.recorder
@@ -65,10 +79,7 @@ class SaverBackend(Backend):
             writes = [v.name for v in node.outputs]
             params = {key: _plain(value) for key, value in node.params.items()}
             to.call("QnnGraph_addNode", name, node.name, "qti.aisw", node.op.name, params, reads, writes)
-        self.inner.spinning = self.spinning
-        program = self.inner.compile(graph)
-        to.call("QnnGraph_finalize", name)
-        return SavedProgram(program, name, to)
+        return name
 
 
 class _FromInner:
@@ -114,9 +125,10 @@ class ChipSaverBackend(SaverBackend, ContextBackend, TimedBackend):
         return type(self)(self.inner.at_level(level), self._recorder, self._folder)
 
 
-def recorded_backend(inner: Backend) -> SaverBackend:
+def recorded_backend(inner: Backend, folder: Path | None = None) -> SaverBackend:
     """A backend that does what another does and records it."""
-    return ChipSaverBackend(inner) if isinstance(inner, ContextBackend) else SaverBackend(inner)
+    kind = ChipSaverBackend if isinstance(inner, ContextBackend) else SaverBackend
+    return kind(inner, folder=folder)
 
 
 class SavedProgram(WrappedProgram):
@@ -129,10 +141,14 @@ class SavedProgram(WrappedProgram):
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run it, and record that."""
         outputs = self._program.run(feeds)
+        self.record(feeds, outputs)
+        return outputs
+
+    def record(self, feeds: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+        """Record an execution."""
         reads = {v.name: self._kept(v, feeds[v.name]) for v in self.graph.inputs}
         writes = {v.name: self._kept(v, outputs[v.name]) for v in self.graph.outputs}
         self._recorder.call("QnnGraph_execute", self._name, reads, writes)
-        return outputs
 
     def _kept(self, value: Value, array: Array) -> list[Any]:
         """An array as it was given, whose type may be wider than the tensor's."""

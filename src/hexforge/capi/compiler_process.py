@@ -6,12 +6,15 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hexforge.backend import Backend, Program
+from hexforge.backends.saver import SavedProgram, SaverBackend, recorded_backend
 from hexforge.capi.handed_over import HandedOver
 from hexforge.capi.messages import Stream, read_message, write_message
 from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError
@@ -23,6 +26,8 @@ from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextGraph
 from hexforge.runtime.qnn_graphs import compile_graph, context_builder, context_bytes, refusal
 
+RECORD = "HEXFORGE_QNN_RECORD"
+"""The variable that names a folder for a recording of what a library is asked for."""
 Answer = Sequence[bytes]
 Request = Mapping[str, Any]
 
@@ -92,8 +97,11 @@ class QnnCompiler:
     def load(self, request: Request, arrays: Sequence[bytes]) -> Answer:
         """Open a context whose graphs run here."""
         context = Context(bytes(arrays[0]), "the context binary")
+        backend = _backend(request)
         for graph in context.graphs:
-            self._programs[int(request["context"]), graph.name] = context.program(graph.name)
+            program = context.program(graph.name)
+            recorded = backend.opened(program) if isinstance(backend, SaverBackend) else program
+            self._programs[int(request["context"]), graph.name] = recorded
         return ()
 
     def execute(self, request: Request, arrays: Sequence[bytes]) -> Answer:
@@ -106,6 +114,15 @@ class QnnCompiler:
         outputs = program.run(feeds)
         by_name = {value.name: value for value in program.graph.outputs}
         return [_bytes(by_name[str(name)], outputs[str(name)]) for name in request["outputs"]]
+
+    def executed(self, request: Request, arrays: Sequence[bytes]) -> Answer:
+        """Record an execution that the library did itself."""
+        program = self._programs.get((int(request["context"]), str(request["graph"])))
+        if isinstance(program, SavedProgram):
+            given = dict(zip((str(name) for name in [*request["inputs"], *request["outputs"]]), arrays, strict=True))
+            sides = program.graph.inputs, program.graph.outputs
+            program.record(*({value.name: _array(value, given[value.name]) for value in side} for side in sides))
+        return ()
 
     def free(self, request: Request, arrays: Sequence[bytes]) -> Answer:
         """Forget the graphs of a context."""
@@ -135,7 +152,9 @@ class _Warnings(logging.Handler):
 
 @functools.lru_cache(64)
 def _made(name: str, settings: tuple[tuple[str, str], ...]) -> Backend:
-    return registry.backend(name, dict(settings))
+    backend = registry.backend(name, dict(settings))
+    folder = os.environ.get(RECORD)
+    return recorded_backend(backend, Path(folder)) if folder and not isinstance(backend, SaverBackend) else backend
 
 
 def _backend(request: Request) -> Backend:
@@ -154,8 +173,9 @@ def _code(error: HexforgeError) -> int:
 
 
 def _array(value: Value, data: bytes) -> Array:
-    kind = value.dtype.numpy
-    return np.frombuffer(data, kind).reshape(value.shape)
+    """A tensor's elements; a batch of several runs has so many times the first dimension."""
+    array = np.frombuffer(data, value.dtype.numpy)
+    return array.reshape((-1, *value.shape[1:]) if value.shape and array.size != value.type.size else value.shape)
 
 
 def _bytes(value: Value, array: Array) -> bytes:
@@ -171,5 +191,6 @@ _CALLS: dict[str, Callable[[QnnCompiler, Request, Sequence[bytes]], Answer]] = {
     "binary": QnnCompiler.binary,
     "load": QnnCompiler.load,
     "execute": QnnCompiler.execute,
+    "executed": QnnCompiler.executed,
     "free": QnnCompiler.free,
 }

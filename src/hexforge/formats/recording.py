@@ -24,6 +24,7 @@ from hexforge.errors import CallError, FormatError
 
 SCRIPT, PARAMS, HEADER = "saver_output.c", "params.bin", "QnnSaver.h"
 VERSION = 2
+_HEADER_SOURCE = Path(__file__).parent.parent / "include" / "QNN" / "Saver" / HEADER
 _FIRST = f"// QNN calls recorded by hexforge, version {VERSION}; `cc {SCRIPT} -o replay && ./replay` makes them again."
 _HEAD = f'{_FIRST}\n#include "{HEADER}"\nint main(int argc, char** argv) {{\n  QnnSaver_begin(argc, argv);\n'
 _TAIL = "  return QnnSaver_end();\n}\n"
@@ -91,7 +92,7 @@ class Recorder:
 
     def _write_header(self) -> None:
         try:
-            (self.folder / HEADER).write_bytes((Path(__file__).parent / "include" / HEADER).read_bytes())
+            (self.folder / HEADER).write_bytes(_HEADER_SOURCE.read_bytes())
         except OSError as error:
             raise CallError(f"{self.folder}: the recording cannot be written: {error.strerror or error}") from None
 

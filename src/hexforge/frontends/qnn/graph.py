@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hexforge.errors import ModelError
-from hexforge.frontends.qnn.declarations import QTI_PACKAGE, QnnOp, QnnTensor
+from hexforge.frontends.qnn.declarations import QTI_PACKAGE, QnnOp, QnnTensor, QuantizeParams
 from hexforge.frontends.qnn.grouped import merge_groups
-from hexforge.frontends.qnn.operations import align_prelu, resolve_op
+from hexforge.frontends.qnn.operations import resolve_op
+from hexforge.frontends.qnn.rotary import rotary_embedding
+from hexforge.frontends.qnn.table_forms import from_0_to_1, table_form
 from hexforge.frontends.qnn.tensors import data_of, fit_int16_weights, role_of, type_of
 from hexforge.ir import Call, Graph, Node, Role, TensorType, Value
 from hexforge.ir.op import Op, ParamValue
@@ -62,22 +65,37 @@ class _Builder:
         self._packages = packages
         self._is_fragment = is_fragment
         self._values: dict[int, tuple[QnnTensor, Value]] = {}
+        self._encodings: dict[str, QuantizeParams] = {}
+        """Those of tensors that were handed over without one, by what writes them."""
 
     def add(self, op: QnnOp) -> None:
         """Append the node of an op."""
         if op.package not in self._packages and not _is_registered(op):
             raise ModelError(f"op {op.name!r} ({op.type}): no op package {op.package!r} is registered")
         try:
-            op = align_prelu(merge_groups(op))
-            kind, params = resolve_op(op)
+            op = self._in_table_form(merge_groups(op))
             inputs = [None if t.tensor_type == _ABSENT else self._value(t) for t in op.inputs]
             outputs = [self._value(t) for t in op.outputs]
+            if op.type == "RotaryEmbedding":
+                rotary_embedding(self.graph, op, inputs, outputs)
+                return
+            kind, params = resolve_op(op)
             if kind.name == "Lstm" and inputs[0] is not None and len(inputs[0].shape) == 2:
                 inputs[0], params = self._one_step(inputs[0], op.name), {**params, "time_major": True}
             self._node(op.name, kind, inputs, outputs, params)
         except ModelError as error:
             text = str(error)
             raise ModelError(text if op.name in text else f"op {op.name!r} ({op.type}): {text}") from None
+
+    def _in_table_form(self, op: QnnOp) -> QnnOp:
+        """The op as the table has it; encodings that this gives to its outputs hold for whoever reads them."""
+        if self._is_fragment:  # what writes an input is not known yet, and may give it its encoding
+            op = replace(op, inputs=tuple(from_0_to_1(tensor) for tensor in op.inputs))
+        made = table_form(op)
+        for given, tensor in zip(op.outputs, made.outputs, strict=True):
+            if given.quantization is None and tensor.quantization is not None:
+                self._encodings[tensor.name] = tensor.quantization
+        return made
 
     def _node(
         self, name: str, kind: Op, inputs: list[Value | None], outputs: list[Value], params: Mapping[str, ParamValue]
@@ -125,7 +143,10 @@ class _Builder:
         if known is not None:
             return known[1]
         role = role_of(tensor)
-        given, tensor = tensor, fit_int16_weights(tensor) if role is Role.STATIC else tensor
+        given = tensor
+        if tensor.quantization is None and tensor.name in self._encodings:
+            tensor = replace(tensor, quantization=self._encodings[tensor.name])
+        tensor = fit_int16_weights(tensor) if role is Role.STATIC else tensor
         type = type_of(tensor)
         data = None
         if role is Role.STATIC:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,20 +36,6 @@ _NOTHING_ASKED: dict[str, float] = {
     **{f"{gate}_qscale": 0.0 for gate in _GATES},
 }
 """Parameters that QNN's ops have and those of the table do not, at the value that asks for nothing."""
-
-
-def align_prelu(op: QnnOp) -> QnnOp:
-    """A Prelu whose coefficients are one for each channel of NCHW data, with them along that axis.
-
-    QNN broadcasts from the last axis; ExecuTorch leaves a Prelu without neighbours that fix a layout in torch's.
-    """
-    if op.type != "Prelu" or len(op.inputs) != 2:
-        return op
-    shape, given = op.inputs[0].dimensions, op.inputs[1].dimensions
-    if len(given) != 1 or len(shape) < 3 or given[0] in (1, shape[-1]) or given[0] != shape[1]:
-        return op
-    coefficients = replace(op.inputs[1], dimensions=(given[0], *(1,) * (len(shape) - 2)))
-    return replace(op, inputs=(op.inputs[0], coefficients))
 
 
 def resolve_op(op: QnnOp) -> tuple[Op, dict[str, ParamValue]]:

@@ -56,8 +56,8 @@ typedef struct {
   uint32_t deviceId;
   uint32_t deviceType;
   uint32_t numCores;
-  QnnDevice_DeviceInfoExtension_t deviceInfoExtension;
   QnnDevice_CoreInfo_t* cores;
+  QnnDevice_DeviceInfoExtension_t deviceInfoExtension;
 } QnnDevice_HardwareDeviceInfoV1_t;
 
 typedef struct {

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#ifndef QNNTYPES_H  // a recording has this file alone beside it
 typedef enum {
   QNN_TENSOR_TYPE_APP_WRITE = 0,
   QNN_TENSOR_TYPE_APP_READ = 1,
@@ -22,6 +23,7 @@ typedef enum {
   QNN_TENSOR_TYPE_STATIC = 4,
   QNN_TENSOR_TYPE_NULL = 5
 } Qnn_TensorType_t;
+#endif
 
 // Parameters, options and the tensors of an execution: a JSON text.
 typedef struct {

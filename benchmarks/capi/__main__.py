@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import hexforge
+from benchmarks import ROOT
 from benchmarks.arguments import add_names
 from benchmarks.models.quantized import MODELS, VARIANTS, file
 from hexforge.capi.library import include_path, lib_path
@@ -29,7 +30,7 @@ from hexforge.ir import Array
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.request import ContextRequest
 
-CLIENT = Path(__file__).parent.parent / "examples" / "capi" / "run_context.c"
+CLIENT = ROOT / "examples" / "capi" / "run_context.c"
 OPTIONS = {"backend_type": "htp", "offload_graph_io_quantization": "0"}
 
 

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of functions with a check around each.
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "capi/check/arguments.h"
+#include "capi/check/rules.h"
+
+namespace hexforge::capi::check {
+namespace {
+
+using Table = QnnInterface_Implementation_t;
+constexpr auto kListAsync = &Table::contextCreateFromBinaryListAsync;
+
+template <auto kMember>
+struct Member {};
+template <auto kMember, auto... kOthers>
+constexpr bool kIs = (std::is_same_v<Member<kMember>, Member<kOthers>> || ...);
+template <auto kMember>
+constexpr bool kFrees = kIs<kMember, &Table::contextFree, &Table::backendFree, &Table::deviceFree, &Table::logFree,
+                            &Table::profileFree, &Table::signalFree>;
+
+template <std::uint32_t kBackend>
+Table& real() {
+  static Table table;
+  return table;
+}
+
+std::atomic<std::uint64_t> numbers{0};
+std::atomic<int> calls_now{0}, lists_now{0};
+thread_local int depth = 0;
+
+std::mutex profiles_mutex;
+std::map<void*, int>& profiles_now() {
+  static auto* all = new std::map<void*, int>;
+  return *all;
+}
+
+// Profiles among the arguments, which one call at a time may have.
+class Profiles {
+ public:
+  template <class... A>
+  explicit Profiles(const A&... arguments) {
+    (add(arguments), ...);
+  }
+  ~Profiles() {
+    std::lock_guard lock(profiles_mutex);
+    for (void* each : mine_) --profiles_now()[each];
+  }
+  Profiles(const Profiles&) = delete;
+  Profiles& operator=(const Profiles&) = delete;
+
+ private:
+  template <class T>
+  void add(const T& argument) {
+    if constexpr (std::is_same_v<T, void*>)
+      if (Handles::all().kind_of(argument) == Kind::profile) {
+        bool shared;
+        {
+          std::lock_guard lock(profiles_mutex);
+          shared = profiles_now()[argument]++ > 0;
+        }
+        mine_.push_back(argument);
+        if (shared)
+          report("profile-shared", name_of(argument) + " is given to another call at the same time",
+                 "Give every call that runs at the same time a profile of its own.");
+      }
+  }
+  std::vector<void*> mine_;
+};
+
+template <auto kMember, class... A>
+bool before(const A&... a) {
+  const auto args = std::tie(a...);
+  bool told = false;
+  const auto look = [&](const auto& argument) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(argument)>, void*>)
+      told |= before_handle(argument, kFrees<kMember>);
+  };
+  (look(a), ...);
+  if constexpr (kIs<kMember, &Table::backendFree>) before_backend_free(std::get<0>(args));
+  if constexpr (kIs<kMember, &Table::logFree>) before_log_free(std::get<0>(args));
+  if constexpr (kIs<kMember, &Table::contextCreate>) before_context_create(std::get<2>(args));
+  if constexpr (kIs<kMember, &Table::contextCreateFromBinary> ||
+                kIs<kMember, &Table::contextCreateFromBinaryWithSignal>)
+    before_context_from_binary(std::get<2>(args));
+  if constexpr (kIs<kMember, kListAsync>) before_context_list(std::get<2>(args));
+  if constexpr (kIs<kMember, &Table::contextFree>) before_context_free(std::get<0>(args));
+  if constexpr (kIs<kMember, &Table::graphSetConfig>) before_graph_set_config(std::get<0>(args), std::get<1>(args));
+  if constexpr (kIs<kMember, &Table::graphFinalize>) before_graph_finalize(std::get<0>(args));
+  if constexpr (kIs<kMember, &Table::memDeRegister>) before_mem_deregister(std::get<0>(args), std::get<1>(args));
+  if constexpr (kIs<kMember, &Table::graphAddNode>) told |= before_node(std::get<0>(args), std::get<1>(args));
+  if constexpr (kIs<kMember, &Table::graphExecute> || kIs<kMember, &Table::graphExecuteAsync>)
+    told |=
+        before_tensors(std::get<0>(args), std::get<1>(args), std::get<2>(args), std::get<3>(args), std::get<4>(args));
+  return told;
+}
+
+template <auto kMember, class... A>
+void after(Qnn_ErrorHandle_t code, bool told, const A&... a) {
+  const auto args = std::tie(a...);
+  if (code != QNN_SUCCESS) {
+    if (!told) after_code(code);
+    return;
+  }
+  const auto note = [&](const auto& argument) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(argument)>, void**> && !kIs<kMember, &Table::graphRetrieve>)
+      if (argument) note_created(*argument);
+  };
+  (note(a), ...);
+  if constexpr (kFrees<kMember>) note_freed(std::get<0>(args));
+  if constexpr (kIs<kMember, &Table::memDeRegister>)
+    for (std::uint32_t i = 0; i < std::get<1>(args); ++i) note_freed(std::get<0>(args)[i]);
+  if constexpr (kIs<kMember, &Table::contextCreateFromBinary> ||
+                kIs<kMember, &Table::contextCreateFromBinaryWithSignal>)
+    after_context_from_binary(std::get<1>(args), *std::get<5>(args));
+  if constexpr (kIs<kMember, &Table::graphAddNode>) after_graph_add_node(std::get<0>(args));
+  if constexpr (kIs<kMember, &Table::tensorCreateGraphTensor>) after_graph_tensor(std::get<0>(args), std::get<1>(args));
+}
+
+// The list's own notes: calls of other threads while it works, and of this one from its notify functions.
+template <auto kMember>
+struct Beside {
+  Beside() {
+    const int others = calls_now++ - depth++;
+    if constexpr (kIs<kMember, kListAsync>) ++lists_now;
+    const bool list_of_another = lists_now > 0 && depth == 1 && !kIs<kMember, kListAsync>;
+    if ((kIs<kMember, kListAsync> && others > 0) || list_of_another)
+      report("parallel-to-list", "QnnContext_createFromBinaryListAsync runs beside another call of the API",
+             "Call it from one thread, and nothing else until it has ended.");
+  }
+  ~Beside() {
+    --depth;
+    --calls_now;
+    if constexpr (kIs<kMember, kListAsync>) --lists_now;
+  }
+  Beside(const Beside&) = delete;
+  Beside& operator=(const Beside&) = delete;
+};
+
+template <std::uint32_t kBackend, auto kMember, class Function>
+struct Checked;
+template <std::uint32_t kBackend, auto kMember, class... A>
+struct Checked<kBackend, kMember, Qnn_ErrorHandle_t (*)(A...)> {
+  static const char* name;
+  static Qnn_ErrorHandle_t call(A... arguments) {
+    Call own{name, ++numbers, [&] { return arguments_text(arguments...); }};
+    Call* outer = current_call();
+    set_current_call(&own);
+    const std::uint64_t began = now_us();
+    Qnn_ErrorHandle_t code;
+    if (on()) {
+      const Beside<kMember> beside;
+      const Profiles profiles(arguments...);
+      const bool told = before<kMember>(arguments...);
+      code = (real<kBackend>().*kMember)(arguments...);
+      after<kMember>(code, told, arguments...);
+    } else {
+      code = (real<kBackend>().*kMember)(arguments...);
+    }
+    if (calls_on()) log_call(own, code, now_us() - began);
+    set_current_call(outer);
+    return code;
+  }
+};
+template <std::uint32_t kBackend, auto kMember, class... A>
+const char* Checked<kBackend, kMember, Qnn_ErrorHandle_t (*)(A...)>::name = "";
+
+template <std::uint32_t kBackend, auto kMember>
+void put(Table& table, const char* name) {
+  using Own = Checked<kBackend, kMember, std::decay_t<decltype(table.*kMember)>>;
+  Own::name = name;
+  if (table.*kMember) table.*kMember = Own::call;
+}
+
+template <std::uint32_t kBackend>
+void put_all(Table& table) {
+  real<kBackend>() = table;
+  put<kBackend, &Table::propertyHasCapability>(table, "QnnProperty_hasCapability");
+  put<kBackend, &Table::backendCreate>(table, "QnnBackend_create");
+  put<kBackend, &Table::backendSetConfig>(table, "QnnBackend_setConfig");
+  put<kBackend, &Table::backendGetApiVersion>(table, "QnnBackend_getApiVersion");
+  put<kBackend, &Table::backendGetBuildId>(table, "QnnBackend_getBuildId");
+  put<kBackend, &Table::backendRegisterOpPackage>(table, "QnnBackend_registerOpPackage");
+  put<kBackend, &Table::backendGetSupportedOperations>(table, "QnnBackend_getSupportedOperations");
+  put<kBackend, &Table::backendValidateOpConfig>(table, "QnnBackend_validateOpConfig");
+  put<kBackend, &Table::backendFree>(table, "QnnBackend_free");
+  put<kBackend, &Table::contextCreate>(table, "QnnContext_create");
+  put<kBackend, &Table::contextSetConfig>(table, "QnnContext_setConfig");
+  put<kBackend, &Table::contextGetBinarySize>(table, "QnnContext_getBinarySize");
+  put<kBackend, &Table::contextGetBinary>(table, "QnnContext_getBinary");
+  put<kBackend, &Table::contextCreateFromBinary>(table, "QnnContext_createFromBinary");
+  put<kBackend, &Table::contextFree>(table, "QnnContext_free");
+  put<kBackend, &Table::graphCreate>(table, "QnnGraph_create");
+  put<kBackend, &Table::graphCreateSubgraph>(table, "QnnGraph_createSubgraph");
+  put<kBackend, &Table::graphSetConfig>(table, "QnnGraph_setConfig");
+  put<kBackend, &Table::graphAddNode>(table, "QnnGraph_addNode");
+  put<kBackend, &Table::graphFinalize>(table, "QnnGraph_finalize");
+  put<kBackend, &Table::graphRetrieve>(table, "QnnGraph_retrieve");
+  put<kBackend, &Table::graphExecute>(table, "QnnGraph_execute");
+  put<kBackend, &Table::graphExecuteAsync>(table, "QnnGraph_executeAsync");
+  put<kBackend, &Table::tensorCreateContextTensor>(table, "QnnTensor_createContextTensor");
+  put<kBackend, &Table::tensorCreateGraphTensor>(table, "QnnTensor_createGraphTensor");
+  put<kBackend, &Table::logCreate>(table, "QnnLog_create");
+  put<kBackend, &Table::logSetLogLevel>(table, "QnnLog_setLogLevel");
+  put<kBackend, &Table::logFree>(table, "QnnLog_free");
+  put<kBackend, &Table::profileCreate>(table, "QnnProfile_create");
+  put<kBackend, &Table::profileSetConfig>(table, "QnnProfile_setConfig");
+  put<kBackend, &Table::profileGetEvents>(table, "QnnProfile_getEvents");
+  put<kBackend, &Table::profileGetSubEvents>(table, "QnnProfile_getSubEvents");
+  put<kBackend, &Table::profileGetEventData>(table, "QnnProfile_getEventData");
+  put<kBackend, &Table::profileGetExtendedEventData>(table, "QnnProfile_getExtendedEventData");
+  put<kBackend, &Table::profileFree>(table, "QnnProfile_free");
+  put<kBackend, &Table::memRegister>(table, "QnnMem_register");
+  put<kBackend, &Table::memDeRegister>(table, "QnnMem_deRegister");
+  put<kBackend, &Table::deviceGetPlatformInfo>(table, "QnnDevice_getPlatformInfo");
+  put<kBackend, &Table::deviceFreePlatformInfo>(table, "QnnDevice_freePlatformInfo");
+  put<kBackend, &Table::deviceGetInfrastructure>(table, "QnnDevice_getInfrastructure");
+  put<kBackend, &Table::deviceCreate>(table, "QnnDevice_create");
+  put<kBackend, &Table::deviceSetConfig>(table, "QnnDevice_setConfig");
+  put<kBackend, &Table::deviceGetInfo>(table, "QnnDevice_getInfo");
+  put<kBackend, &Table::deviceFree>(table, "QnnDevice_free");
+  put<kBackend, &Table::signalCreate>(table, "QnnSignal_create");
+  put<kBackend, &Table::signalSetConfig>(table, "QnnSignal_setConfig");
+  put<kBackend, &Table::signalTrigger>(table, "QnnSignal_trigger");
+  put<kBackend, &Table::signalFree>(table, "QnnSignal_free");
+  put<kBackend, &Table::errorGetMessage>(table, "QnnError_getMessage");
+  put<kBackend, &Table::contextValidateBinary>(table, "QnnContext_validateBinary");
+  put<kBackend, &Table::contextCreateFromBinaryWithSignal>(table, "QnnContext_createFromBinaryWithSignal");
+  put<kBackend, kListAsync>(table, "QnnContext_createFromBinaryListAsync");
+  put<kBackend, &Table::tensorUpdateGraphTensors>(table, "QnnTensor_updateGraphTensors");
+  put<kBackend, &Table::tensorUpdateContextTensors>(table, "QnnTensor_updateContextTensors");
+  put<kBackend, &Table::contextApplyBinarySection>(table, "QnnContext_applyBinarySection");
+}
+
+int owner = 0;  // the process that was asked to check; one that it forks has nothing of its own to free
+
+// At the very end: programs free things in what they do at exit, too.
+__attribute__((destructor)) void end_of_process() {
+  if (on() && owner == getpid()) at_end();
+}
+
+}  // namespace
+
+void wrap(Table& table, std::uint32_t backend) {
+  if (!on() && !calls_on()) return;
+  if (on()) owner = getpid();
+  if (on()) look_for_other_libraries();
+  switch (backend) {
+    case QNN_BACKEND_ID_HTP: return put_all<QNN_BACKEND_ID_HTP>(table);
+    case QNN_BACKEND_ID_CPU: return put_all<QNN_BACKEND_ID_CPU>(table);
+    case QNN_BACKEND_ID_GPU: return put_all<QNN_BACKEND_ID_GPU>(table);
+    case QNN_BACKEND_ID_SAVER: return put_all<QNN_BACKEND_ID_SAVER>(table);
+    default: return;
+  }
+}
+
+}  // namespace hexforge::capi::check

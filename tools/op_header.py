@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tools.op_header` writes QnnOpDef.h: names of ops and their parameters, from the table of ops."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hexforge.capi.library import include_path
+from hexforge.ops import BUILT_IN
+
+HEADER = include_path() / "QnnOpDef.h"
+_HEAD = """// SPDX-License-Identifier: Apache-2.0
+// Names of the ops that hexforge has, and of their parameters: written by tools/op_header.py from the table of ops.
+#ifndef QNNOPDEF_H
+#define QNNOPDEF_H
+
+#define QNN_OP_PACKAGE_NAME_QTI_AISW "qti.aisw"
+"""
+
+
+def upper(name: str) -> str:
+    """Conv2d is CONV_2D, ElementWiseAdd is ELEMENT_WISE_ADD, pad_amount is PAD_AMOUNT."""
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d+[a-z]\b)", "_", name)
+    return parted.upper()
+
+
+def header() -> str:
+    """The text of the header."""
+    lines = [_HEAD]
+    for op in sorted(BUILT_IN, key=lambda each: each.name):
+        own = f"QNN_OP_{upper(op.name)}"
+        lines.append(f'#define {own} "{op.name}"\n')
+        for param in op.params:
+            lines.append(f'#define {own}_PARAM_{upper(param.name)} "{param.name}"\n')
+    return "".join([*lines, "\n#endif\n"])
+
+
+if __name__ == "__main__":
+    Path(HEADER).write_text(header(), encoding="ascii")
