@@ -90,7 +90,7 @@ class PyProgram {
   void require_assigned() { program_.require_assigned(); }
 
   void run(const std::vector<Constant>& inputs, const std::vector<Writable>& outputs, int threads, std::int32_t spin_us,
-           std::int32_t spin_after_us, nb::object check) const {
+           std::int32_t spin_after_us, nb::object check, std::size_t count) const {
     const auto [in, out] = checked(inputs, outputs);
     const auto pause = [&check] {
       nb::gil_scoped_acquire acquire;
@@ -98,7 +98,7 @@ class PyProgram {
       if (!check.is_none()) check();
     };
     nb::gil_scoped_release release;
-    program_.run(in, out, threads, {std::max(0, spin_us), std::max(0, spin_after_us)}, pause);
+    program_.run(in, out, threads, {std::max(0, spin_us), std::max(0, spin_after_us)}, pause, count);
     for (int mapping : mappings_) {
       if (mapping_lost(mapping)) throw std::runtime_error("a file that holds its constants was truncated");
     }
@@ -176,12 +176,13 @@ void bind_program(nb::module_& module) {
       .def("step", &PyProgram::step, nb::arg("kind"), nb::arg("ins"), nb::arg("outs"), nb::arg("attributes"))
       .def("require_assigned", &PyProgram::require_assigned,
            "ValueError where a step reads what no step before it wrote, or an output is not written whole.")
-      .def("run", &PyProgram::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"),
-           nb::arg("spin_us") = Spinning{}.during_us, nb::arg("spin_after_us") = Spinning{}.after_us,
-           nb::arg("check") = nb::none(),
-           "Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it. `check` "
-           "is "
-           "called every now and then between two steps, and may raise to end the run; so may signals.")
+      .def(
+          "run", &PyProgram::run, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"),
+          nb::arg("spin_us") = Spinning{}.during_us, nb::arg("spin_after_us") = Spinning{}.after_us,
+          nb::arg("check") = nb::none(), nb::arg("count") = SIZE_MAX,
+          "Run the steps, or the first `count` of them. Workers that wait stay awake for so many microseconds, during "
+          "the run and after it. `check` is called every now and then between two steps, and may raise to end the run; "
+          "so may signals.")
       .def("time_steps", &PyProgram::time_steps, nb::arg("inputs"), nb::arg("outputs"), nb::arg("threads"),
            "Run the steps on one thread; of each the seconds, those it would take at least on so many threads with a "
            "core "

@@ -9,6 +9,7 @@
 
 #include "context/error.h"
 #include "context/inflate.h"
+#include "core/aligned_memory.h"
 #include "core/program.h"
 #include "core/schema.h"
 #include "kernels/halves.h"
@@ -127,9 +128,9 @@ constexpr std::array<FileForm, 5> kForms{{
 }};
 
 std::shared_ptr<std::byte> memory(std::size_t bytes) {
-  auto* start = static_cast<std::byte*>(std::aligned_alloc(kLine, (bytes / kLine + 1) * kLine));
+  auto* start = static_cast<std::byte*>(allocate_aligned(kLine, (bytes / kLine + 1) * kLine));
   if (!start) throw ContextError(ContextError::Kind::memory, "a program's arrays cannot be held in memory");
-  return {start, std::free};
+  return {start, free_aligned};
 }
 
 }  // namespace

@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/container.h"
 
+#include <cerrno>
+#include <cstring>
+#if defined(_WIN32)
+#include <windows.h>
+
+#include <filesystem>
+#include <system_error>
+#else
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
+#endif
 
 #include "context/error.h"
+#include "core/aligned_memory.h"
 #include "core/checksum.h"
 #include "core/mapping.h"
 
@@ -43,12 +50,31 @@ std::string resemblance(std::string_view start) {
 }  // namespace
 
 std::shared_ptr<const FileBytes> FileBytes::map(const std::string& path) {
-  const auto refuse = [&](int error) {
-    throw ContextError(ContextError::Kind::file, path + ": cannot be read: " + std::strerror(error));
+  const auto refuse = [&](const std::string& why) {
+    throw ContextError(ContextError::Kind::file, path + ": cannot be read: " + why);
   };
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) refuse(errno);
   std::shared_ptr<FileBytes> made(new FileBytes);
+#if defined(_WIN32)
+  const auto last_error = [] { return std::system_category().message(static_cast<int>(GetLastError())); };
+  const std::u8string name(path.begin(), path.end());
+  const HANDLE file = CreateFileW(std::filesystem::path(name).c_str(), GENERIC_READ, FILE_SHARE_READ, nullptr,
+                                  OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, nullptr);
+  if (file == INVALID_HANDLE_VALUE) refuse(last_error());
+  LARGE_INTEGER size = {};
+  bool failed = !GetFileSizeEx(file, &size);
+  if (!failed && size.QuadPart > 0) {
+    const HANDLE mapping = CreateFileMappingW(file, nullptr, PAGE_READONLY, 0, 0, nullptr);
+    made->mapped_ = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, 0) : nullptr;
+    failed = made->mapped_ == nullptr;
+    if (mapping) CloseHandle(mapping);
+    if (!failed) made->bytes_ = {static_cast<const std::byte*>(made->mapped_), static_cast<std::size_t>(size.QuadPart)};
+  }
+  const std::string why = failed ? last_error() : "";
+  CloseHandle(file);
+  if (failed) refuse(why);
+#else
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) refuse(std::strerror(errno));
   struct stat status;
   int error = fstat(file, &status) != 0 ? errno : S_ISREG(status.st_mode) ? 0 : EINVAL;
   if (error == 0 && status.st_size > 0) {
@@ -63,7 +89,8 @@ std::shared_ptr<const FileBytes> FileBytes::map(const std::string& path) {
     }
   }
   close(file);
-  if (error != 0) refuse(error);
+  if (error != 0) refuse(std::strerror(error));
+#endif
   return made;
 }
 
@@ -75,9 +102,9 @@ std::shared_ptr<const FileBytes> FileBytes::in_memory(Bytes bytes, std::shared_p
     return made;
   }
   const std::size_t whole = (bytes.size() / kAlignment + 1) * kAlignment;
-  void* copy = std::aligned_alloc(kAlignment, whole);
+  void* copy = allocate_aligned(kAlignment, whole);
   if (!copy) throw ContextError(ContextError::Kind::memory, "a context's bytes cannot be held in memory");
-  made->owner_ = std::shared_ptr<void>(copy, std::free);
+  made->owner_ = std::shared_ptr<void>(copy, free_aligned);
   if (!bytes.empty()) std::memcpy(copy, bytes.data(), bytes.size());
   made->bytes_ = {static_cast<const std::byte*>(copy), bytes.size()};
   return made;
@@ -86,7 +113,11 @@ std::shared_ptr<const FileBytes> FileBytes::in_memory(Bytes bytes, std::shared_p
 FileBytes::~FileBytes() {
   if (!mapped_) return;
   unguard_mapping(mapping_);
+#if defined(_WIN32)
+  UnmapViewOfFile(mapped_);
+#else
   munmap(mapped_, bytes_.size());
+#endif
 }
 
 void FileBytes::require_whole() const {

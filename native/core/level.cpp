@@ -11,6 +11,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#if defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
+#elif defined(_WIN32)
+#include <windows.h>
+#endif
+#endif
 
 namespace hexforge {
 #if defined(__x86_64__)
@@ -33,6 +42,28 @@ bool has_amx() {
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+}
+
+}  // namespace
+#elif defined(__aarch64__)
+namespace {
+
+// What the system says this processor has; the numbers are those of each system's interface.
+bool has_feature([[maybe_unused]] Level level) {
+#if defined(__linux__)
+  constexpr unsigned long kAsimdDotProducts = 1ul << 20, kI8mm = 1ul << 13;
+  return level == Level::i8mm ? (getauxval(AT_HWCAP2) & kI8mm) != 0 : (getauxval(AT_HWCAP) & kAsimdDotProducts) != 0;
+#elif defined(__APPLE__)
+  int found = 0;
+  std::size_t bytes = sizeof found;
+  const char* name = level == Level::i8mm ? "hw.optional.arm.FEAT_I8MM" : "hw.optional.arm.FEAT_DotProd";
+  return sysctlbyname(name, &found, &bytes, nullptr, 0) == 0 && found != 0;
+#elif defined(_WIN32)
+  constexpr DWORD kDotProducts = 43, kI8mm = 66;
+  return IsProcessorFeaturePresent(level == Level::i8mm ? kI8mm : kDotProducts) != 0;
+#else
+  return false;
+#endif
 }
 
 }  // namespace
@@ -78,17 +109,21 @@ Level best_level() {
   }();
   return best;
 #elif defined(__aarch64__)
-  return Level::neon;
+  static const Level best = has_feature(Level::i8mm)      ? Level::i8mm
+                            : has_feature(Level::dotprod) ? Level::dotprod
+                                                          : Level::neon;
+  return best;
 #else
   return Level::portable;
 #endif
 }
 
 bool has_level(Level level) {
+  const bool arm = level == Level::neon || level == Level::dotprod || level == Level::i8mm;
 #if defined(__aarch64__)
-  return level <= Level::neon;
+  return level == Level::portable || (arm && level <= best_level());
 #else
-  return level <= best_level() && level != Level::neon;
+  return level <= best_level() && !arm;
 #endif
 }
 
@@ -112,6 +147,8 @@ std::string name(Level value) {
     case Level::avx512: return "avx512";
     case Level::avx_vnni: return "avx_vnni";
     case Level::avx2: return "avx2";
+    case Level::i8mm: return "i8mm";
+    case Level::dotprod: return "dotprod";
     case Level::neon: return "neon";
     default: return "portable";
   }

@@ -6,8 +6,9 @@
 namespace hexforge {
 
 // In the order of what they do at once; a processor has those of its own kind.
-enum class Level { portable, neon, avx2, avx_vnni, avx512, amx };
-constexpr Level kLevels[] = {Level::portable, Level::neon, Level::avx2, Level::avx_vnni, Level::avx512, Level::amx};
+enum class Level { portable, neon, dotprod, i8mm, avx2, avx_vnni, avx512, amx };
+constexpr Level kLevels[] = {Level::portable, Level::neon,     Level::dotprod, Level::i8mm,
+                             Level::avx2,     Level::avx_vnni, Level::avx512,  Level::amx};
 
 Level best_level();  // of this CPU
 bool has_level(Level level);

@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/mapping.h"
 
+#if defined(_WIN32)
+
+// Windows refuses to shorten a file that is mapped: there is nothing to watch.
+namespace hexforge {
+int guard_mapping(const void*, std::size_t, int) { return -1; }
+void unguard_mapping(int) {}
+int mapping_of(const void*) { return -1; }
+bool mapping_lost(int) { return false; }
+}  // namespace hexforge
+
+#else
+
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -106,3 +118,5 @@ bool mapping_lost(int number) {
 }
 
 }  // namespace hexforge
+
+#endif

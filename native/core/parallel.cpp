@@ -219,6 +219,7 @@ struct Held {
 };
 thread_local Held held;
 
+#if defined(__unix__) || defined(__APPLE__)
 // A child has the thread that forked and no other: workers, and runs of other threads, are not in it. It begins with a
 // new pool; the old one's memory stays where it is, as nobody can tell in which state its mutex was.
 void after_fork_in_child() {
@@ -229,11 +230,10 @@ void after_fork_in_child() {
 }
 
 const bool handles_forks = [] {
-#if defined(__unix__) || defined(__APPLE__)
   pthread_atfork([] { fork_mutex().lock(); }, [] { fork_mutex().unlock(); }, after_fork_in_child);
-#endif
   return true;
 }();
+#endif
 
 // Fits the crew to the number of runs: the cores are shared evenly, and a run never holds more than its part.
 void recruit(int helpers, int threads) {

@@ -211,7 +211,7 @@ void Program::require_assigned() {
 }
 
 void Program::run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads, Spinning spinning,
-                  const std::function<void()>& pause) const {
+                  const std::function<void()>& pause, std::size_t count) const {
   const Crew crew(spinning);
   using Clock = std::chrono::steady_clock;
   constexpr auto kPatience = std::chrono::milliseconds(20);
@@ -221,7 +221,7 @@ void Program::run(std::span<const void* const> inputs, std::span<void* const> ou
   const Context context{start + (64 - reinterpret_cast<std::uintptr_t>(start) % 64) % 64, inputs, outputs, threads};
   const bool before = overflow_seen();
   if (before) clear_overflow();
-  for (const Step& step : steps_) {
+  for (const Step& step : std::span(steps_).first(std::min(count, steps_.size()))) {
     step.run(Operands(*this, context, step.ins, step.outs));
     if (!pause) continue;
     if (const auto now = Clock::now(); now - asked > kPatience) {
@@ -267,10 +267,10 @@ std::shared_ptr<Arenas> Arenas::shared() {
 namespace {
 // Memory in large pages where it fills some and the system gives them.
 std::unique_ptr<char[], Arenas::Free> fresh(std::int64_t bytes) {
-  constexpr std::size_t kPage = std::size_t{1} << 21;
   const std::size_t size = static_cast<std::size_t>(bytes);
   char* memory = nullptr;
 #if defined(__linux__)
+  constexpr std::size_t kPage = std::size_t{1} << 21;
   if (size >= kPage && size <= SIZE_MAX - kPage) {
     const std::size_t whole = (size + kPage - 1) / kPage * kPage;
     memory = static_cast<char*>(std::aligned_alloc(kPage, whole));

@@ -162,8 +162,9 @@ class Program {
   // step of a program from a file. Memory is not cleared between runs, so such a program would show others' data.
   void require_assigned();
   // `pause` is called between two steps, where some time has passed since the last call; it may throw to end the run.
+  // Only the first `count` steps are run, if there are more.
   void run(std::span<const void* const> inputs, std::span<void* const> outputs, int threads, Spinning spinning,
-           const std::function<void()>& pause = {}) const;
+           const std::function<void()>& pause = {}, std::size_t count = SIZE_MAX) const;
   // The seconds that each step takes on one thread, and would take at least on `threads` of them with a core each.
   struct StepTime {
     double alone, shared;

@@ -118,7 +118,8 @@ struct ConvKernels {
 
 void depthwise_u8_avx512(const ConvArgs&, std::int64_t begin, std::int64_t end, const Scratch&);
 
-extern const ConvKernels kConvPortable, kConvNeon, kConvAvx2, kConvAvxVnni, kConvAvxVnniEvex, kConvAvx512, kConvAmx;
+extern const ConvKernels kConvPortable, kConvNeon, kConvDotprod, kConvI8mm, kConvAvx2, kConvAvxVnni, kConvAvxVnniEvex,
+    kConvAvx512, kConvAmx;
 const ConvKernels& conv_kernels();  // of the level in force
 
 }  // namespace hexforge

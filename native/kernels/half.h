@@ -123,8 +123,11 @@ inline FloatGroup without_ties(FloatGroup v) {
 }
 inline PatternGroup narrowed(FloatGroup v) { return vreinterpret_u16_f16(vcvt_f16_f32(v)); }
 inline FloatGroup widened(PatternGroup v) { return vcvt_f32_f16(vreinterpret_f16_u16(v)); }
+// By comparisons: of a NaN that signals the instructions for minima make a NaN, and here every NaN becomes the limit.
 inline FloatGroup in_matrix_range(FloatGroup v) {
-  return vmaxnmq_f32(vminnmq_f32(v, vdupq_n_f32(kMatrixLimit)), vdupq_n_f32(-kMatrixLimit));
+  const float32x4_t most = vdupq_n_f32(kMatrixLimit), least = vdupq_n_f32(-kMatrixLimit);
+  const float32x4_t below = vbslq_f32(vcltq_f32(v, most), v, most);
+  return vbslq_f32(vcgtq_f32(below, least), below, least);
 }
 #else
 constexpr std::int64_t kHalfLanes = 1;

@@ -130,10 +130,10 @@ struct Loops {
   // The 16 cells of Winograd's convolution of one channel's 9 taps, for so many outputs.
   void (*winograd_cells)(const float (*taps)[kCellOutputs], float (*cells)[kCellOutputs]);
   // x times packed weights. Of each block of k the sum in order, of x * (code - zero), which is exact in float32; then
-  // fused: total = sum * scale + total. Of many rows `panel` holds block * lanes numbers, and totals are [rows][lanes].
+  // fused: total = sum * scale + total. Of many rows x is [depth / block][rows][block], `panel` holds block * lanes
+  // numbers, and totals are [rows][lanes].
   void (*packed_row_f32)(const PackedWeights&, const float* x, float* totals);
-  void (*packed_rows_f32)(const PackedWeights&, const float* x, std::int64_t row, std::int64_t rows, float* panel,
-                          float* totals);
+  void (*packed_rows_f32)(const PackedWeights&, const float* x, std::int64_t rows, float* panel, float* totals);
   // y[rows][n] = a[rows][k] * b[k][n], fused, one k after the other.
   void (*few_rows_f32)(const float* a, std::int64_t row_a, std::int64_t rows, const float* b, std::int64_t row_b,
                        std::int64_t k, std::int64_t n, float* y, std::int64_t row_y);
@@ -147,6 +147,10 @@ struct Loops {
   // 128 more than its planes say, less zero_a: `rest`.
   void (*packed_row_scaled)(const PackedWeights&, int planes, const std::int8_t* x, const std::int32_t* starts,
                             const PackedScaling&, double* totals);
+  // The same of many rows, whose x is [depth / block][rows][block] as it is stored; `panel` holds block * lanes / 2
+  // words, and totals are [rows][lanes].
+  void (*packed_rows_scaled)(const PackedWeights&, const std::int16_t* x, std::int64_t rows, std::int32_t zero_a,
+                             const PackedScaling&, std::uint32_t* panel, double* totals);
   // factor * (code - zero) of 4-bit codes in the k-steps of conv.h, as bytes and as 16 bits.
   void (*unpack_bytes)(const PackedWeights&, std::uint32_t* to);
   void (*unpack_words)(const PackedWeights&, std::uint32_t* to);

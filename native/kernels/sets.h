@@ -25,7 +25,7 @@
   namespace neon {                        \
   declaration                             \
   }
-#define HEXFORGE_OF_LEVEL(table) (current_level() == Level::neon ? neon::table : portable::table)
+#define HEXFORGE_OF_LEVEL(table) (current_level() >= Level::neon ? neon::table : portable::table)
 #else
 #define HEXFORGE_IN_EACH_SET(declaration) \
   namespace portable {                    \

@@ -64,7 +64,7 @@ void keep_best(const std::vector<Box>& boxes, const float* scores, float least, 
 
 // Attributes: batch, classes, boxes, most (for each class), rows; reals iou, least (scores above it count). Inputs:
 // float corners [batch][boxes][4] and scores [batch][classes][boxes]. Outputs: int32 rows [batch, class, box], those
-// not used -1, and how many are used; without that their number must be exact.
+// not used -1, and how many are used, of all or of each batch; without that their number must be exact.
 Run select_boxes(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const std::int64_t batch = at.integer("batch"), classes = at.integer("classes"), count = at.integer("boxes");
   const std::int64_t most = at.integer("most"), rows = at.integer("rows");
@@ -75,7 +75,8 @@ Run select_boxes(const Attributes& at, std::span<const Tensor> ins, std::span<co
   require_bytes(ins[0], times({batch, count, 4, 4}), "select boxes input");
   require_bytes(ins[1], times({batch, classes, count, 4}), "select boxes scores");
   require_bytes(outs[0], times({rows, 3, 4}), "select boxes output");
-  if (counted) require_bytes(outs[1], 4, "select boxes output");
+  const bool each = counted && batch > 1 && outs[1].bytes != 4;
+  if (counted) require_bytes(outs[1], each ? times({batch, 4}) : 4, "select boxes output");
   const float iou = static_cast<float>(at.real("iou")), least = static_cast<float>(at.real("least"));
   return [=](const Operands& o) {
     std::vector<std::vector<Box>> boxes(static_cast<std::size_t>(batch));
@@ -101,15 +102,17 @@ Run select_boxes(const Attributes& at, std::span<const Tensor> ins, std::span<co
     std::int32_t* y = o.out<std::int32_t>();
     std::fill(y, y + rows * 3, -1);
     std::int64_t row = 0;
+    if (each) std::fill_n(o.out<std::int32_t>(1), batch, 0);
     for (std::int64_t i = 0; i < batch * classes; ++i) {
       for (std::int32_t box : kept[static_cast<std::size_t>(i)]) {
         if (row == rows) break;
+        if (each) ++o.out<std::int32_t>(1)[i / classes];
         y[row * 3] = static_cast<std::int32_t>(i / classes);
         y[row * 3 + 1] = static_cast<std::int32_t>(i % classes);
         y[row++ * 3 + 2] = box;
       }
     }
-    if (counted) *o.out<std::int32_t>(1) = static_cast<std::int32_t>(row);
+    if (counted && !each) *o.out<std::int32_t>(1) = static_cast<std::int32_t>(row);
   };
 }
 

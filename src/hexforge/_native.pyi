@@ -114,9 +114,10 @@ class Program:
         spin_us: int = 1000,
         spin_after_us: int = 100,
         check: object | None = None,
+        count: int = 18446744073709551615,
     ) -> None:
         """
-        Run the steps. Workers that wait stay awake for so many microseconds, during the run and after it. `check` is called every now and then between two steps, and may raise to end the run; so may signals.
+        Run the steps, or the first `count` of them. Workers that wait stay awake for so many microseconds, during the run and after it. `check` is called every now and then between two steps, and may raise to end the run; so may signals.
         """
 
     def time_steps(

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstring>
 
+#include "kernels/fused.h"
 #include "kernels/shared/plain_tile.h"
 
 namespace hexforge {
@@ -39,7 +40,7 @@ struct Portable : PlainTile {
       std::memcpy(&xs, x, 4);
       std::memcpy(ws, w, sizeof ws);
       std::memcpy(sums, acc.lane, sizeof sums);
-      for (int lane = 0; lane < kLane; ++lane) sums[lane] = __builtin_fmaf(xs, ws[lane], sums[lane]);
+      for (int lane = 0; lane < kLane; ++lane) sums[lane] = fused_multiply_add(xs, ws[lane], sums[lane]);
       std::memcpy(acc.lane, sums, sizeof sums);
     } else {
       std::int16_t xs[2], ws[2 * kLane];
@@ -59,7 +60,7 @@ struct Portable : PlainTile {
         std::memcpy(&xs, x + 4 * lane, 4);
         std::memcpy(&ws, w + 4 * lane, 4);
         std::memcpy(&sum, &acc.lane[lane], 4);
-        sum = __builtin_fmaf(xs, ws, sum);
+        sum = fused_multiply_add(xs, ws, sum);
         std::memcpy(&acc.lane[lane], &sum, 4);
       } else {
         std::int16_t value;

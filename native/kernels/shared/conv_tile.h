@@ -162,7 +162,9 @@ template <class V, int Bits, int MR, int NR, bool Half>
   alignas(64) double wide[Bits == 16 ? MR : 1][Bits == 16 ? NR * kLane : 1];
   bool flushed = false;
   constexpr bool kDirect = Bits == 8 && V::kStoresRegisters;
+  constexpr bool kRaises = Bits == 8 && V::kLowersInputs;
   typename V::Acc acc[MR][NR];
+  [[maybe_unused]] typename V::Acc weight_sums[kRaises ? NR : 1] = {};
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 4
@@ -207,6 +209,10 @@ template <class V, int Bits, int MR, int NR, bool Half>
             w[j] = V::template load_half<Bits>(weights + j * kLane * 2);
           else
             w[j] = V::load(weights + j * kLane * 4);
+        }
+        if constexpr (kRaises) {
+#pragma GCC unroll 4
+          for (int j = 0; j < NR; ++j) V::add_weights(weight_sums[j], w[j]);
         }
 #pragma GCC unroll 16
         for (int i = 0; i < MR; ++i) {
@@ -262,7 +268,10 @@ template <class V, int Bits, int MR, int NR, bool Half>
 #pragma GCC unroll 16
   for (int i = 0; i < MR; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < NR; ++j) V::spill(&sums[i][j * kLane], acc[i][j]);
+    for (int j = 0; j < NR; ++j) {
+      if constexpr (kRaises) V::raise(acc[i][j], weight_sums[j]);
+      V::spill(&sums[i][j * kLane], acc[i][j]);
+    }
   for (int i = 0; i < count; ++i) {
     if constexpr (Bits == 8) {
       std::uint8_t* row = static_cast<std::uint8_t*>(a.y) + (pixel + i) * a.y_stride + channel;

@@ -59,6 +59,7 @@ constexpr Loops kShared{
     .add_bias_f32 = add_bias_f32,
     .packed_row_bytes = packed_row_bytes,
     .packed_row_scaled = packed_row_scaled,
+    .packed_rows_scaled = packed_rows_scaled,
     .unpack_bytes = unpack_integers<4>,
     .unpack_words = unpack_integers<2>,
     .resize_u8 = resize<std::uint8_t, float>(),

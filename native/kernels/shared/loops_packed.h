@@ -2,6 +2,7 @@
 // Products with weights of few bits that are multiplied as they lie, packed: one row of activations, or many. One
 // source for every set; what a set does better by its own instructions has a line here.
 #pragma once
+#include "kernels/fused.h"
 #include "kernels/loops.h"
 #include "kernels/shared/vector.h"
 
@@ -37,7 +38,7 @@ inline Reals fused(Reals a, Reals b, Reals c) {
 #elif defined(__aarch64__)
   return (Reals)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
-  for (int i = 0; i < kLanes; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+  for (int i = 0; i < kLanes; ++i) c[i] = fused_multiply_add(a[i], b[i], c[i]);
   return c;
 #endif
 }
@@ -164,21 +165,23 @@ void unpack_f32(const PackedWeights& w, std::int64_t block, float* panel) {
 // R rows times V vectors of outputs over one block of codes, added to the totals.
 template <int R, int V>
 void tile_f32(const PackedWeights& w, std::int64_t at, std::int64_t first, const float* panel, const float* x,
-              std::int64_t row, float* totals) {
+              float* totals) {
   Reals sum[R][V] = {};
   for (std::int64_t k = 0; k < w.block; ++k) {
     Reals q[V];
 #pragma GCC unroll 4
     for (int i = 0; i < V; ++i) q[i] = load<Reals>(panel + k * w.lanes + i * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      const Reals xk = splat(x[r * row + k]);
+      const Reals xk = splat(x[r * w.block + k]);
 #pragma GCC unroll 4
       for (int i = 0; i < V; ++i) sum[r][i] = add_product(q[i], xk, sum[r][i]);
     }
   }
+#pragma GCC unroll 4
   for (int i = 0; i < V; ++i) {
     const Reals scale = scales_of(w, at + i * kLanes);
+#pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       float* total = totals + r * w.lanes + first + i * kLanes;
       store(total, fused(sum[r][i], scale, load<Reals>(total)));
@@ -186,35 +189,33 @@ void tile_f32(const PackedWeights& w, std::int64_t at, std::int64_t first, const
   }
 }
 
-#if defined(__AVX512F__)
-constexpr int kTileRows = 6, kTileVectors = 4;  // registers: 24 of sums, 4 of weights
-#else
-constexpr int kTileRows = 4, kTileVectors = 2;
-#endif
+constexpr int kTileRows = 4;
+constexpr int kTileVectors = kRegister == 64 ? 4 : 2;
 
-template <int V>
-void tiles_f32(const PackedWeights& w, std::int64_t block, std::int64_t first, const float* panel, const float* x,
-               std::int64_t row, std::int64_t rows, float* totals) {
-  const std::int64_t at = block * w.lanes + first;
-  std::int64_t r = 0;
-  for (; r + kTileRows <= rows; r += kTileRows)
-    tile_f32<kTileRows, V>(w, at, first, panel + first, x + r * row, row, totals + r * w.lanes);
-  for (; r < rows; ++r) tile_f32<1, V>(w, at, first, panel + first, x + r * row, row, totals + r * w.lanes);
+// Every tile of some rows and all lanes: tile.operator()<rows, vectors>(first row, first lane).
+template <class Tile>
+void for_tiles(std::int64_t rows, std::int64_t lanes, const Tile& tile) {
+  const auto with = [&]<int V>(std::int64_t first) {
+    std::int64_t r = 0;
+    for (; r + kTileRows <= rows; r += kTileRows) tile.template operator()<kTileRows, V>(r, first);
+    for (; r < rows; ++r) tile.template operator()<1, V>(r, first);
+  };
+  std::int64_t first = 0;
+  for (; first + kTileVectors * kLanes <= lanes; first += kTileVectors * kLanes)
+    with.template operator()<kTileVectors>(first);
+  for (; first < lanes; first += kLanes) with.template operator()<1>(first);
 }
 
 // Many rows: a block of codes becomes numbers once for all of them. The same sums in the same order.
-void packed_rows_f32(const PackedWeights& w, const float* x, std::int64_t row, std::int64_t rows, float* panel,
-                     float* totals) {
+void packed_rows_f32(const PackedWeights& w, const float* x, std::int64_t rows, float* panel, float* totals) {
   for (std::int64_t i = 0; i < rows * w.lanes; ++i) totals[i] = 0;
-  for (std::int64_t block = 0; block < w.depth / w.block; ++block) {
+  for (std::int64_t block = 0; block < w.depth / w.block; ++block, x += rows * w.block) {
     w.bits == 2   ? unpack_f32<2>(w, block, panel)
     : w.bits == 4 ? unpack_f32<4>(w, block, panel)
                   : unpack_f32<8>(w, block, panel);
-    std::int64_t first = 0;
-    for (; first + kTileVectors * kLanes <= w.lanes; first += kTileVectors * kLanes)
-      tiles_f32<kTileVectors>(w, block, first, panel, x + block * w.block, row, rows, totals);
-    for (; first < w.lanes; first += kLanes)
-      tiles_f32<1>(w, block, first, panel, x + block * w.block, row, rows, totals);
+    for_tiles(rows, w.lanes, [&]<int R, int V>(std::int64_t r, std::int64_t first) {
+      tile_f32<R, V>(w, block * w.lanes + first, first, panel + first, x + r * w.block, totals + r * w.lanes);
+    });
   }
 }
 
@@ -250,7 +251,7 @@ void rows_f32(const float* a, std::int64_t row_a, const float* b, std::int64_t r
   for (; j < n; ++j) {
     for (int r = 0; r < R; ++r) {
       float sum = 0;
-      for (std::int64_t i = 0; i < k; ++i) sum = __builtin_fmaf(a[r * row_a + i], b[i * row_b + j], sum);
+      for (std::int64_t i = 0; i < k; ++i) sum = fused_multiply_add(a[r * row_a + i], b[i * row_b + j], sum);
       y[r * row_y + j] = sum;
     }
   }
@@ -404,6 +405,96 @@ void packed_row_scaled(const PackedWeights& w, int planes, const std::int8_t* x,
             : some_row_scaled<Planes, false>(w, x, starts, by, totals);
   };
   planes == 1 ? pick.template operator()<1>() : pick.template operator()<2>();
+}
+
+// Adds to each lane the products of its two 16-bit numbers with two others.
+inline void add_pairs(Integers& sum, Integers w, Integers x) {
+#if defined(__AVX512VNNI__)
+  // Inline assembly: GCC 12 spills the accumulators with the intrinsics.
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+#elif defined(__AVX2__)
+  sum += (Integers)_mm256_madd_epi16((__m256i)w, (__m256i)x);
+#else
+  sum += (w << 16 >> 16) * (x << 16 >> 16) + (w >> 16) * (x >> 16);
+#endif
+}
+
+// A block of codes less their zero, as pairs of 16 bits [block / 2][lanes]; of each output -zero_a times their sum, and
+// what its scale is of the output's.
+void unpack_scaled(const PackedWeights& w, std::int64_t block, std::int32_t zero_a, const PackedScaling& by,
+                   std::uint32_t* panel, std::int32_t* starts, double* factors) {
+  using HalfReals = Vector<float, kRegister / 2>;
+  const std::uint32_t* from = w.codes + block * w.block / 8 * w.lanes;
+  for (std::int64_t i = 0; i < w.lanes; i += kLanes) {
+    Integers sum = {};
+    for (std::int64_t k = 0; k < w.block; k += 8) {
+      const Integers v = load<Integers>(from + k / 8 * w.lanes + i);
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) {
+        const Integers low = (v >> (8 * c) & 15) - w.zero, high = (v >> (8 * c + 4) & 15) - w.zero;
+        sum += low + high;
+        store(panel + (k / 2 + c) * w.lanes + i, (low & 0xffff) | high << 16);
+      }
+    }
+    store(starts + i, sum * -zero_a);
+    const Reals scale = scales_of(w, block * w.lanes + i);
+    HalfReals halves[2];
+    std::memcpy(halves, &scale, sizeof scale);
+    for (int half = 0; half < 2; ++half)
+      store(factors + i + half * kLanes / 2, by.in * __builtin_convertvector(halves[half], Doubles) / by.out);
+  }
+}
+
+template <int R, int V>
+void tile_scaled(const PackedWeights& w, const std::uint32_t* panel, const std::int32_t* starts, const double* factors,
+                 const std::int16_t* x, double* totals) {
+  Integers sum[R][V];
+#pragma GCC unroll 4
+  for (int i = 0; i < V; ++i) {
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) sum[r][i] = load<Integers>(starts + i * kLanes);
+  }
+  for (std::int64_t k = 0; k < w.block / 2; ++k) {
+    Integers q[V];
+#pragma GCC unroll 4
+    for (int i = 0; i < V; ++i) q[i] = load<Integers>(panel + k * w.lanes + i * kLanes);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      std::int32_t pair;
+      std::memcpy(&pair, x + r * w.block + 2 * k, 4);
+      const Integers xk = splat(pair);
+#pragma GCC unroll 4
+      for (int i = 0; i < V; ++i) add_pairs(sum[r][i], q[i], xk);
+    }
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < V; ++i) {
+    const Doubles low = load<Doubles>(factors + i * kLanes), high = load<Doubles>(factors + i * kLanes + kLanes / 2);
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      double* total = totals + r * w.lanes + i * kLanes;
+      HalfIntegers halves[2];
+      std::memcpy(halves, &sum[r][i], sizeof halves);
+      store(total, load<Doubles>(total) + __builtin_convertvector(halves[0], Doubles) * low);
+      total += kLanes / 2;
+      store(total, load<Doubles>(total) + __builtin_convertvector(halves[1], Doubles) * high);
+    }
+  }
+}
+
+// As `packed_row_scaled` of many rows: a block of codes becomes 16-bit integers once for all of them.
+void packed_rows_scaled(const PackedWeights& w, const std::int16_t* x, std::int64_t rows, std::int32_t zero_a,
+                        const PackedScaling& by, std::uint32_t* panel, double* totals) {
+  std::int32_t starts[kPackedOutputs];
+  double factors[kPackedOutputs];
+  for (std::int64_t i = 0; i < rows * w.lanes; ++i) totals[i] = 0;
+  for (std::int64_t block = 0; block < w.depth / w.block; ++block, x += rows * w.block) {
+    unpack_scaled(w, block, zero_a, by, panel, starts, factors);
+    for_tiles(rows, w.lanes, [&]<int R, int V>(std::int64_t r, std::int64_t first) {
+      tile_scaled<R, V>(w, panel + first, starts + first, factors + first, x + r * w.block,
+                        totals + r * w.lanes + first);
+    });
+  }
 }
 
 // Codes of 4 bits as the integers that they are, in the k-steps of conv.h: Values of them in four bytes.

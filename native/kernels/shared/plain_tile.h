@@ -16,6 +16,7 @@ struct PlainTile {
   static constexpr bool kWholeBlocks = false;
   static constexpr std::int64_t kPartSteps = 160;  // of one vector, which stay in a level-1 cache
   static constexpr bool kStoresRegisters = false, kReadsMemory = false, kHoldsColumns = false, kWidens = false;
+  static constexpr bool kLowersInputs = false;  // bytes are taken as signed ones; see dotprod/conv.cpp
 
   // Fewer than 16 elements, by copies of sizes that are known: no call.
   template <class T>

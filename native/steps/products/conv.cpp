@@ -22,11 +22,15 @@ namespace hexforge {
 const ConvKernels& conv_kernels() {
   [[maybe_unused]] const Level level = current_level();
 #if defined(__x86_64__)
+#if defined(__linux__)
   if (level == Level::amx) return kConvAmx;
+#endif
   if (level == Level::avx512) return kConvAvx512;
   if (level == Level::avx_vnni) return has_avx_vnni() ? kConvAvxVnni : kConvAvxVnniEvex;
   if (level == Level::avx2) return kConvAvx2;
 #elif defined(__aarch64__)
+  if (level == Level::i8mm) return kConvI8mm;
+  if (level == Level::dotprod) return kConvDotprod;
   if (level == Level::neon) return kConvNeon;
 #endif
   return kConvPortable;

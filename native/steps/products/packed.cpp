@@ -72,12 +72,23 @@ struct Packed {
   }
 };
 
-// Working memory that each thread keeps.
-template <class T>
+// Working memory that each thread keeps, apart for each use of it.
+template <class T, int Use = 0>
 T* kept(std::int64_t count) {
   thread_local std::vector<T> memory;
   if (static_cast<std::int64_t>(memory.size()) < count) memory.resize(static_cast<std::size_t>(count));
   return memory.data();
+}
+
+// Rows as kernels of many rows read them: [inputs / block][rows][block].
+template <class Q, class T>
+const Q* in_blocks(const T* x, std::int64_t rows, const PackedWeights& w) {
+  Q* blocks = kept<Q, 1>(rows * w.depth);
+  Q* to = blocks;
+  for (std::int64_t k = 0; k < w.depth; k += w.block) {
+    for (std::int64_t row = 0; row < rows; ++row, to += w.block) std::copy_n(x + row * w.depth + k, w.block, to);
+  }
+  return blocks;
 }
 
 // The float scales of blocks.
@@ -98,27 +109,27 @@ Run packed_f32(const Attributes& at, std::span<const Tensor> ins, std::span<cons
     const float* x = o.in<float>(0);
     float* y = o.out<float>();
     const Loops& loop = loops();
-    parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
-      const std::int64_t some = p.rows <= kFewRows ? 1 : std::min(p.rows, kRowsAtOnce);
-      float *totals = kept<float>(some * kBlock + (some > 1 ? p.weights.block * kBlock : 0)),
-            *panel = totals + some * kBlock;
-      for (std::int64_t block = begin; block < end; ++block) {
-        const PackedWeights w = p.of(block);
-        const std::int64_t first = block * kBlock, count = std::min<std::int64_t>(kBlock, p.outputs - first);
-        for (std::int64_t row = 0; row < p.rows; row += some) {
-          const std::int64_t rows = std::min(some, p.rows - row);
-          const float* from = x + row * p.inputs;
-          if (some == 1) {
-            loop.packed_row_f32(w, from, totals);
+    const bool few = p.rows <= kFewRows;
+    for (std::int64_t row = 0; row < p.rows; row += kRowsAtOnce) {
+      const std::int64_t rows = std::min(kRowsAtOnce, p.rows - row);
+      const float* from = x + row * p.inputs;
+      if (!few) from = in_blocks<float>(from, rows, p.weights);
+      parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+        float *totals = kept<float>((rows + (few ? 0 : p.weights.block)) * kBlock), *panel = totals + rows * kBlock;
+        for (std::int64_t block = begin; block < end; ++block) {
+          const PackedWeights w = p.of(block);
+          if (few) {
+            for (std::int64_t r = 0; r < rows; ++r) loop.packed_row_f32(w, from + r * p.inputs, totals + r * w.lanes);
           } else {
-            loop.packed_rows_f32(w, from, p.inputs, rows, panel, totals);
+            loop.packed_rows_f32(w, from, rows, panel, totals);
           }
+          const std::int64_t first = block * kBlock, count = std::min<std::int64_t>(kBlock, p.outputs - first);
           for (std::int64_t r = 0; r < rows; ++r)
             loop.add_bias_f32(totals + r * w.lanes, bias ? bias + first : nullptr, y + (row + r) * p.outputs + first,
                               count);
         }
-      }
-    });
+      });
+    }
   };
 }
 
@@ -279,39 +290,52 @@ Run packed_scaled(const Attributes& at, std::span<const Tensor> ins, std::span<c
     const Loops& loop = loops();
     const T* x = o.in<T>(0);
     T* y = o.out<T>();
+    const auto stored = [&](std::int64_t row, std::int64_t block, const double* totals) {
+      for (std::int64_t c = block * kBlock; c < std::min(p.outputs, (block + 1) * kBlock); ++c)
+        y[row * p.outputs + c] =
+            target.template round_and_clamp<T>(totals[c - block * kBlock] + (bias ? bias[c] : 0.0));
+    };
+    if (p.rows > kFewRows) {
+      for (std::int64_t row = 0; row < p.rows; row += kRowsAtOnce) {
+        const std::int64_t rows = std::min(kRowsAtOnce, p.rows - row);
+        const std::int16_t* from = in_blocks<std::int16_t>(x + row * p.inputs, rows, p.weights);
+        parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+          double* totals = kept<double>(rows * kBlock);
+          std::uint32_t* panel = kept<std::uint32_t>(p.weights.block / 2 * kBlock);
+          for (std::int64_t block = begin; block < end; ++block) {
+            const PackedWeights w = p.of(block);
+            loop.packed_rows_scaled(w, from, rows, zero_a, by, panel, totals);
+            for (std::int64_t r = 0; r < rows; ++r) stored(row + r, block, totals + r * w.lanes);
+          }
+        });
+      }
+      return;
+    }
     const std::int64_t row_bytes = p.inputs * kPlanes, row_starts = p.inputs / p.weights.block * kPlanes;
-    const std::int64_t some = std::min(p.rows, kRowsAtOnce);
-    std::vector<std::int8_t> bytes(static_cast<std::size_t>(some * row_bytes));
-    std::vector<std::int32_t> starts(static_cast<std::size_t>(some * row_starts));
-    std::vector<PackedScaling> scaling(static_cast<std::size_t>(some));
-    for (std::int64_t first_row = 0; first_row < p.rows; first_row += some) {
-      const std::int64_t rows = std::min(some, p.rows - first_row);
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const T* row = x + (first_row + r) * p.inputs;
-        std::int8_t* to = bytes.data() + r * row_bytes;
-        std::int32_t* from = starts.data() + r * row_starts;
-        PackedScaling& own = scaling[static_cast<std::size_t>(r)] = by;
-        if (spread_centered(row, zero_a, p.weights, to, from)) {
-          own.rest = 0;
-        } else {
-          spread(row, p.weights, to, from);
+    std::vector<std::int8_t> bytes(static_cast<std::size_t>(p.rows * row_bytes));
+    std::vector<std::int32_t> starts(static_cast<std::size_t>(p.rows * row_starts));
+    PackedScaling scaling[kFewRows];
+    for (std::int64_t r = 0; r < p.rows; ++r) {
+      std::int8_t* to = bytes.data() + r * row_bytes;
+      std::int32_t* from = starts.data() + r * row_starts;
+      scaling[r] = by;
+      if (spread_centered(x + r * p.inputs, zero_a, p.weights, to, from)) {
+        scaling[r].rest = 0;
+      } else {
+        spread(x + r * p.inputs, p.weights, to, from);
+      }
+    }
+    parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t block = begin; block < end; ++block) {
+        const PackedWeights w = p.of(block);
+        for (std::int64_t r = 0; r < p.rows; ++r) {
+          double totals[kBlock] = {};
+          loop.packed_row_scaled(w, kPlanes, bytes.data() + r * row_bytes, starts.data() + r * row_starts, scaling[r],
+                                 totals);
+          stored(r, block, totals);
         }
       }
-      parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t block = begin; block < end; ++block) {
-          const PackedWeights w = p.of(block);
-          const std::int64_t first = block * kBlock, last = std::min(p.outputs, first + kBlock);
-          for (std::int64_t r = 0; r < rows; ++r) {
-            double totals[kBlock] = {};
-            loop.packed_row_scaled(w, kPlanes, bytes.data() + r * row_bytes, starts.data() + r * row_starts,
-                                   scaling[static_cast<std::size_t>(r)], totals);
-            for (std::int64_t c = first; c < last; ++c)
-              y[(first_row + r) * p.outputs + c] =
-                  target.template round_and_clamp<T>(totals[c - first] + (bias ? bias[c] : 0.0));
-          }
-        }
-      });
-    }
+    });
   };
 }
 

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/aligned_memory.h"
 #include "core/parallel.h"
 #include "core/program.h"
 #include "kernels/conv.h"
@@ -82,7 +83,7 @@ constexpr std::int64_t kPage = 1 << 21;  // the large ones
 // Memory that the system may give large pages: a run reads all of it.
 float* allocated(std::int64_t bytes) {
   const std::int64_t page = bytes >= kPage ? kPage : 64, whole = (bytes + page - 1) / page * page;
-  void* memory = std::aligned_alloc(static_cast<std::size_t>(page), static_cast<std::size_t>(whole));
+  void* memory = allocate_aligned(static_cast<std::size_t>(page), static_cast<std::size_t>(whole));
   if (!memory) throw std::bad_alloc();
 #if defined(__linux__)
   if (page == kPage) madvise(memory, static_cast<std::size_t>(whole), MADV_HUGEPAGE);
@@ -103,7 +104,7 @@ std::shared_ptr<WinogradCells> WinogradCells::of(const std::uint16_t* halves, st
   return found;
 }
 
-WinogradCells::~WinogradCells() { std::free(made_.load()); }
+WinogradCells::~WinogradCells() { free_aligned(made_.load()); }
 
 const float* WinogradCells::get(int threads) {
   if (const float* made = made_.load(std::memory_order_acquire)) return made;
@@ -116,7 +117,7 @@ const float* WinogradCells::get(int threads) {
   });
   float* before = nullptr;  // of two runs that make them at the same time, one is the first: nobody waits
   if (made_.compare_exchange_strong(before, cells, std::memory_order_acq_rel)) return cells;
-  std::free(cells);
+  free_aligned(cells);
   return before;
 }
 

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build what runs contexts for 64-bit Windows, and run it under Wine: `python -m tools.windows`.
+
+Debian's mingw-w64 makes kernels, steps and the reader of contexts; a program over them (tests/native/run_context.cpp)
+runs the demo model's contexts at every instruction set, and must give the bytes that this computer gives. Python's
+module is not made: no registry brings Windows' Python.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import hexforge
+from hexforge import _native, demo
+
+ROOT = Path(__file__).parents[1]
+WORK = ROOT / "build" / "windows"
+NEEDED = {"x86_64-w64-mingw32-g++-posix": "g++-mingw-w64-x86-64-posix", "cmake": "cmake"}
+WINE = Path("/usr/lib/wine/wine64")
+TYPES = {name: np.dtype(name) for name in ("uint8", "uint16", "float16", "float32")}
+RECIPES = ("float", "w8a8_channel", "w8a16")
+
+
+def _run(command: Sequence[str | Path]) -> str:
+    done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(
+            f"{' '.join(map(str, command))} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}"
+        )
+    return done.stdout
+
+
+def build() -> Path:
+    """The program, made by the cross compiler."""
+    launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    options = [f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'tools/windows.cmake'}", "-DHEXFORGE_PYTHON_MODULE=OFF"]
+    _run(["cmake", "-G", "Ninja", "-S", ".", "-B", WORK, "-DHEXFORGE_WERROR=ON", *options, *launcher])
+    _run(["cmake", "--build", WORK, "-j", str(os.cpu_count() or 1)])
+    program = WORK / "run_context.exe"
+    flags = ["-std=gnu++20", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-Inative"]
+    compiler = next(iter(NEEDED))
+    _run([compiler, *flags, "tests/native/run_context.cpp", WORK / "libhexforge_core.a", "-o", program])
+    return program
+
+
+def _drawn(dtype: str, shape: Sequence[int]) -> NDArray[Any]:
+    """Numbers of a picture, or of its codes."""
+    uniform = np.random.default_rng(3).random(shape)
+    return (uniform if TYPES[dtype].kind == "f" else uniform * np.iinfo(TYPES[dtype]).max).astype(TYPES[dtype])
+
+
+def contexts() -> dict[str, tuple[Path, Path, bytes]]:
+    """By recipe: the demo model's context, a file with its input, and the bytes of what it computes here."""
+    made: dict[str, tuple[Path, Path, bytes]] = {}
+    shots = demo.calibration()
+    for recipe in RECIPES:
+        model = WORK / f"{recipe}.onnx"
+        if recipe == "float":
+            shutil.copy(demo.MODEL, model)
+        else:
+            hexforge.quantize(demo.MODEL, [{demo.INPUT: shot} for shot in shots[:4]], recipe, model)
+        context, inputs = WORK / f"{recipe}.bin", WORK / f"{recipe}.raw"
+        _run([sys.executable, "-m", "hexforge", "compile", model, "-o", context, "--soc", "SM8650"])
+        opened = _native.CompiledContext.open_file(str(context))
+        graph = opened.graph(opened.graphs[0])
+        (tensor,) = graph.inputs
+        given = _drawn(tensor[2], tensor[3])
+        inputs.write_bytes(given.tobytes())
+        outputs = [np.empty(result[3], TYPES[result[2]]) for result in graph.outputs]
+        graph.run([given], outputs)
+        made[recipe] = context, inputs, b"".join(output.tobytes() for output in outputs)
+    return made
+
+
+def main() -> None:
+    """Build, run, compare."""
+    missing = [package for command, package in NEEDED.items() if shutil.which(command) is None]
+    if not WINE.exists():
+        missing.append("wine64")
+    if missing:
+        raise SystemExit(f"windows: not installed here: {', '.join(missing)}; try: apt-get install {' '.join(missing)}")
+    WORK.mkdir(parents=True, exist_ok=True)
+    program = build()
+    result = WORK / "result.raw"
+    for recipe, (context, inputs, expected) in contexts().items():
+        ran = []
+        for level in _native.levels():
+            result.unlink(missing_ok=True)
+            _run([WINE, program, context, inputs, result, level])
+            if not result.exists():
+                continue  # Wine's processor has fewer instruction sets
+            if result.read_bytes() != expected:
+                raise SystemExit(f"{recipe} at {level}: other bytes under Windows")
+            ran.append(level)
+        print(f"{recipe}: the same bytes under Windows at {', '.join(ran)}")
+
+
+if __name__ == "__main__":
+    main()
