@@ -3,10 +3,11 @@
 
     python -m benchmarks.llm [llama-3.2-1b] [qwen3-0.6b] [--threads 1 2] [--context 256] [--prompt 128]
 
-Weights are random, of 4 bits in blocks of 32, made on the fly. Every engine has a process of its own and they take
-turns; of each the best turn counts, in processor time and in wall time. The read floor is the time in which this
-machine reads the packed weights once, in the same turns. llama.cpp runs in the interpreter that --llama names, in which
-`xllamacpp` or `llama-cpp-python`, and `gguf`, are installed.
+Weights are random, of 4 bits in blocks of 32, made on the fly. hexforge has float activations in a graph of its own,
+and 16-bit ones in the bundle that `hexforge llm export` makes, run as `hexforge llm run` does. Every engine has a
+process of its own and they take turns; of each the best turn counts, in processor time and in wall time. The read
+floor is the time in which this machine reads the packed weights once, in the same turns. llama.cpp runs in the
+interpreter that --llama names, in which `xllamacpp` or `llama-cpp-python`, and `gguf`, are installed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from benchmarks.arguments import add_names
 from benchmarks.models.language import SHAPES, Shape, write_onnx
 
 SOC = "SM8650"
-ENGINES = ("hexforge", "onnxruntime", "llama.cpp", "read floor")
+ENGINES = ("hexforge", "hexforge w4a16", "onnxruntime", "llama.cpp", "read floor")
+MODELS = {"llama-3.2-1b": "llama_v3_2_1b_instruct", "qwen3-0.6b": "qwen3_0_6b"}
+"""What `hexforge llm export` calls the shapes."""
 
 
 class Child:
@@ -93,6 +96,25 @@ class Hexforge:
         self._programs[len(tokens)].run_into(feeds, self._targets)
 
 
+class HexforgeBundle:
+    """What `hexforge llm run` does with a bundle at w4a16; a thread has a processor."""
+
+    def __init__(self, folder: Path, shape: Shape, prompt: int, context: int, threads: int) -> None:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+        import hexforge
+
+        self._session = hexforge.llm.load(folder / "bundle").session()
+        self._session.feed([3])
+
+    def step(self, tokens: np.ndarray[Any, Any], at: int) -> None:
+        """Some tokens from a position on, behind those that are there."""
+        known = len(self._session.tokens)
+        self._session.rewind(min(at, known))
+        if len(tokens) == 1 and known < at:  # the tokens before were not read
+            self._session.feed([3] * (at - known))
+        self._session.feed(tokens.tolist())
+
+
 class Onnxruntime:
     """GroupQueryAttention with buffers that past and present share, products with 8-bit activations inside."""
 
@@ -144,9 +166,10 @@ def serve(engine: str, folder: Path, shape: Shape, prompt: int, context: int, th
     for line in sys.stdin:
         start, begun = time.perf_counter(), time.process_time()
         if line.strip() == "load":
-            made = {"hexforge": Hexforge, "onnxruntime": Onnxruntime, "read floor": ReadFloor}[engine](
-                folder, shape, prompt, context, threads
-            )
+            made = {
+                "hexforge": Hexforge, "hexforge w4a16": HexforgeBundle, "onnxruntime": Onnxruntime,
+                "read floor": ReadFloor,
+            }[engine](folder, shape, prompt, context, threads)  # fmt: skip
         elif line.strip() == "prefill":
             made.step(np.arange(prompt, dtype=np.int64) + 3, 0)
         else:
@@ -162,16 +185,20 @@ def resident_gb() -> float:
     return float(fields["VmRSS"].split()[0]) / 1e6
 
 
-def export(folder: Path, shape: Shape, prompt: int, context: int) -> None:
-    """Compile both graphs into a file; tells the processor time, the wall time and the peak of memory."""
+def export(folder: Path, name: str, prompt: int, context: int) -> None:
+    """Compile both graphs into a file, or export a bundle; tells processor time, wall time and the peak of memory."""
     import resource
 
     import hexforge
 
     start, begun = time.perf_counter(), time.process_time()
-    models = [folder / f"{name}.onnx" for name in ("token", "prompt")]
-    request = hexforge.ContextRequest(graph_names=("token", "prompt"), weight_sharing=True)
-    hexforge.compile(models, folder / "context.bin", SOC, request)
+    if name in MODELS:
+        bundle = hexforge.llm.ExportRequest(SOC, context, (prompt, 1), "w4a16")
+        hexforge.llm.export(MODELS[name], folder / "bundle", bundle, random_seed=0)
+    else:
+        models = [folder / f"{name}.onnx" for name in ("token", "prompt")]
+        request = hexforge.ContextRequest(graph_names=("token", "prompt"), weight_sharing=True)
+        hexforge.compile(models, folder / "context.bin", SOC, request)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     print(json.dumps({"wall": time.perf_counter() - start, "cpu": time.process_time() - begun, "resident": peak}))
 
@@ -184,6 +211,8 @@ def measured(name: str, threads: int, given: argparse.Namespace, folder: Path) -
     if (folder / "model.gguf").exists():
         script = ROOT / "benchmarks" / "peers" / "llama_process.py"
         commands["llama.cpp"] = [given.llama, str(script), str(folder / "model.gguf"), *map(str, sizes)]
+    if not (folder / "bundle").exists():
+        del commands["hexforge w4a16"]
     children = [Child(engine, command, threads) for engine, command in commands.items()]
     for _ in range(given.rounds):
         for child in children:
@@ -233,16 +262,19 @@ def main() -> int:
                 subprocess.run([*command, str(folder / "model.gguf")], check=True)
             else:
                 screen.print(f"no interpreter {given.llama}: llama.cpp is left out")
-            own = [sys.executable, "-m", "benchmarks.llm", "--export", str(folder), name]
-            told = subprocess.run(
-                [*own, str(given.prompt), str(given.context)], check=True, cwd=ROOT, capture_output=True
-            )
-            cost = json.loads(told.stdout.splitlines()[-1])
-            screen.print(
-                f"{name}: exported in {cost['wall']:.0f} s ({cost['cpu']:.0f} s of processor time), at most "
-                f"{cost['resident']:.1f} GB; the file has {(folder / 'context.bin').stat().st_size / 1e9:.2f} GB, the "
-                f"packed weights {shape.packed_bytes / 1e9:.2f} GB"
-            )
+            for kind, made_file in (("graphs", "context.bin"), (name, "bundle/context.bin")):
+                if kind == name and name not in MODELS:
+                    continue
+                own = [sys.executable, "-m", "benchmarks.llm", "--export", str(folder), kind]
+                told = subprocess.run(
+                    [*own, str(given.prompt), str(given.context)], check=True, cwd=ROOT, capture_output=True
+                )
+                cost = json.loads(told.stdout.splitlines()[-1])
+                screen.print(
+                    f"{name}: {made_file} made in {cost['wall']:.0f} s ({cost['cpu']:.0f} s of processor time), at "
+                    f"most {cost['resident']:.1f} GB; it has {(folder / made_file).stat().st_size / 1e9:.2f} GB, the "
+                    f"packed weights {shape.packed_bytes / 1e9:.2f} GB"
+                )
             for threads in given.threads:
                 screen.print(measured(name, threads, given, folder))
     return 0
@@ -253,6 +285,6 @@ if __name__ == "__main__":
         engine, folder, name, *sizes = sys.argv[2:]
         serve(engine, Path(folder), SHAPES[name], *map(int, sizes))
     elif sys.argv[1:2] == ["--export"]:
-        export(Path(sys.argv[2]), SHAPES[sys.argv[3]], int(sys.argv[4]), int(sys.argv[5]))
+        export(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
     else:
         raise SystemExit(main())

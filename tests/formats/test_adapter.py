@@ -50,6 +50,19 @@ def test_only_the_leaves_that_differ() -> None:
     assert program_changes(old, copy.deepcopy(old)) == []
 
 
+def test_a_text_changes_line_by_line() -> None:
+    old = {"graph": "first\nsecond\nthird", "name": "one\ntwo"}
+    new = {"graph": "first\nother\nthird", "name": "one"}
+    changes = program_changes(old, new)
+    assert changes == [Change(("graph", 1), "other"), Change(("name",), "one")]
+    adapter = Adapter(file(AdapterGraph("g", "", 0, (), tuple(changes))))
+    assert adapter.patch_program(adapter.graphs[0], copy.deepcopy(old)) == new
+    for place, value, fault in ((("graph", 3), "x", "not there"), (("graph", 1), 7, "no line")):
+        hostile = Adapter(file(AdapterGraph("g", "", 0, (), (Change(place, value),))))
+        with pytest.raises(FormatError, match=fault):
+            hostile.patch_program(hostile.graphs[0], copy.deepcopy(old))
+
+
 def test_arrays_are_the_bases_or_its_own() -> None:
     pool = Pool()
     pool.put(np.zeros(1, np.uint8))

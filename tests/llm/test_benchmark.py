@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`benchmarks.llm_latency`: rows of other models are predicted by the shipped costs, shapes come from configs."""
+"""`benchmarks.llm` and `benchmarks.llm_latency`: turns of a bundle; rows of other models by the shipped costs."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.llm import HexforgeBundle
 from benchmarks.llm_latency import baseline, held_out_costs, predict, read_configs
+from benchmarks.models.language import SHAPES
 from hexforge.llm.time.costs import read_costs
 from hexforge.llm.time.measurements import MEASURED, read_llm_measurements
+from tests.llm.conftest import Bundled
 from tests.llm.test_shape import LLAMA
 
 
@@ -36,3 +40,14 @@ def test_the_baseline_finds_a_bandwidth_and_a_cost_a_layer() -> None:
     error = np.abs(token / [r.token_ms for r in rows] - 1)
     assert np.isfinite(first).all()
     assert np.nanmedian(error) < 0.3
+
+
+def test_a_turn_of_a_bundle_reads_from_a_position_on(bundled: Bundled, tmp_path: Path) -> None:
+    """A prompt from the start, and tokens behind one that may not have been read."""
+    (tmp_path / "bundle").symlink_to(bundled("w8a16"))
+    engine = HexforgeBundle(tmp_path, SHAPES["tiny"], 20, 512, len(os.sched_getaffinity(0)))
+    engine.step(np.array([7]), 20)
+    assert len(engine._session.tokens) == 21
+    engine.step(np.arange(20), 0)
+    engine.step(np.array([8]), 20)
+    assert engine._session.tokens == [*range(20), 8]

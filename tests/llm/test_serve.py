@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.client
 import json
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -127,6 +128,32 @@ def test_a_client_that_goes_leaves_its_place(model: LanguageModel) -> None:
         link.close()
     status, said = running.ask("/v1/completions", {"prompt": PROMPT, "max_tokens": 2, "temperature": 0})
     assert (status, said["usage"]["completion_tokens"]) == (200, 2)
+    running.stop()
+
+
+def test_a_killed_client_leaves_its_place(model: LanguageModel) -> None:
+    """A process that dies in the middle of a stream: the one place is free, and the next answer is the model's own."""
+    running = Running(application(model, TOKEN, together=1, pace=Pace(lambda prompt: 0.0, lambda at: 0.2)))
+    asked = json.dumps({"prompt": PROMPT, "max_tokens": 400, "temperature": 0.9, "seed": 1, "stream": True})
+    code = (
+        "import http.client, sys\n"
+        "link = http.client.HTTPConnection('127.0.0.1', int(sys.argv[1]))\n"
+        "link.request('POST', '/v1/completions', sys.argv[2], "
+        "{'Authorization': sys.argv[3], 'Content-Type': 'application/json'})\n"
+        "answer = link.getresponse()\n"
+        "print(answer.read1(64), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    client = subprocess.Popen(
+        [sys.executable, "-S", "-c", code, str(running.port), asked, HEADERS["Authorization"]],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert client.stdout is not None
+    assert b"data:" in client.stdout.readline()
+    client.kill()
+    client.communicate()
+    status, said = running.ask("/v1/completions", {"prompt": PROMPT, "max_tokens": 3, "temperature": 0})
+    assert (status, said["choices"][0]["text"]) == (200, model.generate(PROMPT, 3))
     running.stop()
 
 

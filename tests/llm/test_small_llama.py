@@ -104,9 +104,9 @@ def test_a_draft_model_changes_no_choice(temperature: float, loaded: Loaded, tmp
     runs: list[int] = []
 
     def counted(run: Any, size: int) -> Any:
-        def both(feeds: Any) -> Any:
+        def both(*given: Any) -> Any:
             runs.append(size)
-            return run(feeds)
+            return run(*given)
 
         return both
 
@@ -213,3 +213,16 @@ def test_onnxruntime_genai_runs_the_bundle(bundled: Bundled) -> None:
         end = case["next"].index(0) if 0 in case["next"] else len(case["next"])
         assert given["ids"] == case["ids"]
         assert given["next"][:end] == case["next"][:end]
+
+
+@pytest.mark.parametrize("precision", ["float", "w8a16"])
+def test_caches_are_updated_in_place(precision: str, loaded: Loaded) -> None:
+    """After the first run, prompts and tokens are put into the arrays that a session has."""
+    session, tokens = loaded(precision).session(), REFERENCE["generated"][1]["next"][:150]
+    first = session.feed([tokens[0]])
+    addresses = {name: array.ctypes.data for name, array in session._caches.items()}
+    session.feed(tokens[1:])
+    assert len(addresses) == 6
+    assert {name: array.ctypes.data for name, array in session._caches.items()} == addresses
+    session.rewind(0)
+    assert np.array_equal(session.feed([tokens[0]]), first)

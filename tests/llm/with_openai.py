@@ -23,6 +23,8 @@ def main(url: str, token: str) -> None:
     cancelled = client.chat.completions.create(**asked, stream=True)
     next(iter(cancelled))
     cancelled.close()
+    client.close()
+    client = openai.OpenAI(base_url=url, api_key=token)
     said["after_cancel"] = client.chat.completions.create(**asked).choices[0].message.content
     try:
         openai.OpenAI(base_url=url, api_key="wrong-token").models.list()

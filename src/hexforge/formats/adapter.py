@@ -4,8 +4,9 @@
 adapter   ""   JSON: producer, backend and for each graph the base it belongs to, the tensors, and the changes
 weights   ""   the arrays that are new
 
-A change is a place in the base's program (keys and positions, from outside in) and what is there instead. Where that
-refers to arrays, offsets below the size of the base's weights are in those, others in the adapter's own, from there on.
+A change is a place in the base's program (keys, positions in lists and lines of texts, from outside in) and what is
+there instead. Where that refers to arrays, offsets below the size of the base's weights are in those, others in the
+adapter's own, from there on.
 """
 
 from __future__ import annotations
@@ -73,8 +74,13 @@ class Adapter:
 
     def patch_program(self, graph: AdapterGraph, program: Any) -> Any:
         """Change the base's program in place into the adapter's, and return it."""
+        texts: list[tuple[Any, str | int]] = []
         for change in graph.changes:
-            program = _put(program, change.place, change.value, self.where)
+            program = _put(program, change.place, change.value, self.where, texts)
+        for holder, key in texts:
+            if not all(isinstance(line, str) for line in holder[key]):
+                raise FormatError(f"{self.where}: puts something into a text that is no line")
+            holder[key] = "\n".join(holder[key])
         return program
 
     def arrays(self, graph: AdapterGraph, get: Get) -> Get:
@@ -114,19 +120,25 @@ def program_changes(old: Any, new: Any, place: Place = ()) -> list[Change]:
     """What must be put where to make one program's plain data another's."""
     if isinstance(old, dict) and isinstance(new, dict) and old.keys() == new.keys() and "at" not in old:
         return [c for key in old for c in program_changes(old[key], new[key], (*place, key))]
+    if isinstance(old, str) and isinstance(new, str) and "\n" in old and old.count("\n") == new.count("\n"):
+        old, new = old.split("\n"), new.split("\n")
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [c for i, (a, b) in enumerate(zip(old, new, strict=True)) for c in program_changes(a, b, (*place, i))]
     same = type(old) is type(new) and old == new  # True equals 1, and is another thing in JSON
     return [] if same else [Change(place, new)]
 
 
-def _put(data: Any, place: Place, value: Any, where: str) -> Any:
+def _put(data: Any, place: Place, value: Any, where: str, texts: list[tuple[Any, str | int]]) -> Any:
+    """Put a value in its place; texts that places lead into become lists of lines, and are told in `texts`."""
     if not place:
         return value
     at = data
     try:
         for key in place[:-1]:
-            at = at[_present(at, key)]
+            holder, at = at, at[_present(at, key)]
+            if isinstance(at, str):
+                holder[key] = at = at.split("\n")
+                texts.append((holder, key))
         at[_present(at, place[-1])] = value
     except (LookupError, TypeError):
         raise FormatError(f"{where}: changes {list(place)} of a program, which is not there") from None

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.json_text import read_json
+from hexforge.options import did_you_mean
 
 BUNDLE, VERSION = "bundle.json", 1
+MOST_CACHED = 1 << 38
+"""Numbers of a cache; a larger one is believed to be a damaged description."""
 TOKENS, POSITIONS, LOGITS, STATE = "input_ids", "position_ids", "logits", "hidden_states"
 PAST, PRESENT = "past_key_values.{}.{}", "present.{}.{}"
 """Inputs and outputs of graphs; of caches with the layer and "key" or "value"."""
@@ -35,6 +38,8 @@ class BundlePart:
     """Files of ONNX models."""
     context: str = ""
     """The file of the context; empty where nothing was compiled."""
+    adapters: dict[str, str] = field(default_factory=dict)
+    """The compiled file of each adapter, by its name; none where it changes nothing here or nothing was compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,17 @@ class Bundle:
         """How many new tokens its graphs take, most first."""
         return tuple(sorted(self.parts[0].graphs, reverse=True))
 
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """The names of its LoRA adapters."""
+        return tuple(self.parts[0].adapters)
+
+    def require_adapter(self, name: str) -> None:
+        """CallError for an adapter that the bundle does not have; the base is called ""."""
+        if name and name not in self.adapters:
+            have = f"it has {', '.join(self.adapters)}" if self.adapters else "it has none"
+            raise CallError(f"{self.folder}: no adapter {name!r}; {have}{did_you_mean(name, self.adapters)}")
+
     def write(self) -> dict[str, Any]:
         """What bundle.json holds."""
         data = asdict(self)
@@ -73,6 +89,11 @@ class Bundle:
         for part in data["parts"]:
             part["graphs"] = {str(tokens): file for tokens, file in part["graphs"].items()}
         return {"version": VERSION, **data}
+
+
+def adapted_file(graph: str, adapter: str) -> str:
+    """The file of a graph with an adapter's factors in it; the graph itself for the base."""
+    return graph if not adapter else f"{graph.removesuffix('.onnx')}.{adapter}.onnx"
 
 
 def checksum(path: Path) -> int:
@@ -112,6 +133,7 @@ def _parsed(folder: Path, data: Any) -> Bundle:
             BundlePart(
                 _number(p["first"]), _number(p["last"]),
                 {_number(int(n), 1): str(file) for n, file in p["graphs"].items()}, str(p["context"]),
+                {str(name): str(file) for name, file in p.get("adapters", {}).items()},
             )
             for p in fields.pop("parts")
         )  # fmt: skip
@@ -123,11 +145,17 @@ def _parsed(folder: Path, data: Any) -> Bundle:
         bundle = Bundle(folder, parts=parts, sizes=sizes, checksums=sums, end_tokens=ends, **fields)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FormatError(f"{where}: is malformed: {error}") from None
-    covered = [layer for part in parts for layer in range(part.first, part.last)]
-    if covered != list(range(bundle.layers)) or len({tuple(sorted(p.graphs)) for p in parts}) != 1:
+    ends_of_parts = [0, *(part.last for part in parts)]
+    joined = all(part.first == end < part.last for part, end in zip(parts, ends_of_parts, strict=False))
+    if not joined or ends_of_parts[-1] != bundle.layers or len({(*sorted(p.graphs), *p.adapters) for p in parts}) != 1:
         raise FormatError(f"{where}: its parts do not hold each of {bundle.layers} layers once")
     if 1 not in bundle.tokens:
         raise FormatError(f"{where}: has no graph for one new token")
+    if bundle.layers * bundle.kv_heads * bundle.head_dim * bundle.context > MOST_CACHED:
+        raise FormatError(f"{where}: caches of {bundle.layers} layers and {bundle.context} tokens are larger than any")
+    for name in (n for p in parts for n in (*p.graphs.values(), p.context, *p.adapters.values()) if n):
+        if name not in sizes:
+            raise FormatError(f"{where}: {name!r} is no file of the bundle: its size is not told")
     return bundle
 
 

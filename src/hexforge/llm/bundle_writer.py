@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 import pydoc_data.topics
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +18,19 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import json_bytes
 from hexforge.formats.files import write_atomically
 from hexforge.formats.json_text import read_json
-from hexforge.llm.bundle import BUNDLE, PAST, PRESENT, Bundle, BundlePart, checksum, read_bundle
+from hexforge.llm.bundle import BUNDLE, PAST, PRESENT, Bundle, BundlePart, adapted_file, checksum, read_bundle
 from hexforge.llm.checkpoint import TOKENIZER_FILES, Checkpoint, open_checkpoint
 from hexforge.llm.float_decoder import observed_ranges
 from hexforge.llm.genai_config import GENAI_CONFIG, genai_config
 from hexforge.llm.generate import graph_name
+from hexforge.llm.lora.low_rank_branches import PATTERN, LowRankBranches
+from hexforge.llm.lora.peft_adapter import read_adapter
 from hexforge.llm.precision import BundlePrecision, precision_named
 from hexforge.llm.text_tokens import TOKENIZER, TextTokens
 
 WEIGHTS, OPEN_MODEL = "weights{}.bin", "model.onnx"
+FACTORS, COMPILED_ADAPTER = "factors.{}{}.bin", "adapter.{}{}.bin"
+"""Of each adapter: its factors for the ONNX models, and what it changes of a context."""
 MOST_PART_BYTES = int(3.75 * (1 << 30))
 """HTP's sessions address so much of weights at once; a larger model is split (published)."""
 CALIBRATION_TOKENS, CALIBRATION_LENGTH = 2048, 256
@@ -49,6 +54,8 @@ class ExportRequest:
     """A text that ranges of activations are taken from; None: of Python's language reference."""
     part_bytes: int = MOST_PART_BYTES
     """Weights of one part at most."""
+    adapters: Mapping[str, str | Path] = field(default_factory=dict)
+    """LoRA adapters by name: folders as PEFT writes them."""
 
 
 def export(
@@ -106,34 +113,50 @@ def _exported(
     from hexforge.llm.weight_file import WeightFile
 
     shape = checkpoint.architecture.shape
+    adapters = [read_adapter(name, at, checkpoint.architecture) for name, at in request.adapters.items()]
+    branches = LowRankBranches(checkpoint, adapters)
     copied = _copy_texts(checkpoint, folder)
     ranges = {}
     if precision.quantized:
         say("ranges of activations, over calibration text")
-        ranges = observed_ranges(checkpoint, _calibration(checkpoint, request))
+        texts = _calibration(checkpoint, request)
+        ranges = branches.widened(observed_ranges(checkpoint, texts), texts)
     parts: list[BundlePart] = []
     split = _split(checkpoint, precision, request.part_bytes)
     for index, (first, last) in enumerate(split, 1):
         number = f".{index}" if len(split) > 1 else ""
         say(f"graphs of layers {first} to {last - 1} of {shape.layers}")
-        weights = WeightFile(folder / WEIGHTS.format(number))
-        graph = DecoderGraph(checkpoint, precision, ranges, weights)
         names: dict[int, str] = {}
-        try:
+        with ExitStack() as open_files:
+            weights, *others = (
+                open_files.enter_context(closing(WeightFile(folder / file.format(number))))
+                for file in (WEIGHTS, *(FACTORS.format(adapter.name, "{}") for adapter in adapters))
+            )
+            factors = {adapter.name: file for adapter, file in zip(adapters, others, strict=True)}
+            graph = DecoderGraph(checkpoint, precision, ranges, weights, branches, factors)
             for tokens in sorted(request.tokens, reverse=True):
                 names[tokens] = f"{graph_name(tokens)}{number}.onnx"
-                asked = GraphRequest(tokens, request.context, first, last, request.native)
-                onnx.save(graph.model(asked), folder / names[tokens])
+                for adapter in ("", *factors):
+                    asked = GraphRequest(tokens, request.context, first, last, request.native, adapter)
+                    onnx.save(graph.model(asked), folder / adapted_file(names[tokens], adapter))
             if len(split) == 1 and not request.native:
-                asked = GraphRequest("sequence_length", request.context, first, last)
-                onnx.save(graph.model(asked), folder / OPEN_MODEL)
-        finally:
-            weights.close()
-        parts.append(BundlePart(first, last, names, f"context{number}.bin" if request.compiled else ""))
+                for adapter in ("", *factors):
+                    asked = GraphRequest("sequence_length", request.context, first, last, adapter=adapter)
+                    onnx.save(graph.model(asked), folder / adapted_file(OPEN_MODEL, adapter))
+        compiled = {
+            name: COMPILED_ADAPTER.format(name, number)
+            if request.compiled and branches.changed(name, first, last)
+            else ""
+            for name in factors
+        }
+        parts.append(BundlePart(first, last, names, f"context{number}.bin" if request.compiled else "", compiled))
     if request.compiled:
         for part in parts:
             say(f"{part.context}: the graphs compiled for {request.soc}")
             _compile(folder, part, request)
+            for name, file in ((name, file) for name, file in part.adapters.items() if file):
+                say(f"{file}: the adapter {name} compiled for {part.context}")
+                _compile_adapter(folder, part, name)
     if len(split) == 1 and not request.native:
         write_atomically(folder / GENAI_CONFIG, json_bytes(genai_config(checkpoint, request.context, OPEN_MODEL)))
     large = [p for p in sorted(folder.iterdir()) if p.suffix in (".bin", ".onnx")]
@@ -218,6 +241,15 @@ def _compile(folder: Path, part: BundlePart, request: ExportRequest) -> None:
     }
     sources: Sequence[Path] = [folder / file for file in part.graphs.values()]
     wanted = hexforge.ContextRequest(
-        graph_names=tuple(names.values()), weight_sharing=len(names) > 1, native=native if request.native else {}
-    )
+        graph_names=tuple(names.values()), weight_sharing=len(names) > 1, native=native if request.native else {},
+        updatable=(PATTERN,) if any(part.adapters.values()) else (),
+    )  # fmt: skip
     hexforge.compile(sources, folder / part.context, request.soc, wanted)
+
+
+def _compile_adapter(folder: Path, part: BundlePart, name: str) -> None:
+    """One file with what an adapter changes of all graphs of a part."""
+    from hexforge.runtime.contexts.lora import make_adapter_of_models
+
+    pairs = [(folder / file, folder / adapted_file(file, name)) for file in part.graphs.values()]
+    make_adapter_of_models(folder / part.context, pairs, folder / part.adapters[name])

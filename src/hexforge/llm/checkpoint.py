@@ -16,7 +16,7 @@ from hexforge.formats.json_text import read_json
 from hexforge.formats.safetensors import map_safetensors
 from hexforge.ir import Array
 from hexforge.llm.architecture import Architecture, architecture_of_config
-from hexforge.llm.shape import CONFIG
+from hexforge.llm.shape import CONFIG, LlmShape
 from hexforge.options import did_you_mean
 
 INDEX, WHOLE = "model.safetensors.index.json", "model.safetensors"
@@ -88,6 +88,16 @@ def weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def fused_rows(shape: LlmShape, name: str) -> tuple[int, int, str]:
+    """Where a product's rows are in a matrix that holds several: first, one after the last, and the matrix."""
+    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    return {
+        "query": (0, queries, "self_attn.qkv_proj"), "key": (queries, queries + keys, "self_attn.qkv_proj"),
+        "value": (queries + keys, queries + 2 * keys, "self_attn.qkv_proj"),
+        "gate": (0, shape.ffn, "mlp.gate_up_proj"), "up": (shape.ffn, 2 * shape.ffn, "mlp.gate_up_proj"),
+    }[name]  # fmt: skip
+
+
 class SafetensorsCheckpoint(Checkpoint):
     """A folder as transformers writes it: config.json and one or several mapped .safetensors files."""
 
@@ -110,13 +120,7 @@ class SafetensorsCheckpoint(Checkpoint):
 
     def _part(self, prefix: str, name: str) -> Array:
         """Rows of a matrix that holds several."""
-        shape = self.architecture.shape
-        queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-        start, end, where = {
-            "query": (0, queries, "self_attn.qkv_proj"), "key": (queries, queries + keys, "self_attn.qkv_proj"),
-            "value": (queries + keys, queries + 2 * keys, "self_attn.qkv_proj"),
-            "gate": (0, shape.ffn, "mlp.gate_up_proj"), "up": (shape.ffn, 2 * shape.ffn, "mlp.gate_up_proj"),
-        }[name]  # fmt: skip
+        start, end, where = fused_rows(self.architecture.shape, name)
         rows: Array = self._array(f"{prefix}{where}.weight")[start:end]
         return rows
 

@@ -35,6 +35,10 @@ class Conversation:
         finally:
             self.messages = [*asked, {"role": "assistant", "content": "".join(given)}]
 
+    def use(self, adapter: str) -> None:
+        """Let the next answers come with another LoRA adapter, or ("") with the base; the messages stay."""
+        self.session.use(adapter)
+
     def undo(self, *, whole: bool = False) -> None:
         """Forget the last turn, or all of them."""
         del self.messages[self._first if whole else max(self._first, len(self.messages) - 2) :]

@@ -23,6 +23,7 @@ from hexforge.ir import Array
 from hexforge.llm.architecture import Rotation
 from hexforge.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS
 from hexforge.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
+from hexforge.llm.lora.low_rank_branches import LowRankBranches, quantized_factor
 from hexforge.llm.precision import BundlePrecision, CodeSteps, cache_steps, quantized_weight, steps_between
 from hexforge.llm.weight_file import WeightFile, small
 
@@ -49,14 +50,22 @@ class GraphRequest:
     """The layer after its last; the head is after the model's last."""
     keys_transposed: bool = False
     """Keys lie [head, context], as native caches must."""
+    adapter: str = ""
+    """Whose low-rank factors are in the branches; those of the base are zeros."""
 
 
 class DecoderGraph:
     """Writes the graphs of one checkpoint, whose weights go into one file."""
 
-    def __init__(self, checkpoint: Checkpoint, precision: BundlePrecision, ranges: Ranges, weights: WeightFile) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, precision: BundlePrecision, ranges: Ranges, weights: WeightFile,
+        branches: LowRankBranches | None = None, factors: Mapping[str, WeightFile] | None = None,
+    ) -> None:  # fmt: skip
         self.checkpoint, self.precision, self.ranges, self.weights = checkpoint, precision, ranges, weights
         self.architecture = checkpoint.architecture
+        self.branches = branches or LowRankBranches(checkpoint)
+        self.factors = {"": weights, **(factors or {})}
+        """For each adapter, the base called "" among them, the file that its factors go into."""
 
     def model(self, request: GraphRequest) -> onnx.ModelProto:
         """The model of one request."""
@@ -294,7 +303,31 @@ class _Nodes:
             bias = checkpoint.weight(f"{name}_bias", layer) * scale
             limits = (float(bias.min()), float(bias.max()))
             y = self._node("Add", [y, self._stored(f"{at}.bias", lambda: bias, limits)])
+        if layer is not None and self.graph.branches.rank(layer, name):
+            y = self._value(f"{output}.base", y, self._range(f"{output}_base"))
+            y = self._node("Add", [y, self._branch(output, name, x, layer)])
         return self._value(output, y, self._range(output))
+
+    def _branch(self, output: str, name: str, x: str, layer: int) -> str:
+        """What an adapter adds to a product: two thin matrices, one after the other."""
+        first, second = self.graph.branches.factors(self.request.adapter, layer, name)
+        sides = (("A", first, "low"), ("B", second * np.float32(self._scale(name)), "delta"))
+        for side, factor, made in sides:
+            matrix = self._factor(f"layer.{layer}.{name}.lora_{side}", factor)
+            x = self._value(f"{output}.{made}", self._node("MatMul", [x, matrix]), self._range(f"{output}_{made}"))
+        return x
+
+    def _factor(self, name: str, factor: Array) -> str:
+        """A thin matrix of the adapter [inputs, outputs], in the file of that adapter."""
+        file = self.graph.factors[self.request.adapter]
+        if not self.precision.quantized:
+            return self._placed(file.constant(name, lambda: factor, TensorProto.FLOAT))
+        integers, scales = quantized_factor(factor)
+        placed = [
+            self._placed(file.constant(f"{name}.int8", lambda: integers, TensorProto.INT8)),
+            self._placed(file.constant(f"{name}.scales", lambda: scales, TensorProto.FLOAT)),
+        ]
+        return self._node("DequantizeLinear", placed)
 
     def _matrix(self, name: str, make: Any) -> str:
         """A matrix [inputs, outputs], as integers where weights are."""
@@ -333,7 +366,8 @@ class _Nodes:
         low, high = self.graph.ranges[name]
         what = name.rpartition(".")[2]
         made = what.removesuffix("_product").removesuffix("_turned")
-        after = ("query_norm", "query_turned") if self.arch.head_norms else ("query", "query_product", "query_turned")
+        direct = ("query", "query_product", "query_base", "query_delta", "query_turned")
+        after = ("query_norm", "query_turned") if self.arch.head_norms else direct
         scaled = what in after or (made == "query_norm")
         factor = self.arch.attention_scale if scaled else 1.0
         return low * factor, high * factor

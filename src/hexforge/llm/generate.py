@@ -8,23 +8,44 @@ for piece in model.session().generate("The following functions", 40):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hexforge.errors import CallError
 from hexforge.formats.hmx_layout import KEY_TILE, VALUE_TILE, to_hmx
 from hexforge.ir import Array
-from hexforge.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS, Bundle, BundlePart, read_bundle
+from hexforge.llm.bundle import (
+    LOGITS,
+    PAST,
+    POSITIONS,
+    PRESENT,
+    STATE,
+    TOKENS,
+    Bundle,
+    BundlePart,
+    adapted_file,
+    read_bundle,
+)
+from hexforge.llm.lora.context_adapters import ContextAdapters
 from hexforge.llm.precision import CACHE_ZERO
 from hexforge.llm.sampling import Sampler, Sampling
 from hexforge.llm.text_tokens import TextTokens
 
-Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
-"""Outputs by name for inputs by name."""
+if TYPE_CHECKING:
+    from hexforge.runtime.contexts.context import Context
+
+Run = Callable[[Mapping[str, Array], Mapping[str, Array], Collection[str]], Mapping[str, Array]]
+"""Outputs by name for inputs by name; an output is the array given for it where the program can write it there. Those
+that are named last are not wanted."""
+Runs = Mapping[int, Sequence[Run]]
+"""For each number of new tokens the graphs of a bundle's parts."""
 PADDED_SHARE = 8
 """A rest of a prompt of at least an eighth of a graph's tokens goes through that graph, padded."""
 ROWS_TOGETHER = 32
@@ -44,8 +65,9 @@ class AnswerPiece:
 class LanguageModel:
     """A bundle that is loaded: graphs, tokenizer, and sessions over them."""
 
-    def __init__(self, bundle: Bundle, runs: Mapping[int, Sequence[Run]]) -> None:
+    def __init__(self, bundle: Bundle, runs: Runs, select: Callable[[str], Runs] | None = None) -> None:
         self.bundle, self.runs = bundle, runs
+        self._select, self._running, self._selected = select, Lock(), ""
         self._text: TextTokens | None = None
 
     @property
@@ -55,15 +77,43 @@ class LanguageModel:
             self._text = TextTokens(self.bundle.folder, self.bundle.vocabulary)
         return self._text
 
-    def session(self) -> LlmSession:
-        """A conversation of its own."""
-        return LlmSession(self)
+    def session(self, adapter: str = "") -> LlmSession:
+        """A conversation of its own, with a LoRA adapter or with the base alone."""
+        session = LlmSession(self)
+        session.use(adapter)
+        return session
 
     def generate(
-        self, prompt: str | Sequence[int], count: int = 128, sampling: Sampling | None = None, stop: Sequence[str] = ()
-    ) -> str:
+        self, prompt: str | Sequence[int], count: int = 128, sampling: Sampling | None = None,
+        stop: Sequence[str] = (), adapter: str = "",
+    ) -> str:  # fmt: skip
         """The text after a prompt, up to `count` tokens."""
-        return "".join(piece.text for piece in self.session().generate(prompt, count, sampling, stop))
+        return "".join(piece.text for piece in self.session(adapter).generate(prompt, count, sampling, stop))
+
+    def select(self, adapter: str) -> None:
+        """Have the graphs run with an adapter from here on, or ("") as the base; the first time loads it.
+
+        Sessions do this themselves before each run.
+        """
+        self.bundle.require_adapter(adapter)
+        if adapter != self._selected and self._select is not None:
+            self.runs = self._select(adapter)
+            self._selected = adapter
+
+    def prepare_adapters(self) -> None:
+        """Load all adapters now, so that no switch to one takes more than a moment."""
+        for adapter in (*self.bundle.adapters, ""):
+            self.select(adapter)
+
+    @contextmanager
+    def running(self, adapter: str) -> Iterator[Runs]:
+        """The graphs with an adapter; sessions with other ones wait meanwhile."""
+        if self._select is None:
+            yield self.runs
+            return
+        with self._running:
+            self.select(adapter)
+            yield self.runs
 
     def empty_caches(self) -> dict[str, Array]:
         """Caches without a token, by the names of the inputs."""
@@ -89,6 +139,8 @@ class LlmSession:
     model: LanguageModel
     tokens: list[int] = field(default_factory=list)
     """Read so far."""
+    adapter: str = ""
+    """The LoRA adapter that it reads with; the base alone where it is empty."""
     _caches: dict[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,8 +153,18 @@ class LlmSession:
             raise CallError(f"{len(self.tokens)} tokens were read; it cannot go back to {count}")
         del self.tokens[count:]
 
+    def use(self, adapter: str) -> None:
+        """Go on with another adapter, or ("") with the base; what was read is forgotten, because it read otherwise."""
+        self.model.bundle.require_adapter(adapter)
+        if adapter != self.adapter:
+            self.rewind(0)
+            self.adapter = adapter
+
     def feed(self, tokens: Sequence[int], *, all_logits: bool = False) -> Array:
-        """Read tokens; the logits after the last of them, or [tokens, vocabulary] after each."""
+        """Read tokens; the logits after the last of them, or [tokens, vocabulary] after each.
+
+        The last token of several is read by itself, so that the others need no logits.
+        """
         bundle = self.model.bundle
         new = np.asarray(tokens)
         if new.ndim != 1 or not new.size:
@@ -117,10 +179,13 @@ class LlmSession:
         every: list[Array] = []
         done = 0
         while done < len(new):
-            size = self._graph_size(len(new) - done)
-            chunk = [int(token) for token in new[done : done + size]]
-            logits = self._run(size, chunk)
-            every.append(logits[: len(chunk)] if all_logits else logits[len(chunk) - 1])
+            quiet = not all_logits and done + 1 < len(new)
+            end = len(new) - 1 if quiet else len(new)
+            size = self._graph_size(end - done)
+            chunk = [int(token) for token in new[done : min(done + size, end)]]
+            logits = self._run(size, chunk, quiet)
+            if logits is not None:
+                every.append(logits[: len(chunk)] if all_logits else logits[len(chunk) - 1])
             self.tokens += chunk
             done += len(chunk)
         return np.concatenate(every) if all_logits else every[-1]
@@ -133,23 +198,29 @@ class LlmSession:
                 return size
         return 1
 
-    def _run(self, size: int, chunk: Sequence[int]) -> Array:
-        """Logits [size, vocabulary]; the session changes only where every part has run."""
+    def _run(self, size: int, chunk: Sequence[int], quiet: bool) -> Array | None:
+        """Logits [size, vocabulary], or none; the session changes only where every part has run.
+
+        New rows are put into the caches themselves. Of a run that failed they lie behind what was read, where the next
+        one puts its own.
+        """
         start = len(self.tokens)
         ids = np.zeros((1, size), np.int32)
         ids[0, : len(chunk)] = chunk
         feeds: dict[str, Array] = {TOKENS: ids, POSITIONS: np.arange(start, start + size, dtype=np.int32)[None]}
         caches = dict(self._caches)
-        for run, part in zip(self.model.runs[size], self.model.bundle.parts, strict=True):
-            names = [(layer, kind) for layer in range(part.first, part.last) for kind in ("key", "value")]
-            given = run(feeds | {PAST.format(*name): caches[PAST.format(*name)] for name in names})
-            caches |= {PAST.format(*name): given[PRESENT.format(*name)] for name in names}
-            feeds = {POSITIONS: feeds[POSITIONS]}
-            if LOGITS not in given:
-                feeds[STATE] = given[f"{STATE}_out"]
+        with self.model.running(self.adapter) as runs:
+            for run, part in zip(runs[size], self.model.bundle.parts, strict=True):
+                names = [(layer, kind) for layer in range(part.first, part.last) for kind in ("key", "value")]
+                past = {PAST.format(*name): caches[PAST.format(*name)] for name in names}
+                targets = {PRESENT.format(*name): past[PAST.format(*name)] for name in names}
+                given = run(feeds | past, targets, (LOGITS,) if quiet else ())
+                caches |= {PAST.format(*name): given[PRESENT.format(*name)] for name in names}
+                feeds = {POSITIONS: feeds[POSITIONS]}
+                if f"{STATE}_out" in given:
+                    feeds[STATE] = given[f"{STATE}_out"]
         self._caches = caches
-        logits: Array = given[LOGITS][0]
-        return logits
+        return None if quiet else given[LOGITS][0]
 
     def generate(
         self,
@@ -282,20 +353,29 @@ def load(folder: str | Path, *, backend: str = "") -> LanguageModel:
     bundle = read_bundle(folder)
     compiled = all(part.context for part in bundle.parts)
     if compiled and not backend:
-        return LanguageModel(bundle, _context_runs(bundle))
-    return LanguageModel(bundle, _model_runs(bundle, backend or "htp"))
+        contexts, runs = _context_runs(bundle)
+        adapters = ContextAdapters(bundle, contexts)
+
+        def select(adapter: str) -> Runs:
+            adapters.apply(adapter)
+            return runs
+
+        return LanguageModel(bundle, runs, select if bundle.adapters else None)
+    models = cache(lambda adapter: _model_runs(bundle, backend or "htp", adapter))
+    return LanguageModel(bundle, models(""), models if bundle.adapters else None)
 
 
-def _context_runs(bundle: Bundle) -> dict[int, list[Run]]:
+def _context_runs(bundle: Bundle) -> tuple[list[Context], Runs]:
     import hexforge
 
-    runs: dict[int, list[Run]] = {size: [] for size in bundle.tokens}
+    contexts, runs = [], {size: list[Run]() for size in bundle.tokens}
     for part in bundle.parts:
         loaded = hexforge.load_context(bundle.folder / part.context)
+        contexts.append(loaded.context)
         for size in bundle.tokens:
-            run = loaded.programs[graph_name(size)].run
+            run = loaded.programs[graph_name(size)].run_into
             runs[size].append(_laid_out(run, part) if bundle.native and size % ROWS_TOGETHER else run)
-    return runs
+    return contexts, runs
 
 
 def _laid_out(run: Run, part: BundlePart) -> Run:
@@ -306,23 +386,36 @@ def _laid_out(run: Run, part: BundlePart) -> Run:
         for name, tile in (("key", KEY_TILE), ("value", VALUE_TILE))
     ]
 
-    def both(feeds: Mapping[str, Array]) -> Mapping[str, Array]:
-        given = run(feeds)
+    def both(
+        feeds: Mapping[str, Array], targets: Mapping[str, Array], unwanted: Collection[str]
+    ) -> Mapping[str, Array]:
+        del targets
+        given = run(feeds, {}, unwanted)
         return {**given, **{name: to_hmx(given[name], tile) for name, tile in tiles}}
 
     return both
 
 
-def _model_runs(bundle: Bundle, backend: str) -> dict[int, list[Run]]:
+def _model_runs(bundle: Bundle, backend: str, adapter: str) -> Runs:
     import hexforge
 
     def run_of(path: Path) -> Run:
         providers = [("QNNExecutionProvider", {"backend_type": backend})]
         session = hexforge.InferenceSession(path, providers=providers)
         names = [output.name for output in session.get_outputs()]
-        return lambda feeds: dict(zip(names, session.run(names, dict(feeds)), strict=True))
 
-    return {size: [run_of(bundle.folder / part.graphs[size]) for part in bundle.parts] for size in bundle.tokens}
+        def run(
+            feeds: Mapping[str, Array], targets: Mapping[str, Array], unwanted: Collection[str]
+        ) -> Mapping[str, Array]:
+            wanted = [name for name in names if name not in unwanted]
+            return dict(zip(wanted, session.run_into(wanted, feeds, targets, None), strict=True))
+
+        return run
+
+    return {
+        size: [run_of(bundle.folder / adapted_file(part.graphs[size], adapter)) for part in bundle.parts]
+        for size in bundle.tokens
+    }
 
 
 def graph_name(tokens: int) -> str:

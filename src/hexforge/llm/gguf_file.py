@@ -171,7 +171,8 @@ class GgufCheckpoint(Checkpoint):
             rows: Array = self._array(f"{prefix}{where}.weight")[start:end]
             return rows
         array = self._array(prefix + _INNER[name])
-        if arch.family == "llama" and name in ("query", "key") and array.shape[0] % (2 * shape.head_dim) == 0:
+        even = array.ndim == 2 and shape.head_dim % 2 == 0 and array.shape[0] % shape.head_dim == 0
+        if arch.family == "llama" and name in ("query", "key") and even:
             # llama.cpp turns neighbours, transformers the two halves of a head
             pairs = array.reshape(-1, shape.head_dim // 2, 2, array.shape[1])
             array = pairs.swapaxes(1, 2).reshape(array.shape)
@@ -197,6 +198,8 @@ class GgufCheckpoint(Checkpoint):
             raise FormatError(f"{self.path}: tensor {name!r} has the unknown type {tensor.kind}") from None
         count = math.prod(tensor.shape)
         length = count // block * size
+        if not count:
+            raise FormatError(f"{self.path}: tensor {name!r} of {list(tensor.shape)} has no elements")
         if not tensor.shape or tensor.shape[-1] % block or tensor.offset + length > self._body.size:
             raise FormatError(f"{self.path}: tensor {name!r} lies outside the file; it is truncated", tensor.offset)
         raw = np.asarray(self._body[tensor.offset : tensor.offset + length])

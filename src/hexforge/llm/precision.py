@@ -14,8 +14,8 @@ from hexforge.options import did_you_mean
 CACHE_ZERO = 128
 """The zero point of 8-bit caches, which native ones must have."""
 _LARGEST_16 = 65535
-_STRIPE = 2048
-"""Outputs of a matrix that are quantized at a time."""
+_STRIPE = 256
+"""Outputs of a matrix that are quantized at a time: what is computed of them stays in a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,13 @@ def quantized_weight(weight: Array, bits: int, block: int) -> tuple[Array, Array
     The scale of 4 bits is the one of sixteen candidates that loses least of the squares. Few outputs are done at a
     time, so that what is computed of a large matrix stays small beside it.
     """
-    starts = range(0, weight.shape[1], _STRIPE)
-    stripes = [_quantized_stripe(weight[:, start : start + _STRIPE], bits, block) for start in starts]
-    return np.concatenate([part[0] for part in stripes], 1), np.concatenate([part[1] for part in stripes], -1)
+    inputs, outputs = weight.shape
+    integers = np.empty((inputs, outputs), np.int8)
+    scales = np.empty((inputs // block if block else 1, outputs), np.float32)
+    for start in range(0, outputs, _STRIPE):
+        own = slice(start, start + _STRIPE)
+        integers[:, own], scales[:, own] = _quantized_stripe(np.ascontiguousarray(weight[:, own]), bits, block)
+    return integers, scales if block else scales[0]
 
 
 def _quantized_stripe(weight: Array, bits: int, block: int) -> tuple[Array, Array]:
@@ -105,5 +109,4 @@ def _quantized_stripe(weight: Array, bits: int, block: int) -> tuple[Array, Arra
             lost = np.square(np.clip(np.rint(groups / scale), -top - 1, top) * scale - groups).sum(1, keepdims=True)
             best, least = np.where(lost < least, scale, best), np.minimum(lost, least)
     integers = np.clip(np.rint(groups / best), -top - 1, top).astype(np.int8).reshape(inputs, outputs)
-    scales = best.reshape(-1, outputs).astype(np.float32)
-    return integers, scales if block else scales[0]
+    return integers, best.reshape(-1, outputs).astype(np.float32)

@@ -9,6 +9,7 @@ from hexforge.cli.llm.chat import chat
 from hexforge.cli.llm.estimate import estimate
 from hexforge.cli.llm.evaluate import evaluate
 from hexforge.cli.llm.export import export
+from hexforge.cli.llm.llama_runner import llama_runner
 from hexforge.cli.llm.models import models
 from hexforge.cli.llm.run import run
 from hexforge.cli.llm.serve import serve
@@ -20,3 +21,4 @@ llm = typer.Typer(
 for command in (export, run, chat, serve, estimate, models):
     llm.command()(command)
 llm.command("eval")(evaluate)
+llm.command("llama-runner")(llama_runner)

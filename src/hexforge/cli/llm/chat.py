@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.llm.sampling_arguments import (
+    AdapterName,
     BundleFolder,
     Count,
     LlmBackend,
@@ -22,7 +23,10 @@ from hexforge.cli.llm.sampling_arguments import (
 from hexforge.cli.say import say
 from hexforge.errors import CallError
 
-HELP = "/undo forgets the last turn, /reset all of them, /end leaves; Ctrl-C stops an answer."
+HELP = (
+    "/undo forgets the last turn, /reset all of them, /adapter NAME goes on with a LoRA adapter (no name: the base), "
+    "/end leaves; Ctrl-C stops an answer."
+)
 
 
 def chat(
@@ -34,6 +38,7 @@ def chat(
     repetition_penalty: Penalty = 1.1,
     seed: Seed = None,
     system: Annotated[str, typer.Option("--system", help="What the model is told before the first turn.")] = "",
+    adapter: AdapterName = "",
     backend: LlmBackend = "",
 ) -> None:
     """Chat with a language model; what was said stays in its caches from turn to turn."""
@@ -41,7 +46,10 @@ def chat(
     from hexforge.llm.conversation import Conversation
 
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
-    conversation = Conversation(load(bundle, backend=backend), system)
+    model = load(bundle, backend=backend)
+    model.prepare_adapters()
+    conversation = Conversation(model, system)
+    conversation.use(adapter)
     if sys.stdin.isatty():
         say(HELP, err=True)
     while True:
@@ -60,6 +68,9 @@ def chat(
         if not line:
             continue
         try:
+            if line.split()[0] == "/adapter":
+                conversation.use(line.removeprefix("/adapter").strip())
+                continue
             with closing(conversation.answer(line, tokens, sampling)) as pieces:
                 for piece in pieces:
                     say(piece.text, nl=False)
@@ -67,4 +78,5 @@ def chat(
         except KeyboardInterrupt:
             say("\n(stopped)", err=True)
         except CallError as error:
-            say(f"{error}; /reset begins anew", err=True, colour="red")
+            remedy = "" if line.startswith("/") else "; /reset begins anew"
+            say(f"{error}{remedy}", err=True, colour="red")

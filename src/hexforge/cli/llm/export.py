@@ -33,6 +33,10 @@ def export(
     calibration: Annotated[
         Path | None, typer.Option("--calibration", help="A text for ranges of activations.", exists=True)
     ] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option("--adapter", metavar="NAME=FOLDER", help="A LoRA adapter as PEFT writes it; several times."),
+    ] = None,
     random: Annotated[int | None, typer.Option("--random", metavar="SEED", help="Random weights of this seed.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -44,8 +48,14 @@ def export(
         tokens = tuple(int(word) for word in ar.split(","))
     except ValueError:
         raise CallError(f"--ar {ar}: give numbers with commas between, such as 128,1") from None
+    adapters = {}
+    for text in adapter or ():
+        name, _, folder = text.partition("=")
+        if not folder or name in adapters:
+            raise CallError(f"--adapter {text}: give NAME=FOLDER, each name once")
+        adapters[name] = folder
     request = ExportRequest(
-        soc or DEFAULT_SOC, context, tokens, precision, native_kv, not no_context, calibration
+        soc or DEFAULT_SOC, context, tokens, precision, native_kv, not no_context, calibration, adapters=adapters
     )  # fmt: skip
     with spinner(f"exporting {output.name}"):
         bundle = exported(checkpoint, output, request, random_seed=random)
@@ -56,4 +66,6 @@ def export(
     say(
         f"{output}: {bundle.name} at {bundle.precision}, {bundle.layers} layers in {len(bundle.parts)} part(s), graphs "
         f"for {', '.join(map(str, bundle.tokens))} new tokens, context {bundle.context}, {size(total)}"
+        + f", adapters {', '.join(bundle.adapters)}"
+        * bool(bundle.adapters)
     )

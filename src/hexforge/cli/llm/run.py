@@ -11,6 +11,7 @@ import typer
 
 from hexforge.cli.arguments import Json
 from hexforge.cli.llm.sampling_arguments import (
+    AdapterName,
     BundleFolder,
     Count,
     LlmBackend,
@@ -37,6 +38,7 @@ def run(
     draft: Annotated[
         Path | None, typer.Option("--draft", help="A bundle of a smaller model that guesses tokens.")
     ] = None,
+    adapter: AdapterName = "",
     ahead: Annotated[int, typer.Option("--ahead", help="How many it guesses at a time.", min=1, max=64)] = 4,
     backend: LlmBackend = "",
     as_json: Json = False,
@@ -48,7 +50,7 @@ def run(
     began = time.perf_counter()
     model = load(bundle, backend=backend)
     loaded = time.perf_counter()
-    session = model.session()
+    session = model.session(adapter)
     guesser = None if draft is None else load(draft, backend=backend)
     pieces, first = [], 0.0
     for piece in session.generate(prompt, tokens, sampling, stop or (), draft=guesser, ahead=ahead):

@@ -15,6 +15,7 @@ TopK = Annotated[int, typer.Option("--top-k", help="Only so many of the most lik
 TopP = Annotated[float, typer.Option("--top-p", help="Only the most likely that have this share together.")]
 Penalty = Annotated[float, typer.Option("--repetition-penalty", help="Above 1: what was there is less likely.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="The same seed chooses the same tokens.")]
+AdapterName = Annotated[str, typer.Option("--adapter", help="A LoRA adapter of the bundle; the base if left out.")]
 LlmBackend = Annotated[
     str, typer.Option("--backend", help="Run the ONNX models on cpu, htp or gpu, not the compiled context.")
 ]

@@ -50,7 +50,7 @@ class Answers:
         self._open += 1
         try:
             async with self._places:
-                made = self.model.session().generate(asked.tokens, asked.count, asked.sampling, asked.stop)
+                made = self.model.session(asked.adapter).generate(asked.tokens, asked.count, asked.sampling, asked.stop)
                 due, given = time.monotonic(), 0
                 loop = asyncio.get_running_loop()
                 while True:

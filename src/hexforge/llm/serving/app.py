@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hexforge.errors import CallError
 from hexforge.llm.generate import AnswerPiece, LanguageModel
 from hexforge.llm.serving.answers import Answers, Pace
-from hexforge.llm.serving.requests import MOST_BODY, AskedAnswer, RequestError, read_request
+from hexforge.llm.serving.requests import MOST_BODY, AskedAnswer, RequestError, model_names, read_request
 from hexforge.llm.text_tokens import INSTALL
 
 if TYPE_CHECKING:
@@ -65,8 +65,11 @@ class _Endpoint:
         from starlette.responses import JSONResponse
 
         self._require_allowed(request)
-        entry = {"id": self._name, "object": "model", "created": self._began, "owned_by": "hexforge"}
-        return JSONResponse({"object": "list", "data": [entry]})
+        entries = [
+            {"id": name, "object": "model", "created": self._began, "owned_by": "hexforge"}
+            for name in model_names(self._model)
+        ]
+        return JSONResponse({"object": "list", "data": entries})
 
     async def completions(self, request: Request) -> Response:
         return await self._answered(request, chat=False)
@@ -93,7 +96,7 @@ class _Endpoint:
             raw += piece
             if len(raw) > MOST_BODY:
                 raise RequestError(413, f"the body has more than {MOST_BODY:,} bytes")
-        asked = read_request(raw, self._model, self._name, chat)
+        asked = read_request(raw, self._model, chat)
         made = self._answers.pieces(asked)
         if asked.stream:
             first = await anext(made, None)  # an error before the first token is a status, not a broken stream
@@ -140,8 +143,9 @@ class _Endpoint:
         yield "data: [DONE]\n\n"
 
     def _frame(self, asked: AskedAnswer, name: str, kind: str) -> dict[str, Any]:
+        named = f"{self._name}:{asked.adapter}" if asked.adapter else self._name
         prefix = "chatcmpl" if asked.chat else "cmpl"
-        return {"id": f"{prefix}-{name}", "object": kind, "created": int(time.time()), "model": self._name}
+        return {"id": f"{prefix}-{name}", "object": kind, "created": int(time.time()), "model": named}
 
 
 def _usage(asked: AskedAnswer, count: int) -> dict[str, int]:

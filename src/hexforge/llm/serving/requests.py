@@ -44,9 +44,17 @@ class AskedAnswer:
     usage: bool
     """Whether a stream ends with how many tokens there were."""
     chat: bool
+    adapter: str = ""
+    """The LoRA adapter that answers."""
 
 
-def read_request(raw: bytes, model: LanguageModel, name: str, chat: bool) -> AskedAnswer:
+def model_names(model: LanguageModel) -> dict[str, str]:
+    """What a request may name as its model, and the adapter that each name stands for."""
+    name = model.bundle.name
+    return {name: "", **{f"{name}:{adapter}": adapter for adapter in model.bundle.adapters}}
+
+
+def read_request(raw: bytes, model: LanguageModel, chat: bool) -> AskedAnswer:
     """A request's body; RequestError with the field that is wrong."""
     if len(raw) > MOST_BODY:
         raise RequestError(413, f"the body has {len(raw):,} bytes, and at most {MOST_BODY:,} are read")
@@ -56,8 +64,10 @@ def read_request(raw: bytes, model: LanguageModel, name: str, chat: bool) -> Ask
         raise RequestError(400, "the body is no JSON") from None
     if not isinstance(body, Mapping):
         raise RequestError(400, "the body is no JSON object")
-    if body.get("model") not in (None, "", name):
-        raise RequestError(404, f"the model {body['model']!r} is not here; {name!r} is", "model", "model_not_found")
+    names, name = model_names(model), body.get("model") or model.bundle.name
+    if not isinstance(name, str) or name not in names:
+        here = " or ".join(map(repr, names))
+        raise RequestError(404, f"the model {name!r} is not here; {here} is", "model", "model_not_found")
     for field in _REFUSED:
         if body.get(field):
             raise RequestError(400, f"{field} is not supported here; leave it out", field)
@@ -81,7 +91,9 @@ def read_request(raw: bytes, model: LanguageModel, name: str, chat: bool) -> Ask
         _real("repetition_penalty", body.get("repetition_penalty"), 1.0, 0.01, 100.0),
         None if body.get("seed") is None else _whole("seed", body["seed"], 0, 0, (1 << 63) - 1),
     )
-    return AskedAnswer(tokens, count, sampling, _stops(body.get("stop")), body.get("stream") is True, usage, chat)
+    return AskedAnswer(
+        tokens, count, sampling, _stops(body.get("stop")), body.get("stream") is True, usage, chat, names[name]
+    )
 
 
 def _chat_tokens(body: Mapping[str, Any], model: LanguageModel) -> list[int]:

@@ -66,6 +66,7 @@ class Context:
         self._adapted: weakref.WeakSet[AdaptedProgram] = weakref.WeakSet()
         self._executed: set[str] = set()
         self._threads: dict[str, int] = {}
+        self._identities: dict[str, str] = {}
         self._loaded: dict[str, weakref.WeakSet[Any]] = {}
 
     @property
@@ -234,16 +235,20 @@ class Context:
         if change.base != self.identity(name) or change.base_bytes != self.weights_bytes:
             raise CallError(f"{adapter.where}: was made for another base than {self.where}, graph {name!r}; make it "
                             "again for this one (`hexforge lora make`)")  # fmt: skip
-        if fixed := [t for t in change.tensors if t not in row.updatable]:
+        updatable = set(row.updatable)
+        if fixed := [t for t in change.tensors if t not in updatable]:
             raise CallError(f"{adapter.where}: changes {', '.join(fixed)}, not updatable in graph {name!r}; compile it "
                             "with `--updatable` for these")  # fmt: skip
 
     def identity(self, name: str) -> str:
         """A key that differs between graphs: their program, and the checksum of the weights that it uses."""
+        if name in self._identities:
+            return self._identities[name]
         weights = next(s for s in self._container.sections if (s.kind, s.name) == ("weights", ""))
         digest = hashlib.blake2b(self._container.section("program", self.graph(name).program), digest_size=16)
         digest.update(json_bytes([weights.bytes, weights.crc32c]))
-        return digest.hexdigest()
+        self._identities[name] = digest.hexdigest()
+        return self._identities[name]
 
     @property
     def weights_bytes(self) -> int:

@@ -159,6 +159,27 @@ def make_adapter(
     return Adapter(file.to_bytes(), "the adapter")
 
 
+def make_adapter_of_models(
+    context: str | os.PathLike[str] | Context,
+    models: Sequence[tuple[ModelSource, ModelSource]],
+    output: str | os.PathLike[str],
+) -> Adapter:
+    """An adapter for several graphs of a context in one file, from pairs of a base and an adapted model.
+
+    Arrays that the graphs have in common are stored once.
+    """
+    from hexforge.frontends.onnx.context_constants import Constants
+
+    opened = context if isinstance(context, Context) else Context(context)
+    maker = AdapterBuilder(opened)
+    for base, adapted in models:
+        name, how = _model_of(opened, base)
+        changed = Constants(base, **how).changed(Constants(adapted, **how))
+        _add_model(maker, name, changed, adapted, how)
+    maker.writer().write(output)
+    return Adapter(output)
+
+
 def _model_of(context: Context, base: Any) -> tuple[str, dict[str, Any]]:
     """Which of a context's models this is, and the sizes it was compiled with."""
     try:
