@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexforge.chips.power import MODES, Corner
+from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, FormatError
 from hexforge.executorch.running.event_log import EXECUTE, INIT, LOAD, EventLog
 from hexforge.executorch.running.loading import load
@@ -24,14 +25,18 @@ from hexforge.formats.executorch.qnn_options import PERFORMANCE_MODES
 from hexforge.formats.files import write_together
 from hexforge.ir import Array
 
+if TYPE_CHECKING:
+    from hexforge.executorch.running.chip_time import ChipTime
+
 Write = Callable[[int, str], None]
-"""Told a level (1 error to 5 debug) and a line."""
+"""Told a level (1 error to 5 debug; 0 a line of ExecuTorch's runtime) and a line."""
 _CORNERS = {
     Corner.DISABLE: 0x10, Corner.SVS2: 0x30, Corner.SVS: 0x40, Corner.SVS_PLUS: 0x50, Corner.NOM: 0x60,
     Corner.NOM_PLUS: 0x70, Corner.TURBO: 0x80, Corner.MAX_VOLTAGE_CORNER: 0xA0,
 }  # fmt: skip
 """DCVS_VOLTAGE_VCORNER_*, as QNN's power votes number them."""
-ERROR, WARN, INFO, VERBOSE, DEBUG = range(1, 6)
+RUNTIME, ERROR, WARN, INFO, VERBOSE, DEBUG = range(6)
+"""RUNTIME: a line of ExecuTorch's runtime, which has no mark of its Qualcomm backend."""
 DEFAULT_LIST = Path("input_list.txt")
 """What qnn_executor_runner reads unless told; scripts name it whether they made one or not."""
 
@@ -58,6 +63,8 @@ class RunnerFlags:
     htp_performance_mode: int = 0
     threads: int = 0
     data_path: tuple[Path, ...] = ()
+    soc: str = ""
+    """The chip of the simulated device that it runs on; empty: on this computer, in whose time it is."""
 
 
 class Log:
@@ -70,6 +77,13 @@ class Log:
         """Write a line, or leave it."""
         if level <= (self.level or INFO):
             self._write(level, line)
+
+    def runtime(self, line: str, at_ns: int = 0) -> None:
+        """Write a line as ExecuTorch's own runtime writes its log; scripts look for these."""
+        seconds, rest = divmod(at_ns // 1000, 1_000_000)
+        clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:06}"
+        if (self.level or INFO) >= INFO:
+            self._write(RUNTIME, f"I {clock} executorch:qnn_executor_runner.cpp:0] {line}")
 
 
 def power_vote(name: str) -> str:
@@ -105,8 +119,15 @@ def execute(flags: RunnerFlags, log: Log) -> None:
     modes = [o.performance_mode for o in options]
     if flags.htp_performance_mode:
         modes = [PERFORMANCE_MODES[flags.htp_performance_mode]]
+    chip: ChipTime | None = None
+    if flags.soc:
+        from hexforge.executorch.running.chip_time import ChipTime
+
+        chip = ChipTime(require_chip(flags.soc), method, next(iter(modes), "burst"))
+    acts = "" if chip is not None else "; a device would vote so, nothing on this computer depends on it"
     for mode in dict.fromkeys(modes):
-        log(VERBOSE, f"{power_vote(mode)}; a device would vote so, nothing on this computer depends on it")
+        log(VERBOSE, f"{power_vote(mode)}{acts}")
+    log.runtime("Method loaded.")
     if flags.input_list_path == DEFAULT_LIST and not DEFAULT_LIST.exists():
         log(WARN, f"input_list_path: there is no {DEFAULT_LIST}; every number of the inputs is one")
         flags = replace(flags, input_list_path=None)
@@ -115,7 +136,7 @@ def execute(flags: RunnerFlags, log: Log) -> None:
     flags.output_folder_path.mkdir(parents=True, exist_ok=True)
     spent_ms: list[float] = []
     for number, feeds in enumerate(_inferences(flags, method, sizes)):
-        outputs = _inference(flags, method, feeds, events, loaded, spent_ms)
+        outputs = _inference(flags, method, feeds, events, loaded, spent_ms, chip)
         files: list[tuple[Path, Any]] = []
         for i, output in enumerate(outputs):
             array = np.ascontiguousarray(output)
@@ -126,7 +147,11 @@ def execute(flags: RunnerFlags, log: Log) -> None:
         if files:
             write_together(files)
     average = sum(spent_ms) / max(len(spent_ms), 1)
-    log(INFO, f"{len(spent_ms)} inferences took {sum(spent_ms):.3f} ms, {average:.3f} ms each")
+    at_ns = round(sum(spent_ms) * 1e6)
+    log.runtime(f"{len(spent_ms)} inference took {sum(spent_ms):.6f} ms, avg {average:.6f} ms", at_ns)
+    log.runtime("Model executed successfully.", at_ns)
+    if chip is not None:
+        chip.close()
     written: list[tuple[Path, Any]] = [(flags.etdump_path, etdump.dump(events.runs))]
     if tensors is not None:
         if tensors.is_full:
@@ -145,20 +170,24 @@ def execute(flags: RunnerFlags, log: Log) -> None:
 
 def _inference(
     flags: RunnerFlags, method: Method, feeds: Sequence[Any], events: EventLog, loaded: tuple[int, int],
-    spent_ms: list[float],
+    spent_ms: list[float], chip: ChipTime | None,
 ) -> list[Any]:  # fmt: skip
     """Warm up, then run as often as asked for; only the last run's tensors are logged."""
+    if chip is not None:
+        chip.log = None
     for _ in range(flags.warm_up):
-        method.run(feeds)
+        method.run(feeds, chip)
     outputs: list[Any] = []
     for _ in range(max(flags.iteration, 1)):
         events.begin(method.name)
         if len(events.runs) == 1:
             events.profile(INIT, *loaded)
             events.profile(LOAD, *loaded)
-        start = time.perf_counter_ns()
-        outputs = method.run(feeds, events)
-        end = time.perf_counter_ns()
+        if chip is not None:
+            chip.log = events
+        start = time.perf_counter_ns() if chip is None else chip.now_ns
+        outputs = method.run(feeds, events if chip is None else chip)
+        end = time.perf_counter_ns() if chip is None else chip.now_ns
         events.profile(EXECUTE, start, end)
         spent_ms.append((end - start) / 1e6)
     for output in outputs:

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge phone`: virtual phones, and the adb that deployment scripts find on PATH."""
+
+from __future__ import annotations
+
+import typer
+
+from hexforge.cli.phone.measure import measure
+from hexforge.cli.phone.perf_test import perf_test
+from hexforge.cli.phone.virtual_phones import add, env, list_all, path, plug, remove, unplug
+
+phone = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Virtual phones with an adb of their own: deployment scripts push, run and pull there as they are.",
+)
+for _command in (add, remove, plug, unplug, path, env):
+    phone.command()(_command)
+phone.command("list")(list_all)
+phone.command()(measure)
+phone.command("perf-test", hidden=True)(perf_test)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge phone perf-test`: onnxruntime_perf_test's flags and lines, in the time of a simulated device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hexforge.cli.say import say
+from hexforge.errors import CallError
+
+MOST_REQUESTS = 20_000
+"""A test by duration ends after so many runs, however short they are."""
+
+
+def perf_test(
+    model: Annotated[Path, typer.Argument(help="The ONNX model, or a model with a context.")],
+    result_file: Annotated[Path | None, typer.Argument(help="The time of each run is written there, as CSV.")] = None,
+    provider: Annotated[str, typer.Option("-e", help="The execution provider: qnn.")] = "qnn",
+    keys: Annotated[str, typer.Option("-i", help="Provider options: key|value pairs, spaces between.")] = "",
+    session_keys: Annotated[str, typer.Option("-C", help="Session config entries; they change nothing here.")] = "",
+    mode: Annotated[str, typer.Option("-m", help="duration or times.")] = "duration",
+    repeat: Annotated[int, typer.Option("-r", min=1, help="Runs, with -m times.")] = 1000,
+    seconds: Annotated[float, typer.Option("-t", min=0.0, help="Seconds of the device, with -m duration.")] = 600.0,
+    generated: Annotated[bool, typer.Option("-I", help="Inputs are generated; they always are here.")] = False,
+    statistics: Annotated[bool, typer.Option("-s", help="Print percentiles.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", help="Accepted.")] = False,
+    soc: Annotated[str, typer.Option("--soc", help="The chip of the device.")] = "",
+) -> None:
+    """Time a model as onnxruntime_perf_test does, with its flags and its lines, on the simulated device of a chip."""
+    from hexforge.formats.files import write_atomically
+
+    if provider.lower() != "qnn":
+        raise CallError(f"-e {provider}: only the QNN execution provider has a device that is simulated; give -e qnn")
+    if mode not in ("duration", "times"):
+        raise CallError(f"-m {mode}: is duration or times")
+    session = _session(model, keys, soc)
+    times_us: list[float] = []
+    while len(times_us) < (repeat if mode == "times" else MOST_REQUESTS):
+        times_us.append(session.simulated.run().latency_us)
+        if mode == "duration" and sum(times_us) >= seconds * 1e6:
+            break
+    total_s = sum(times_us) / 1e6
+    say("Session creation time cost: 0 s (the simulated device does not time it)")
+    say(f"First inference time cost: {times_us[0] / 1e3:.3f} ms")
+    say(f"Total inference time cost: {total_s:.6f} s")
+    say(f"Total inference requests: {len(times_us)}")
+    say(f"Average inference time cost: {1e3 * total_s / len(times_us):.6f} ms")
+    say(f"Total inference run time: {total_s:.6f} s")
+    say(f"Number of inferences per second: {len(times_us) / total_s:.4f}")
+    if statistics:
+        ordered = sorted(times_us)
+        for part in (50, 90, 95, 99, 99.9):
+            rank = min(len(ordered) - 1, int(len(ordered) * part / 100))
+            say(f"P{part} Latency: {ordered[rank] / 1e6:.9f} s")
+    if result_file is not None:
+        rows = "".join(f"{model.name},{us / 1e6:.9f}\n" for us in times_us)
+        write_atomically(result_file, rows.encode())
+
+
+def _session(model: Path, keys: str, soc: str) -> Any:
+    """A session whose numbers were computed once, so that a model that does not run is no result."""
+    from hexforge.cli.runnable import feeds_for
+    from hexforge.ort import InferenceSession
+
+    options: dict[str, str] = {}
+    for pair in keys.split():
+        key, bar, value = pair.partition("|")
+        if not bar:
+            raise CallError(f"-i {pair!r}: provider options are key|value pairs with spaces between")
+        options[key] = value
+    options["soc_model"] = soc or options.get("soc_model", "")
+    if not options["soc_model"]:
+        raise CallError("--soc is missing; on a virtual phone it is the phone's chip")
+    options.setdefault("backend_path", "libQnnHtp.so")
+    session = InferenceSession(str(model), providers=["QNNExecutionProvider"], provider_options=[options])
+    session.run(None, feeds_for(session.get_inputs(), {}))
+    return session

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PhoneStorage: a folder of this computer as the file system of a phone; no path of the phone leaves it."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from pathlib import Path
+
+FOLDERS = ("data/local/tmp", "sdcard", "storage/emulated/0", "system/bin", "vendor/lib64", "proc", "dev", "odm", "mnt")
+"""What a new phone has."""
+NULL = "/dev/null"
+
+
+class OutsideError(OSError):
+    """A path that a link leads out of the phone's folder."""
+
+
+class PhoneStorage:
+    """Paths of a phone as paths of this computer; `..` ends at the phone's root, as on the phone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(os.path.realpath(folder))
+
+    def create(self) -> None:
+        """Make the folders that a new phone has."""
+        for name in FOLDERS:
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    @staticmethod
+    def absolute(path: str, working: str = "/") -> str:
+        """A path of the phone from its root, without dots."""
+        joined = posixpath.normpath(posixpath.join("/", working, path))
+        return "/" + joined.lstrip("/")
+
+    def host(self, path: str, working: str = "/") -> Path:
+        """Where a path of the phone lies on this computer; OutsideError where a link leads out of the folder."""
+        absolute = self.absolute(path, working)
+        if "\0" in absolute:
+            raise OutsideError(22, "Invalid argument", path.replace("\0", "?"))
+        host = self.folder / absolute.lstrip("/")
+        real = os.path.realpath(host)
+        if real != str(self.folder) and not real.startswith(str(self.folder) + os.sep):
+            raise OutsideError(13, "Permission denied", path)
+        return host
+
+    def phone_path(self, host: Path) -> str:
+        """The path that a file of this computer has on the phone."""
+        return "/" + host.relative_to(self.folder).as_posix().removeprefix(".")
+
+    def way_up(self, working: str) -> str:
+        """A relative path from a folder of the phone to its root: `../..`, or `.` for the root itself."""
+        depth = len([part for part in working.split("/") if part])
+        return "/".join([".."] * depth) or "."

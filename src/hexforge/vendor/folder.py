@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeployedFolder: what is shipped of a model, with a manifest that has versions, sizes and checksums of all of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexforge.errors import CallError, ExistingFileError, FormatError
+from hexforge.ir import Array
+
+MANIFEST, MODEL, SAMPLES, PAGE = "manifest.json", "model.onnx", "samples.npz", "report.html"
+FORMAT = 1
+_MOST_MANIFEST_BYTES = 64 << 20
+
+
+@contextmanager
+def whole_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
+    """A folder to write into that becomes `path` at the end, whole; whatever goes wrong, nothing of it is left.
+
+    One that is there is an error, or with `overwrite` replaced where it is a deployed folder.
+    """
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        if not overwrite:
+            raise ExistingFileError(f"{path}: is there already; remove it, name another folder, or give --overwrite")
+        if not (path / MANIFEST).is_file():
+            raise CallError(f"{path}: is no folder that hexforge deployed, and is not overwritten")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    except OSError as error:
+        raise CallError(f"{path}: cannot be made: {error.strerror or error}; name another folder with -o") from None
+    try:
+        yield staging
+        staging.chmod(0o755)
+        _flush(staging)
+        _put_in_place(staging, path)
+    except OSError as error:
+        raise CallError(f"{path}: cannot be written: {error.strerror or error}; nothing of it was") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _put_in_place(staging: Path, path: Path) -> None:
+    if not path.exists():
+        staging.rename(path)
+        return
+    old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    path.rename(old / "old")
+    try:
+        staging.rename(path)
+    except OSError:
+        (old / "old").rename(path)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _flush(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def written_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size and checksum of every file but the manifest, by its path in the folder."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths
+    }
+
+
+def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write the manifest, last of all."""
+    content = {"format": FORMAT, **facts, "files": written_files(folder)}
+    (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a deployed folder; FormatError where it is none."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise FormatError(f"{folder}: has no {MANIFEST}; it is no folder that hexforge deployed")
+    if path.stat().st_size > _MOST_MANIFEST_BYTES:
+        raise FormatError(f"{path}: is larger than any manifest")
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        chips, files = content["chips"], content["files"]
+        names = [content["model"], *chips, *files, *(c["context_model"] or "" for c in chips.values())]
+        sound = content["format"] == FORMAT and all(isinstance(c["provider_options"], dict) for c in chips.values())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise FormatError(f"{path}: is no manifest, or a damaged one") from None
+    if not sound or any(not isinstance(n, str) or Path(n).is_absolute() or ".." in Path(n).parts for n in names):
+        raise FormatError(f"{path}: is no manifest of this version, or a damaged one")
+    result: dict[str, Any] = content
+    return result
+
+
+def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
+    """What is missing or is not what the manifest says, each in a sentence."""
+    faults = []
+    for name, facts in manifest["files"].items():
+        path = folder / name
+        if not path.is_file():
+            faults.append(f"{name} is missing")
+        elif path.stat().st_size != facts["bytes"] or sha256(path) != facts["sha256"]:
+            faults.append(f"{name} is not what was deployed")
+    return faults
+
+
+def write_samples(folder: Path, samples: Sequence[Mapping[str, Array]]) -> None:
+    """Keep the inputs that a proof was made on."""
+    arrays = {f"{i}/{name}": array for i, feeds in enumerate(samples) for name, array in feeds.items()}
+    with (folder / SAMPLES).open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def read_samples(folder: Path) -> list[dict[str, Array]]:
+    """The inputs that a proof was made on."""
+    samples: list[dict[str, Array]] = []
+    try:
+        with np.load(folder / SAMPLES, allow_pickle=False) as file:
+            for key in file.files:
+                number, _, name = key.partition("/")
+                while len(samples) <= int(number):
+                    samples.append({})
+                samples[int(number)][name] = file[key]
+    except (OSError, ValueError, EOFError, KeyError) as error:
+        raise FormatError(f"{folder / SAMPLES}: cannot be read: {error}") from None
+    return samples
