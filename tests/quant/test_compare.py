@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from hexforge import _native
 from hexforge.model.reader import read
 from hexforge.quant import compare, sensitivity
-from hexforge.quant.compare import ErrorSums, LinearQuantizer
+from hexforge.quant.compare import ErrorSums, ExactMean, LinearQuantizer
 from tests.digits import MODEL, held_out
 from tests.models.quantize import quantized
 from tests.native.several import LEVELS
@@ -216,3 +216,11 @@ def test_every_instruction_set_adds_up_the_same() -> None:
         found.add((_native.difference(first, second), _native.rounding_difference(first, 0.01, -128, 127)))
     _native.set_level(LEVELS[-1])
     assert len(found) == 1
+
+
+@given(st.lists(st.floats(-1e300, 1e300) | st.sampled_from([0.1, 1e-310, 5e-324, math.inf]), min_size=1, max_size=40))
+def test_a_mean_is_exact_in_any_order(figures: list[float]) -> None:
+    mean = ExactMean()
+    for figure in reversed(figures):
+        mean.add(figure)
+    assert mean.result() == math.fsum(figures) / len(figures)

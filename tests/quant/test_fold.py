@@ -169,3 +169,8 @@ def test_gelu_by_tanh_becomes_gelu() -> None:
     assert [n.op_type for n in folded.graph] == ["Conv", "Gelu"]
     for feeds in net.samples(2):  # nearer than 8 bits tell apart
         np.testing.assert_allclose(run(folded, feeds)[0], run(model, feeds)[0], atol=5e-4)
+
+
+def test_a_reciprocal_becomes_a_division_with_a_one_of_its_own() -> None:
+    net = Network((1, 6))
+    assert _folded(net, net.node("Reciprocal", net.node("Exp", "x"))) == {"Exp": 1, "Div": 1}

@@ -46,6 +46,29 @@ def open_outputs(model: onnx_ir.Model) -> list[str]:
     return [str(v.name) for v in model.graph.outputs if is_float(v) and dims(v) is None]
 
 
+class ExactMean:
+    """The mean of any number of figures in the memory of one: their sum is exact, so their order does not matter."""
+
+    _UNIT = 1 << 1074
+    """One over the smallest step of a float, by which every float is an integer."""
+
+    def __init__(self) -> None:
+        self._count, self._sum, self._not_finite = 0, 0, 0.0
+
+    def add(self, figure: float) -> None:
+        """Count one more."""
+        self._count += 1
+        if math.isfinite(figure):
+            numerator, denominator = float(figure).as_integer_ratio()
+            self._sum += numerator * (self._UNIT // denominator)
+        else:
+            self._not_finite += figure
+
+    def result(self) -> float:
+        """The sum, rounded once, over the count."""
+        return (self._sum / self._UNIT + self._not_finite) / self._count
+
+
 @dataclass(slots=True)
 class ErrorSums:
     """The error of an array against its reference, summed up piece by piece; pieces can be merged in any number."""

@@ -296,7 +296,20 @@ def _replace(match: Match, op: str, attributes: dict[str, float]) -> bool:
     return True
 
 
+def _divide_one(node: onnx_ir.Node) -> bool:
+    """Write 1 / x as a division: the EP gives the one of a Reciprocal the input's encoding, which may end below 1."""
+    if node.op_type != "Reciprocal" or node.domain not in ("", "ai.onnx"):
+        return False
+    node.op_type = "Div"
+    x = node.inputs[0]
+    node.resize_inputs(2)
+    node.replace_input_with(1, x)
+    set_constant(node, 0, np.ones((), np.float32), f"{node.name}.one")
+    return True
+
+
 _RULES: tuple[Callable[[onnx_ir.Node], bool], ...] = (
+    _divide_one,
     _fuse_elementwise,
     _split_sum,
     _remove_identity,
