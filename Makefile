@@ -7,7 +7,9 @@
 # make release-check  what a release uploads: source archive and wheel, checked, and each installed into an empty venv
 # make docs    writes docs/api.md, docs/options.md, docs/gpu_ops.md and docs/modules.md; make stubs src/hexforge/_native.pyi; tests say when they are out of date
 # make tidy   clang-tidy over native/, a part of make test; make clang builds it with clang and runs the kernels' tests
-# make sanitize  kernels and hostile contexts under AddressSanitizer and UndefinedBehaviorSanitizer
+# make sanitize  kernels, hostile contexts and QNN's C API under AddressSanitizer and UndefinedBehaviorSanitizer
+# make arm64   a wheel for 64-bit ARM Linux by Debian's cross compiler, tried under QEMU: README's lines, models' bits, kernels' tests
+# make windows  what runs contexts, for 64-bit Windows by mingw-w64, tried under Wine: the demo model's bytes
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
 #              make executorch-test runs ExecuTorch's own tests on hexforge on JOBS processes (an hour on two cores; or
 #              TESTS="CLASS CLASS.TEST"), goes on where it was stopped, and prints the table
@@ -15,6 +17,7 @@
 # make gpu-half  the same kernels computing in half, on Intel's OpenCL for processors, which has cl_khr_fp16 (x86-64 Linux)
 # make small-llama  trains the language model that tests run (torch into .venv-torch; ten minutes); make genai installs
 #              onnxruntime-genai and openai into .venv-genai: a bundle's ONNX model runs there, and its endpoint is asked
+# make vendor  Qualcomm's package (onnxruntime-qnn) into .venv-vendor, for `hexforge deploy` and tests marked vendor
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv, in the versions of constraints.txt.
 
@@ -31,7 +34,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test quick coverage odd-path release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers fuzz sanitize tidy clang cluster gpu gpu-half bench clean \
+.PHONY: demo test quick coverage odd-path release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
   executorch executorch-check executorch-test small-llama genai
 
 demo: $(INSTALLED)
@@ -122,6 +125,11 @@ conformance-gpu: $(VENV)/.dev
 peers: $(VENV)/.dev
 	@echo "peers: OpenVINO into $(VENV), onnxruntime-qnn into .venv-vendor"
 	@$(PIP) install --no-deps openvino==2026.4.1
+	@$(MAKE) --no-print-directory vendor
+
+# Qualcomm's package in an environment of its own, where `hexforge vendor` and `hexforge deploy` find it.
+vendor:
+	@echo "vendor: onnxruntime-qnn into .venv-vendor"
 	@$(PYTHON) -m venv .venv-vendor
 	@.venv-vendor/bin/python -m pip --disable-pip-version-check -q install onnxruntime-qnn==2.7.0 onnxruntime==1.31.1
 
@@ -132,10 +140,10 @@ SECONDS_EACH ?= 600
 fuzz: $(VENV)/.dev
 	@mkdir -p build
 	@$(INSTALL) -e '.[fuzz]'
-	@for target in container context steps step_wiring native_context adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model profile_log profile_text pte_program ptd_file compile_spec; do \
+	@for target in container context steps step_wiring native_context adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model profile_log profile_text pte_program ptd_file compile_spec gguf_file checkpoint_files peft_adapter bundle_description; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --runs $(RUNS) > build/fuzz-$$target.log 2>&1 || exit 1; \
 	  grep -E 'DONE|number_of_executed_units' build/fuzz-$$target.log; done
-	@for target in differential_float differential_qdq odd_models hostile_names device_scenarios device_messages; do \
+	@for target in differential_float differential_qdq odd_models hostile_names device_scenarios device_messages api_sequences; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --seconds $(SECONDS_EACH) > build/fuzz-$$target.log 2>&1 \
 	    || { grep seed build/fuzz-$$target.log; exit 1; }; tail -n 1 build/fuzz-$$target.log; done
 
@@ -153,7 +161,7 @@ tidy: $(VENV)/.dev
 	@mkdir -p build
 	@$(CONFIGURE) -B build/tidy -DCMAKE_EXPORT_COMPILE_COMMANDS=ON > build/tidy-cmake.log
 	@cmake --build build/tidy --target error_texts > build/tidy-build.log
-	@find native -name '*.cpp' -not -path '*/neon/*' | xargs -P $(JOBS) -n 1 $(BIN)/clang-tidy -p build/tidy --quiet --extra-arg=-Wno-unknown-warning-option
+	@find native -name '*.cpp' -not -path '*/neon/*' -not -path '*/dotprod/*' -not -path '*/i8mm/*' | xargs -P $(JOBS) -n 1 $(BIN)/clang-tidy -p build/tidy --quiet --extra-arg=-Wno-unknown-warning-option
 
 # The native module by clang, and the kernels' tests on it.
 CLANG ?= clang++
@@ -165,20 +173,28 @@ clang: $(VENV)/.dev
 	@PYTHONPATH=build/clang/src:$(SITE) $(BIN)/python -S -c "$(call BUILT_IN,build/clang)"
 	@PYTHONPATH=build/clang/src:$(SITE) $(BIN)/python -S -m pytest -q -p no:cacheprovider tests/native
 
-# A build of its own with AddressSanitizer and UndefinedBehaviorSanitizer, under the kernels' tests and hostile contexts.
+# A build of its own with AddressSanitizer and UndefinedBehaviorSanitizer, under the kernels' tests, hostile contexts and
+# programs over QNN's C API.
 # Leaks are not looked for: Python itself keeps memory to its end. Reports go to the terminal, past pytest's capture.
 SANITIZED := tests/native tests/backends/htp/numbers/test_assignment.py tests/runtime/contexts/test_context.py \
-  tests/runtime/contexts/test_hostile.py
+  tests/runtime/contexts/test_hostile.py tests/capi/test_two_nodes.py tests/capi/test_codes.py tests/capi/test_functions.py \
+  tests/capi/test_sequences.py
+arm64: $(VENV)/.dev
+	@$(BIN)/python -m tools.arm64 $(TESTS)
+
+windows: $(VENV)/.dev
+	@$(BIN)/python -m tools.windows
+
 sanitize: $(VENV)/.dev
 	@mkdir -p build
 	@$(CONFIGURE) -B build/sanitize -DHEXFORGE_SANITIZE=ON > build/sanitize-cmake.log
 	@cmake --build build/sanitize -j $(JOBS) > build/sanitize-build.log
-	@rm -rf build/sanitize/src && cp -r src build/sanitize/src && cp build/sanitize/_native*.so build/sanitize/src/hexforge/
+	@rm -rf build/sanitize/src && cp -r src build/sanitize/src && cp -r build/sanitize/_native*.so build/sanitize/lib build/sanitize/src/hexforge/
 	@LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 	  UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=build/sanitize/src:$(SITE) sh -c '$(BIN)/python -S -c "$(call BUILT_IN,build/sanitize)" && \
-	  $(BIN)/python -S -m pytest -q -p no:cacheprovider --capture=sys $(SANITIZED)'
+	  $(BIN)/python -S -m pytest -q -p no:cacheprovider --capture=sys -k "not valgrind" $(SANITIZED)'
 
-# The search over Ray, on one machine: the same code that a cluster runs.
+# Commands over Ray, on clusters of several nodes on this machine: the same code that a cluster runs.
 cluster: models
 	@$(INSTALL) -e '.[cluster]'
 	@$(BIN)/python -m pytest -m cluster

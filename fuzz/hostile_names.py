@@ -42,7 +42,9 @@ PAYLOADS = (
 OWN = re.compile(r"\x1b\[(?!66;6m)[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AKCDG]|\r")
 """What tables, colours and progress bars of commands write themselves."""
 UNESCAPED = ("<b id=pwned>", "<img src=x")
-NAMELESS = frozenset({"op-package", "config", "ops", "devices", "options", "socs", "demo", "lib-path"})
+NAMELESS = frozenset(
+    {"op-package", "config", "ops", "devices", "options", "socs", "demo", "lib-path", "sdk-root", "phone"}
+)
 """Commands that read no file with names: sources, lists of what there is, a model of our own."""
 SAMPLES, INPUT = "samples", (1, 3, 8, 8)
 
@@ -139,6 +141,9 @@ LINES = (
     "search m.onnx --data samples --soc SM8650 --jobs 1",
     "optimize m.onnx --data samples --soc SM8650 -o fast --jobs 1",
     "plan --workload work.yaml --frames 3 -o planned", "plan two.bin --workload bad.yaml",
+    "deploy m.qdq.onnx --soc SM8650 -o shipped --no-groups", "verify shipped",
+    "vendor m.qdq.onnx --soc SM8650 -o made_by",
+    "calibrate labels.csv --soc SM8650 -o costs.json", "trace ./missing",
     "lora info two.bin", "device m.onnx", "executor-runner --model_path m.onnx",
     "tool qnn-onnx-converter --input_network m.onnx --output_path converted.onnx --input_list list.txt",
     "tool qnn-throughput-net-run --config m.onnx", "tool qnn-context-binary-generator --model m.onnx --backend"

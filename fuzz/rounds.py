@@ -7,6 +7,7 @@ import argparse
 import time
 from collections.abc import Callable, Sequence
 
+from fuzz.api_sequences import api_sequences
 from fuzz.device_rounds import device_messages, device_scenarios
 from fuzz.hostile_names import hostile_names
 from fuzz.odd_models import odd_models
@@ -19,6 +20,7 @@ ROUNDS: dict[str, Callable[[int], Sequence[object]]] = {
     "hostile_names": hostile_names,
     "device_scenarios": device_scenarios,
     "device_messages": device_messages,
+    "api_sequences": api_sequences,
 }
 """By name: a function of a seed that gives what is wrong."""
 

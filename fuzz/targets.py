@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import hexforge.ops  # noqa: F401 - fills the table
+from fuzz import language_model_files as language_models
 from fuzz import step_wiring as wiring
 from fuzz.native_context import native_context
 from hexforge.backends.htp.backend import HtpBackend
@@ -307,6 +308,8 @@ def seeds(target: str) -> Iterable[bytes]:
         yield json.dumps({"version": "1.0.0", "activation_encodings": [new], "param_encodings": []}).encode()
     elif target == "recipe_text":
         yield b"w8a8+percentile=99.9+equalize; MatMul=w8a16; /enc/*=w4a16_block[32]; tensor:out=a16; /head/*=float"
+    elif hasattr(language_models, target):
+        yield from language_models.seeds(target)
     elif target == "onnx_model":
         yield MODEL.read_bytes()
         with tempfile.TemporaryDirectory() as folder:
@@ -418,5 +421,9 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         pte_program,
         ptd_file,
         compile_spec,
+        language_models.gguf_file,
+        language_models.checkpoint_files,
+        language_models.peft_adapter,
+        language_models.bundle_description,
     )
 }

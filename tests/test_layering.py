@@ -20,7 +20,7 @@ FLOORS = (
     ("", "cli"),  # "": the façade, hexforge/__init__.py
     ("any_model",),
     ("report",),
-    ("ort", "executorch", "capi", "llm", "demo"),
+    ("ort", "executorch", "capi", "llm", "phone", "demo"),
     ("device", "analysis", "vendor", "latency"),
     ("runtime",),
     ("frontends.*", "backends.*"),
@@ -39,6 +39,7 @@ FLOORS = (
 # Modules of one inner floor do not know each other unless they share a folder.
 INNER = {
     "frontends.onnx": (
+        ("separate_units",),
         ("pipeline", "support"),
         ("fusions", "rewrites", "ep_limits"),
         ("context_writer", "context_wrapper"),
@@ -61,7 +62,7 @@ INNER = {
         ("compare",),
         ("decide",),
         ("fold",),
-        ("layers", "widen", "data"),
+        ("layers", "widen", "data", "steps"),
     ),
     "runtime": (
         ("opening", "nonfinite", "replay", "qnn_graphs"),
@@ -96,7 +97,7 @@ INNER = {
         ("codes",),
     ),
     "analysis": (
-        ("optimize", "gate", "minimise", "sweep"),
+        ("optimize", "gate", "minimise", "sweep", "departure"),
         ("recommend",),
         ("difference",),
         ("quality", "advise", "profile", "explain"),
@@ -113,7 +114,7 @@ INNER = {
         ("support",),
         ("cost_file",),
         ("fitting",),
-        ("critical_path", "least_squares"),
+        ("critical_path", "least_squares", "calibration"),
         ("tiled_models", "terms"),
         ("measurements",),
     ),
@@ -125,7 +126,7 @@ INNER = {
     ),
     "frontends.qnn": (
         ("graph", "recorded"),
-        ("tensors", "operations", "grouped", "library_limits"),
+        ("tensors", "operations", "grouped", "library_limits", "rotary", "table_forms"),
         ("declarations",),
     ),
     "ort": (
@@ -144,12 +145,20 @@ INNER = {
 HOMES = {
     "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort", "llm"),
     "onnx_ir": ("model", "frontends.onnx", "quant"),
-    "onnxruntime": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort"),
+    "onnxruntime": (
+        "model",
+        "frontends.onnx",
+        "quant",
+        "runtime.cpu_part",
+        "runtime.cpu_timing",
+        "ort",
+        "vendor.worker",
+    ),
     "torch": ("executorch",),
     "executorch": ("executorch",),
     "pyopencl": ("backends.gpu",),
     "onnxruntime_qnn": ("vendor",),
-    "ray": ("analysis.spread.ray_actors",),
+    "ray": ("analysis.spread",),
     "ortools": ("device.plan.proposals",),
     "scipy": ("latency",),
     **dict.fromkeys(("tokenizers", "safetensors", "gguf", "jinja2", "starlette", "uvicorn"), ("llm",)),

@@ -14,6 +14,7 @@ from hexforge.analysis.estimate import estimates as _estimates
 from hexforge.analysis.gate import GateResult, ScenarioFigures
 from hexforge.analysis.gate import gate as _gate
 from hexforge.analysis.profile.simulated import profile as _profile
+from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import UnsupportedError
 from hexforge.formats.executorch.pte import is_pte
@@ -93,13 +94,14 @@ def gate(
     baseline: str | Path | Mapping[str, float] | None = None,
     progress: Callable[[str], None] = lambda model: None,
     metric: str = "",
+    workers: Workers = Workers(),  # noqa: B008 - it is frozen
 ) -> GateResult:
     """Measure every model of a budget file, whose paths are relative to it; a fault of one model is a failed check.
 
     `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result. `metric`
     says what decisions are judged by in place of what the budget says.
     """
-    return _gate(budget, baseline, progress, timeable, metric, scenario_figures)
+    return _gate(budget, baseline, progress, timeable, metric, scenario_figures, workers)
 
 
 def scenario_figures(path: Path) -> ScenarioFigures:

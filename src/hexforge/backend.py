@@ -70,9 +70,14 @@ class Program(ABC):
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
 
-    def run_into(self, feeds: Mapping[str, Array], targets: Mapping[str, Array]) -> dict[str, Array]:
-        """As `run`; an output is the array in `targets` where that can hold it as it is made, else one of its own."""
-        return self.run(feeds)
+    def run_into(
+        self, feeds: Mapping[str, Array], targets: Mapping[str, Array], unwanted: Collection[str] = ()
+    ) -> dict[str, Array]:
+        """As `run`; an output is the array in `targets` where that can hold it as it is made, else one of its own.
+
+        Outputs that are `unwanted` need not be computed, and are not given.
+        """
+        return {name: array for name, array in self.run(feeds).items() if name not in unwanted}
 
     @property
     def facts(self) -> ProgramFacts:

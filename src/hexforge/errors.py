@@ -41,6 +41,10 @@ class CapacityError(HexforgeError):
     """Something does not fit: make it smaller."""
 
 
+class PackageError(HexforgeError):
+    """A package that is asked for is missing, is of another version, or failed: install it, or mend it."""
+
+
 class FormatError(HexforgeError):
     """A file is damaged or not what it claims to be: get another file."""
 

@@ -29,7 +29,9 @@ def parse(line: str, folder: Path) -> str:
         _, command, arguments = command.resolve_command(inner, [*inner._protected_args, *inner.args])
     for word in arguments:  # files that an option or argument wants to be there
         path = folder / word
-        if path.suffix and path.parent == folder and not word.startswith("-") and "=" not in word:
+        if word.endswith("/") and path.parent == folder:
+            path.mkdir(exist_ok=True)
+        elif path.suffix and path.parent == folder and not word.startswith("-") and "=" not in word:
             path.touch()
     with chdir(folder):
         copy_context().run(command.make_context, name, list(arguments), parent=context)  # options may set variables

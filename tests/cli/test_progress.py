@@ -21,7 +21,11 @@ from tests.digits import MODEL
 from tests.llm import SMALL
 from tests.runtime.contexts.lora_models import transformer
 
-QUICK = {"ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner", "explain", "lib-path"}
+QUICK = {
+    *("ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner", "explain", "lib-path"),
+    *("vendor", "verify"),  # what they do long needs Qualcomm's package
+    *("trace", "phone", "sdk-root", "calibrate"),
+}
 """Commands that read nothing large; `tool` and `executor-runner` have the vendor's flags and output."""
 DATA = ("--data", "random:4")
 
@@ -61,6 +65,7 @@ LONG: dict[str, Callable[[Path], list[object]]] = {
     "diff": lambda f: [MODEL, f / "q.onnx"],
     "search": lambda f: [MODEL, *DATA, "--budget", "2"],
     "compile": lambda f: [f / "q.onnx", "-o", f / "again.bin"],
+    "deploy": lambda f: [f / "q.onnx", "--soc", "SM8650", "-o", f / "shipped", "--no-groups", "--overwrite"],
     "info": lambda f: [f / "c.bin"],
     "wrap": lambda f: [f / "c.bin", "-o", f / "wrapped"],
     "prune": lambda f: [f / "c.bin", "--soc", "SM8650", "-o", f / "one.bin"],

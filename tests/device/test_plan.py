@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,6 +87,13 @@ def test_least_ram_shares_one_spill_fill_buffer_where_deadlines_allow() -> None:
     assert result.best is not None
     assert set(result.best.plan.group) == {"a", "b", "c"}
     assert result.naive.ram_bytes - result.best.ram_bytes >= 200 * MB
+
+
+def test_ctrl_c_is_still_pythons_after_a_plan() -> None:
+    """The solver would leave the system's own answer behind, which ends the process."""
+    found(workload(*CAMERA))
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_no_group_where_it_would_make_somebody_late() -> None:

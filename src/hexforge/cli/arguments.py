@@ -18,15 +18,20 @@ from hexforge.errors import CallError
 if TYPE_CHECKING:
     from hexforge.model.reader import Model as ReadModel
     from hexforge.runtime.model_request import ModelRequest
+    from hexforge.vendor.engine import VendorEngine
 
 DEFAULT_BACKEND = "htp"
+VENDOR = "vendor"
+"""Qualcomm's package, where a backend is named."""
 
 Model = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="The ONNX file, or a .pte.", show_default=False)
 ]
 BackendName = Annotated[
     str,
-    typer.Option("--backend", help="QNN backend: htp (the default), cpu, gpu (OpenCL) or saver (records htp's calls)."),
+    typer.Option(
+        "--backend", help="QNN backend: htp (the default), cpu, gpu (OpenCL), saver (records htp's calls) or vendor."
+    ),
 ]
 Soc = Annotated[
     str, typer.Option("--soc", help=f'Chip by name, number or device: SM8650, "8 Gen 3", "Galaxy S24" ({DEFAULT_SOC}).')
@@ -101,6 +106,20 @@ class BackendArguments:
     backend: BackendName = ""
     soc: Soc = ""
     option: Options = None
+
+    @property
+    def by_vendor(self) -> bool:
+        """Whether Qualcomm's package is to run the model."""
+        return self.backend == VENDOR
+
+    def vendor_engine(self) -> VendorEngine:
+        """Qualcomm's package with these options; unknown ones are errors, which the package would not say."""
+        from hexforge.ort.options.provider_options import ProviderOptions
+        from hexforge.vendor.engine import VendorEngine
+
+        given = pairs(self.option, "--option")
+        ProviderOptions.parse(given)
+        return VendorEngine(self.soc or DEFAULT_SOC, given)
 
     def provider_options(self) -> dict[str, str]:
         """The provider options that they stand for."""

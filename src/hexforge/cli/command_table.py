@@ -93,6 +93,7 @@ COMMANDS = (
         (
             "hexforge compare model.onnx model.qdq.onnx --data samples/ --report page.html",
             "hexforge compare model.onnx model.qdq.onnx --data samples/ --sensitivity all-but-one --jobs 4",
+            "hexforge compare model.qdq.onnx --dump off_the_device/ --input x=x.npy --write departure/",
         ),
     ),
     Command(
@@ -176,6 +177,33 @@ COMMANDS = (
             "hexforge replay saver_output",
             "hexforge replay saver_output --backend htp --against cpu --minimise smallest",
         ),
+    ),
+    Command(
+        "phone",
+        "phone",
+        "phone",
+        "Virtual phones with an adb of their own: deployment scripts push, run and pull there as they are.",
+        (
+            "hexforge phone add emulated-1 --soc SM8650",
+            "hexforge phone env",
+            "hexforge phone list",
+            "hexforge phone unplug emulated-1",
+            "hexforge phone measure model.onnx --phone emulated-1 --add-to measured.csv",
+        ),
+    ),
+    Command(
+        "calibrate",
+        "phone.calibrate",
+        "calibrate",
+        "Fit what makes a chip to times that were measured on a device; `estimate --costs` reads the file it writes.",
+        ("hexforge calibrate measured.csv --soc SM8650 -o costs.json",),
+    ),
+    Command(
+        "sdk-root",
+        "phone.sdk",
+        "sdk_root",
+        "Print a folder for QNN_SDK_ROOT: tools, libraries and headers of hexforge where scripts look for the SDK's.",
+        ("hexforge sdk-root", "hexforge sdk-root --executorch-build"),
     ),
     Command(
         "tool",
@@ -393,6 +421,35 @@ COMMANDS = (
         ),
     ),
     Command(
+        "deploy",
+        "deploy.deploy",
+        "deploy",
+        "Make a folder to ship: contexts by Qualcomm's package, examples, options, checksums, a page and the proof.",
+        (
+            "hexforge deploy model.qdq.onnx --soc SM8650,SM8750 -o shipped/",
+            'hexforge deploy model.qdq.onnx --soc "Galaxy S24" --data pictures/ --limit 8 -o shipped/ --overwrite',
+        ),
+    ),
+    Command(
+        "verify",
+        "deploy.verify",
+        "verify",
+        "Repeat the proof of a folder that hexforge deployed: checksums, placement, contexts and every tensor.",
+        ("hexforge verify shipped/", "hexforge verify shipped/ --groups --json"),
+    ),
+    Command(
+        "vendor",
+        "deploy.vendor",
+        "vendor",
+        "Say what of Qualcomm's package is installed and can do; given models, have it make contexts of them.",
+        (
+            "hexforge vendor",
+            "hexforge vendor --json",
+            'hexforge vendor model.qdq.onnx --soc "8 Gen 3" -o contexts/',
+            "hexforge vendor prefill.onnx decode.onnx --share --soc SM8750 -o contexts/",
+        ),
+    ),
+    Command(
         "lib-path",
         "library",
         "lib_path",
@@ -400,6 +457,16 @@ COMMANDS = (
         (
             "hexforge lib-path",
             "hexforge lib-path --include",
+        ),
+    ),
+    Command(
+        "trace",
+        "trace",
+        "trace",
+        "Run any program on hexforge's QNN libraries, and report every misuse of their API.",
+        (
+            "hexforge trace ./program --its-own-flag",
+            "hexforge trace --json -o recording python script.py",
         ),
     ),
 )

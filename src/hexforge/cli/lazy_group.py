@@ -66,7 +66,8 @@ def _import(row: Command) -> Any:
         command.name, command.epilog = row.name, _epilog(row)
         return command
     alone = typer.Typer(add_completion=False)
-    alone.command(row.name, cls=_KnownCommand, epilog=_epilog(row))(target)
+    settings = {"allow_interspersed_args": row.name not in RUN_PROGRAMS}
+    alone.command(row.name, cls=_KnownCommand, epilog=_epilog(row), context_settings=settings)(target)
     return typer.main.get_command(alone)
 
 
@@ -76,6 +77,10 @@ ABOUT_CHIPS = frozenset({"estimate", "profile", "advise", "optimize", "quantize"
 
 TAKE_NUMBERS = frozenset({"explain"})
 """Commands whose arguments may be negative numbers, which are no options."""
+
+
+RUN_PROGRAMS = frozenset({"trace"})
+"""Commands that run a program: what stands behind its name is the program's."""
 
 
 class _KnownCommand(TyperCommand):

@@ -19,8 +19,10 @@ from hexforge.ir import Array
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 
 if TYPE_CHECKING:
+    from hexforge.cli.arguments import BackendArguments
     from hexforge.ort.signature import NodeArg
     from hexforge.runtime.stages import Stages
+    from hexforge.vendor.engine import VendorEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,39 @@ def open_runnable(
     start = time.perf_counter()
     opened = _open(path, options, request, graph)
     return replace(opened, load_ms=1e3 * (time.perf_counter() - start))
+
+
+def open_target(path: Path, target: BackendArguments, request: ModelRequest, graph: str = "") -> Runnable:
+    """A model or a context on what the command line names: a backend, or Qualcomm's package."""
+    if not target.by_vendor:
+        return open_runnable(path, target.provider_options(), request, graph)
+    if graph:
+        raise CallError("--graph names a graph of hexforge's contexts; leave it out with --backend vendor")
+    return _of_vendor(path, target.vendor_engine(), request)
+
+
+def _of_vendor(path: Path, engine: VendorEngine, request: ModelRequest) -> Runnable:
+    """A model, or a context model of Qualcomm's, in its own package."""
+    from hexforge.ort.signature import NodeArg
+    from hexforge.vendor.session import numpy_type
+
+    start = time.perf_counter()
+    with spinner(f"opening {path.name} in Qualcomm's package"):
+        session = engine.open_session(_static_bytes(path, request), path.name)
+    inputs = [NodeArg(name, kind, list(shape), numpy_type(kind)) for name, kind, shape in session.inputs]
+    left = f", {len(session.placement.left)} nodes on the CPU" if session.placement.left else ""
+    about = f"Qualcomm's package, {engine.soc}{left}"
+    return Runnable(inputs, session.run, about, 1e3 * (time.perf_counter() - start))
+
+
+def _static_bytes(path: Path, request: ModelRequest) -> Path | bytes:
+    """The file itself, or the model with its inputs fixed."""
+    if not (request.dims or request.shapes or request.constants):
+        return path
+    from hexforge.frontends.onnx.rewrites.write import model_bytes
+    from hexforge.model.reader import read
+
+    return model_bytes(read(path, dims=request.dims, shapes=request.shapes, constants=request.constants))
 
 
 def _open(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backend import Backend, Program
+from hexforge.frontends.onnx.ep_limits import ep_departs
 from hexforge.frontends.onnx.pipeline import writes_of
 from hexforge.ir import Array, Graph
 from hexforge.model.extraction import extract_parts
@@ -90,13 +91,17 @@ def _with_slow_ops(rows: tuple[PlacedNode, ...], runner: Program | CpuPart) -> t
 
 
 def _with_warnings(rows: tuple[PlacedNode, ...], graph: Graph, backend: Backend) -> tuple[PlacedNode, ...]:
-    """The rows of a part, with what the backend's real numbers cannot hold of it, and what it remarks."""
+    """The rows of a part, with what the backend's real numbers cannot hold of it, and what it and the EP make of it."""
     unsafe: dict[str, dict[str, None]] = {}
     remarks: dict[str, dict[str, None]] = {}
+    ops = {row.node: row.op_type for row in rows}
     for node in graph:
         for said, reason in ((unsafe, backend.float16_hazard(node)), (remarks, backend.remark(node))):
             for name in node.source if reason is not None else ():
                 said.setdefault(name, {})[str(reason)] = None
+        for name in node.source:
+            if (departure := ep_departs(ops.get(name, ""), node)) is not None:
+                remarks.setdefault(name, {})[departure] = None
     return tuple(
         replace(row, unsafe=tuple(unsafe.get(row.node, ())), remarks=tuple(remarks.get(row.node, ()))) for row in rows
     )

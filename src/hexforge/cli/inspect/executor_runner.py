@@ -90,18 +90,22 @@ def executor_runner(
     records: RecordFlags,
     lpai: LpaiFlags,
     op_package: OpPackages = None,
+    soc: Annotated[
+        str, typer.Option("--soc", help="Run on the simulated device of this chip: times are its own.")
+    ] = "",
     threads: Annotated[int, _flag("threads", "Threads of a run; 0: as many as processors.", min=0)] = 0,
 ) -> None:
     """Run a .pte over files of inputs, with the flags of ExecuTorch's qnn_executor_runner."""
-    from hexforge.executorch.running.runner import INFO, WARN, Log, RunnerFlags, execute
+    from hexforge.executorch.running.runner import INFO, RUNTIME, WARN, Log, RunnerFlags, execute
 
     def write(level: int, line: str) -> None:
-        sys.stdout.write(visible(f"[Qnn ExecuTorch]:  <{_LETTERS[level]}> {line}\n"))
+        mark = "" if level == RUNTIME else f"[Qnn ExecuTorch]:  <{_LETTERS[level]}> "
+        sys.stdout.write(visible(f"{mark}{line}\n"))
 
     log = Log(log_level, write)
     if lpai != LpaiFlags():
         log(WARN, "lpai_*: hexforge has no LPAI backend; these flags do nothing")
-    if htp_performance_mode:
+    if htp_performance_mode and not soc:
         log(WARN, "htp_performance_mode: sets a device's clocks; nothing on this computer depends on it")
     if shared_buffer:
         log(INFO, "shared_buffer: inputs and outputs are used where they lie, with this flag and without")
@@ -109,7 +113,7 @@ def executor_runner(
         model_path, output_folder_path, input_list_path, iteration, warm_up, method_index, records.etdump_path,
         records.dump_intermediate_outputs, records.debug_output_path, records.debug_buffer_size, input_shape_path,
         output_shape_path, records.performance_output_path, records.heap_profiling_path, records.profile_level,
-        htp_performance_mode, threads, tuple(data_path or ()),
+        htp_performance_mode, threads, tuple(data_path or ()), soc,
     )  # fmt: skip
     try:
         execute(flags, log)

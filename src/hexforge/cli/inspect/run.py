@@ -15,7 +15,7 @@ from rich.text import Text
 
 from hexforge.cli.arguments import BackendArguments, InputArguments, Json, Model, pairs
 from hexforge.cli.option_groups import with_option_groups
-from hexforge.cli.runnable import feeds_for, open_runnable
+from hexforge.cli.runnable import feeds_for, open_target
 from hexforge.cli.screen import bold_start, console, print_json, spinner, table
 from hexforge.formats.file_names import file_names
 from hexforge.ir import Array
@@ -43,7 +43,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a model or a context once and print what came out; inputs not given are random, from a fixed seed."""
-    opened = open_runnable(model, target.provider_options(), inputs.request(model), graph)
+    opened = open_target(model, target, inputs.request(model), graph)
     feeds = feeds_for(opened.inputs, pairs(input, "--input"))
     with spinner(f"running {model.name}"):
         start = time.perf_counter()

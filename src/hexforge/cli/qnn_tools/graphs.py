@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 LOG_LEVELS = ("error", "warn", "info", "debug", "verbose")
 DLC_LIBRARY = "libQnnModelDlc.so"
+CHIP: ContextVar[str] = ContextVar("CHIP", default="")
+"""The chip of the device that a tool runs on, whatever a config file says; empty: the config's, else the default."""
 _LIBRARY = re.compile(r"\.(?:so|dll|dylib|cpp)$", re.IGNORECASE)
 
 
@@ -57,7 +60,10 @@ def tool_backend(library: str, config: Config, tool: str, graph: str | Sequence[
     if not isinstance(plain, ContextBackend):
         return plain
     settings = htp_settings(config, graph, (tool,))
-    if "soc_model" not in settings and "htp_arch" not in settings:
+    if CHIP.get():
+        settings.pop("htp_arch", None)
+        settings["soc_model"] = CHIP.get()
+    elif "soc_model" not in settings and "htp_arch" not in settings:
         settings["soc_model"] = DEFAULT_SOC
     return registry.backend(name, settings)
 

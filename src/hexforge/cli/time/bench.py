@@ -15,7 +15,7 @@ import typer
 from hexforge.cli.arguments import BackendArguments, InputArguments, Json, Model, pairs
 from hexforge.cli.inspect.run import GraphName, Inputs
 from hexforge.cli.option_groups import with_option_groups
-from hexforge.cli.runnable import feeds_for, open_runnable
+from hexforge.cli.runnable import feeds_for, open_target
 from hexforge.cli.screen import bar, bold_start, console, print_json, table
 from hexforge.errors import HexforgeError
 from hexforge.runtime.model_request import ModelRequest
@@ -74,8 +74,9 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time."""
-    request, options = inputs.request(model), target.provider_options()
-    opened = open_runnable(model, options, request, graph)
+    request = inputs.request(model)
+    options = {"soc_model": target.soc} if target.by_vendor else target.provider_options()
+    opened = open_target(model, target, request, graph)
     feeds = feeds_for(opened.inputs, pairs(input, "--input"))
     start = time.perf_counter()
     opened.run(feeds)

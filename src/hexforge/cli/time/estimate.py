@@ -83,6 +83,9 @@ def estimate(
     cpu: Annotated[
         bool, typer.Option("--cpu/--no-cpu", help="Measure here what the NPU leaves to the CPU, for a rough time.")
     ] = True,
+    costs: Annotated[
+        Path | None, typer.Option("--costs", exists=True, dir_okay=False, help="Costs that `calibrate` wrote.")
+    ] = None,
     files: EstimateFiles,
     as_json: Json = False,
 ) -> None:
@@ -98,7 +101,8 @@ def estimate(
         raise CallError("--priority is against other models on the chip; name them with --co-running")
     every_chip = soc.lower() == ALL
     power = Power(performance_mode, interval_us=interval_ms * 1e3)
-    deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, graph, power)
+    deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, graph, power,
+                            cost_file=str(costs.absolute()) if costs else "")  # fmt: skip
     with spinner(f"reading {model.name}"):
         source = SharedModel(_source(model, inputs, method))
         graphs = timed_graphs(source, deployment)

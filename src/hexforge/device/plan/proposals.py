@@ -320,6 +320,7 @@ class PlanProblem:
         solver.parameters.num_workers = 1  # the same plan each time
         solver.parameters.random_seed = 0
         solver.parameters.max_deterministic_time = SECONDS
+        solver.parameters.catch_sigint_signal = False  # it would take Ctrl-C from Python for good
         return solver
 
     def _plan(self, solver: cp_model.CpSolver) -> DevicePlan:

@@ -18,7 +18,8 @@ def _infer_nms(call: Call) -> tuple[TensorType, ...]:
         )
     if len(out.shape) != 2 or out.shape[1] != 3 or not out.dtype.is_integer:
         raise call.fail(f"the output is declared {out}, not integers [rows, 3]")
-    return (out, TensorType(DType.INT32, (1,)))[: len(call.outs)]
+    each = len(call.outs) == 2 and call.outs[1] is not None and call.outs[1].shape == (boxes[0],)
+    return (out, TensorType(DType.INT32, (boxes[0],) if each else (1,)))[: len(call.outs)]
 
 
 def _overlap(box: Array, others: Array) -> Array:
@@ -56,7 +57,10 @@ def _nms(call: Call, boxes: Array, scores: Array) -> tuple[Array, Array]:
     out = np.full((size, 3), -1, np.int64)
     count = min(len(rows), size)
     out[:count] = np.asarray(rows[:count], np.int64).reshape(count, 3)
-    return out, np.asarray([count], np.int32)
+    counts = np.asarray([count], np.int32)
+    if len(call.outs) == 2 and call.outs[1].shape != (1,):
+        counts = np.bincount(out[:count, 0], minlength=scores.shape[0]).astype(np.int32)
+    return out, counts
 
 
 define(
@@ -74,5 +78,5 @@ define(
     work=Measure(lanes=lambda call: 8 * call.input(1).size * max(1, min(call["max_boxes_selected"], 64))),
     quant=QuantRule("never"),
     doc="Rows [batch, class, box] of boxes kept, best score first, at most max_boxes_selected per class. Rows not used "
-    "are -1; without the count as second output the number of rows must be exact.",
+    "are -1; without the count as second output, of all rows or of each batch, the number of rows must be exact.",
 )

@@ -12,6 +12,7 @@ import hexforge
 from benchmarks.models.language import SHAPES, write_onnx
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.numbers.program import HtpProgram
+from hexforge.backends.htp.numbers.segment import SegmentRunner
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 
 
@@ -92,3 +93,18 @@ def test_decoder_in_place(tmp_path: Path) -> None:
         assert all(np.array_equal(held[i], copied[i]) for i in held)
     whole = programs[6].run({"tokens": tokens[None], "position": np.arange(6)} | empty())
     assert np.array_equal(whole["logits"], in_place["logits"])
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.UINT8])
+def test_what_is_not_wanted_is_not_run(dtype: DType) -> None:
+    """A product that only an unwanted output needs, behind the last one that is wanted."""
+    program = _program(dtype)
+    feeds = _feeds(program)
+    want = program.run(feeds)
+    got = program.run_into(feeds, {}, ["out"])
+    assert got.keys() == {"present"}
+    assert np.array_equal(got["present"], want["present"])
+    (runner,) = program._runners
+    assert isinstance(runner, SegmentRunner)
+    assert 0 < runner._count(["out"]) < runner._count([]) == runner._steps
+    assert program.run_into(feeds, {}, ["present"]).keys() == {"out"}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,10 +101,12 @@ class Ports:
                 suited[port.name] = array
         return suited
 
-    def leave(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs as the model has them."""
+    def leave(self, tensors: Mapping[str, Array], unwanted: Collection[str] = ()) -> dict[str, Array]:
+        """The outputs as the model has them, but for those that are unwanted."""
         outputs = {}
         for port in self._leaving:
+            if port.name in unwanted:
+                continue
             array = tensors[port.name]
             if array.shape != port.shape:
                 array = array.reshape(port.shape)

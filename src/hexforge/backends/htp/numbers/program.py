@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,17 +108,24 @@ class HtpProgram(Program):
         numbers of float16, as zeros are.
         """
         pairs = {o: i for r in self._runners if not isinstance(r, Evaluated) for o, i in r.states.items()}
-        reads = Counter(name for r in self._runners for name in (r.ins if isinstance(r, Evaluated) else r.reads))
-        return {o: i for o, i in pairs.items() if reads[i] == 1}
+        return {o: i for o, i in pairs.items() if self._reads[i] == 1}
+
+    @functools.cached_property
+    def _reads(self) -> Counter[str | None]:
+        """How many stages read each tensor that crosses a border."""
+        return Counter(name for r in self._runners for name in (r.ins if isinstance(r, Evaluated) else r.reads))
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
         return self.run_into(feeds, {})
 
-    def run_into(self, feeds: Mapping[str, Array], targets: Mapping[str, Array]) -> dict[str, Array]:
+    def run_into(
+        self, feeds: Mapping[str, Array], targets: Mapping[str, Array], unwanted: Collection[str] = ()
+    ) -> dict[str, Array]:
         """As `run`; an output is the array in `targets` where that can hold it as it is made, else one of its own.
 
-        That may be the array of the input whose next `state` it is, which is then updated in place.
+        That may be the array of the input whose next `state` it is, which is then updated in place. What comes behind
+        all that is wanted is not run where outputs are `unwanted`.
         """
         tensors = self._ports.enter(feeds)
         targets = self._ports.writable(targets, tensors, self.states) if targets else targets
@@ -126,11 +133,12 @@ class HtpProgram(Program):
             self.on_first_run()
             self.on_first_run = None
         check = interruption.get()
+        left_out = [name for name in unwanted if name not in self._reads] if unwanted else ()
         for runner in self._runners:
             if check is not None:
                 check()
-            runner.run(tensors, self.threads, self.spinning, targets)
-        return self._ports.leave(tensors)
+            runner.run(tensors, self.threads, self.spinning, targets, left_out)
+        return self._ports.leave(tensors, unwanted)
 
     def save(self, put: Put) -> dict[str, Any]:
         """What a context file holds of it; arrays are put elsewhere in it."""
@@ -217,7 +225,11 @@ class Evaluated:
                 raise FormatError(f"node {self.node.name!r} reads a tensor that is not there, or not of that size")
         known.update((n, _stored(v)) for n, v in zip(self.outs, self.node.outputs, strict=True))
 
-    def run(self, tensors: dict[str, Array], threads: int, spinning: Spinning, targets: Mapping[str, Array]) -> None:
+    def run(
+        self, tensors: dict[str, Array], threads: int, spinning: Spinning, targets: Mapping[str, Array],
+        unwanted: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        del threads, spinning, targets, unwanted  # they are for native steps
         arrays = [
             constant if name is None else to_model_type(tensors[name].reshape(value.shape), value.type)  # type: ignore[union-attr]
             for constant, name, value in zip(self._constants, self.ins, self.node.inputs, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,6 +131,10 @@ class SegmentRunner:
         self.states = _states(segment)
         """What runs may write in place: outputs by name, and the inputs that they are the next state of."""
         places = [i for i, t in enumerate(segment.tensors) if not isinstance(t, np.ndarray) and t[0] == "output"]
+        self._steps = len(segment.calls)
+        written = {tensor: at for at, call in enumerate(segment.calls, 1) for tensor in call.outs}
+        self._last = {name: written[place] for name, place in zip(segment.writes, places, strict=True)}
+        """The number of steps after which each tensor that it writes is whole."""
         self._writes = [
             (name, dtype, shape, place in read)
             for (name, (dtype, shape)), place in zip(segment.writes.items(), places, strict=True)
@@ -141,16 +145,32 @@ class SegmentRunner:
         """True once a run had a number past what float16 holds."""
         return self._program.overflowed
 
-    def run(self, tensors: dict[str, Array], threads: int, spinning: Spinning, targets: Mapping[str, Array]) -> None:
-        """Read the tensors it needs, add those it writes, in `targets` where one is there."""
+    def _count(self, unwanted: Collection[str]) -> int:
+        """How many steps there are up to the last one that writes something which is not unwanted."""
+        return max((last for name, last in self._last.items() if name not in unwanted), default=0)
+
+    def run(
+        self, tensors: dict[str, Array], threads: int, spinning: Spinning, targets: Mapping[str, Array],
+        unwanted: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        """Read the tensors it needs, add those it writes, in `targets` where one is there.
+
+        Steps behind the last one that writes something which is not `unwanted` are left out.
+
+        An output that steps read beyond its end is written there only if a run made that array: it has bytes behind.
+        """
         outs = [
-            padded(shape, dtype) if room else targets[name] if name in targets else np.empty(shape, dtype)
+            targets[name]
+            if name in targets and (not room or is_padded(targets[name]))
+            else (padded if room else np.empty)(shape, dtype)
             for name, dtype, shape, room in self._writes
         ]
         try:
             given = [tensors[n] for n in self.reads]
             whole = [with_room(array) if room else array for array, (*_, room) in zip(outs, self._writes, strict=True)]
-            self._program.run(given, whole, threads, spinning.during_us, spinning.after_us, interruption.get())
+            count = self._count(unwanted) if unwanted else self._steps
+            during, after = spinning.during_us, spinning.after_us
+            self._program.run(given, whole, threads, during, after, interruption.get(), count)
         except IndexError as error:  # a Gather or Scatter met an index outside its axis
             raise CallError(str(error)) from None
         except RuntimeError as error:  # its file was truncated

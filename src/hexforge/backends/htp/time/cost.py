@@ -244,13 +244,18 @@ def fitted_costs(soc: Soc, cost_file: str = "") -> Costs:
 
 
 def _costs(soc: Soc, fit: Mapping[str, Any]) -> Costs:
-    chips: Mapping[str, Mapping[str, float]] = fit["chips"]
-    factors, provenance = dict(chips.get(soc.name, {})), "fitted"
-    if soc.name not in chips:
-        like = nearest(soc, [s for s in SOCS if s.name in chips])
-        factors = {**chips[like.name], "dram": chips[like.name]["dram"] * like.dram_gbps / soc.dram_gbps}
-        provenance = f"assumed as {like.name}"
+    factors, like = chip_factors(soc, fit)
+    provenance = "fitted" if like is soc else f"assumed as {like.name}"
     return Costs(soc, scaled(fit["parameters"], factors), provenance, _members(fit))
+
+
+def chip_factors(soc: Soc, fit: Mapping[str, Any]) -> tuple[dict[str, float], Soc]:
+    """A chip's factors of time in a file of costs, and the chip that they are of where it was not measured itself."""
+    chips: Mapping[str, Mapping[str, float]] = fit["chips"]
+    if soc.name in chips:
+        return dict(chips[soc.name]), soc
+    like = nearest(soc, [s for s in SOCS if s.name in chips])
+    return {**chips[like.name], "dram": chips[like.name]["dram"] * like.dram_gbps / soc.dram_gbps}, like
 
 
 def nearest(soc: Soc, measured: Sequence[Soc]) -> Soc:
