@@ -121,6 +121,14 @@ def test_a_full_disk_or_an_interrupt_leaves_what_was_there(
     assert left_in(tmp_path) == ["out"]
 
 
+def test_a_folder_that_is_named_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package's process works in a folder of its own, so every path that it is given is absolute."""
+    monkeypatch.chdir(tmp_path)
+    with whole_folder(Path("out")) as staging:
+        assert staging.is_absolute()
+    assert (tmp_path / "out").is_dir()
+
+
 def test_folders_of_others_stay(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")

@@ -428,6 +428,8 @@ COMMANDS = (
         (
             "hexforge deploy model.qdq.onnx --soc SM8650,SM8750 -o shipped/",
             'hexforge deploy model.qdq.onnx --soc "Galaxy S24" --data pictures/ --limit 8 -o shipped/ --overwrite',
+            "hexforge deploy model.qdq.onnx --soc SM8650 -o shipped/ --push",
+            "hexforge deploy shipped/ --push -s R5CX --programs android-arm64/ --add-to measured.csv",
         ),
     ),
     Command(

@@ -17,10 +17,28 @@ from hexforge.phone.phones import list_phones
 
 WORKSPACE = "/data/local/tmp/hexforge"
 """The folder on the phone that is used, and emptied before."""
+READY = "device"
+"""What `adb devices` says of a phone that can be used."""
+ADVICE = {
+    "unauthorized": "allow debugging on the phone's screen",
+    "offline": "plug it out and in again, or `adb reconnect`",
+    "recovery": "start Android on it",
+    "bootloader": "start Android on it",
+}
+"""What to do with a phone in another state."""
+_FULL = "no space left on device"
 
 
 class DeviceRunError(HexforgeError):
     """adb, or what ran on the phone, ended with an error: its words."""
+
+
+class DeviceGoneError(DeviceRunError):
+    """The phone was unplugged while something was done there."""
+
+
+class DeviceFullError(DeviceRunError):
+    """The phone's storage does not hold what is pushed or written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +53,25 @@ class AdbDevice:
         """What adb prints for some words; DeviceRunError where it ends with an error."""
         command = [str(self.program), "-s", self.serial, *words]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
-                                  timeout=timeout_s, check=False)  # fmt: skip
-        except OSError as error:
-            raise CallError(f"{self.program}: cannot be run: {error.strerror}") from None
+            done = _ask(command, timeout_s)
         except subprocess.TimeoutExpired:
             raise DeviceRunError(f"{shlex.join(command)}: took longer than {timeout_s:.0f} s") from None
         if done.returncode:
             said = (done.stderr.strip() or done.stdout.strip())[-2000:]
-            raise DeviceRunError(f"{shlex.join(command)}: ended with {done.returncode}: {said}")
+            message = f"{shlex.join(command)}: ended with {done.returncode}: {said}"
+            if _FULL in (done.stderr + done.stdout).lower():
+                raise DeviceFullError(f"{self.serial}: its storage is full; make room in {WORKSPACE}'s disk. {message}")
+            if not self._is_there():
+                raise DeviceGoneError(f"{self.serial}: the phone is no longer there; plug it in again. {message}")
+            raise DeviceRunError(message)
         return done.stdout
+
+    def _is_there(self) -> bool:
+        try:
+            done = _ask([str(self.program), "-s", self.serial, "get-state"], 30.0)
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
 
     def run_folder(
         self, files: Sequence[Path], command: str, results: Sequence[str] = (), into: Path | None = None
@@ -64,16 +91,60 @@ class AdbDevice:
         return said
 
 
+def _ask(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL,
+                              timeout=timeout_s, check=False)  # fmt: skip
+    except OSError as error:
+        raise CallError(f"{command[0]}: cannot be run: {error.strerror}") from None
+
+
 def find_device(serial: str = "") -> AdbDevice:
-    """A phone by serial number, a virtual one or one of PATH's adb; the only virtual one where none is named."""
+    """A phone by serial number, a virtual one or one of PATH's adb.
+
+    Where none is named: the only real one, else the only virtual one. CallError where there is none, or more than one.
+    """
     virtual = [phone.serial for phone in list_phones() if phone.is_plugged]
-    if not serial and len(virtual) == 1:
-        serial = virtual[0]
-    if not serial:
-        raise CallError(f"name a phone: {', '.join(virtual) or '`hexforge phone add`, or a serial of `adb devices`'}")
+    serial = serial or os.environ.get("ANDROID_SERIAL", "")
     if serial in virtual:
-        return AdbDevice(serial, adb_folder() / ("adb.bat" if os.name == "nt" else "adb"), True)
-    found = shutil.which("adb")
-    if found is None:
+        return _virtual(serial)
+    program = shutil.which("adb")
+    real = {} if program is None else {s: state for s, state in _attached(program).items() if s not in virtual}
+    if not serial:
+        if not real and len(virtual) == 1:
+            return _virtual(virtual[0])
+        if len(real) != 1:
+            raise CallError(_choice([*real, *virtual], program is not None))
+        (serial,) = real
+    if program is None:
         raise CallError(f"{serial}: is no virtual phone, and there is no adb on PATH to reach a real one")
-    return AdbDevice(serial, Path(found), False)
+    if serial not in real:
+        seen = ", ".join([*real, *virtual]) or "no phone"
+        raise CallError(f"{serial}: adb does not see such a phone; it sees {seen}. Is it plugged in?")
+    if real[serial] != READY:
+        advice = ADVICE.get(real[serial], "`adb devices` has to say `device`")
+        raise CallError(f"{serial}: is {real[serial]}, says adb; {advice}")
+    return AdbDevice(serial, Path(program), False)
+
+
+def _virtual(serial: str) -> AdbDevice:
+    return AdbDevice(serial, adb_folder() / ("adb.bat" if os.name == "nt" else "adb"), True)
+
+
+def _attached(program: str) -> dict[str, str]:
+    """The phones that an adb sees, with their states."""
+    try:
+        done = _ask([program, "devices"], 60.0)
+    except subprocess.TimeoutExpired:
+        raise DeviceRunError(f"{program} devices: gave no answer within 60 s; try `adb kill-server`") from None
+    if done.returncode:
+        raise DeviceRunError(f"{program} devices: ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    rows = (line.split("\t") for line in done.stdout.splitlines() if "\t" in line)
+    return {row[0].strip(): row[1].strip() for row in rows}
+
+
+def _choice(phones: Sequence[str], has_adb: bool) -> str:
+    if phones:
+        return f"there are several phones, name one with -s: {', '.join(phones)}"
+    why = "adb sees none" if has_adb else "there is no adb on PATH for a real one"
+    return f"there is no phone: {why}; plug one in, or make a virtual one: `hexforge phone add NAME --soc SM8650`"

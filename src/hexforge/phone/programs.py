@@ -31,6 +31,7 @@ RUNNERS: Mapping[str, tuple[str, ...]] = {
     "qnn-context-binary-utility": ("tool", "qnn-context-binary-utility"),
     "qnn-profile-viewer": ("tool", "qnn-profile-viewer"),
     "onnxruntime_perf_test": ("phone", "perf-test", "--soc", SOC),
+    "run_model": ("phone", "run-model", "--soc", SOC),
     "qnn_executor_runner": ("executor-runner", "--soc", SOC),
     "qnn_llama_runner": ("llm", "llama-runner", "--soc", SOC),
 }

@@ -94,7 +94,7 @@ def compile_contexts(
         raise CallError("two of the models have one name; their contexts would overwrite each other")
     if options.share_weights and options.embed:
         raise CallError("weights are shared in a binary of its own; leave --embed out")
-    staging = Path(tempfile.mkdtemp(dir=folder, prefix=".vendor-"))
+    staging = Path(tempfile.mkdtemp(dir=folder.absolute(), prefix=".vendor-"))
     try:
         contexts = [
             _compiled(model, staging / f"{stem}.onnx", options, process, last=model == models[-1], of=len(models))

@@ -36,7 +36,7 @@ def whole_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
             raise CallError(f"{path}: is no folder that hexforge deployed, and is not overwritten")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+        staging = Path(tempfile.mkdtemp(dir=path.parent.absolute(), prefix=f".{path.name}."))
     except OSError as error:
         raise CallError(f"{path}: cannot be made: {error.strerror or error}; name another folder with -o") from None
     try:

@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.cli.arguments import InputArguments, Json, Model, Options, pairs
+from hexforge.cli.arguments import InputArguments, Json, Options, pairs
+from hexforge.cli.deploy.push import PushArguments, print_pushed
 from hexforge.cli.deploy.vendor import MemoryMb, Timeout
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.picture_arguments import PictureArguments
@@ -27,9 +28,16 @@ MOST_ROWS = 10
 
 @with_option_groups
 def deploy(
-    model: Model,
-    output: Annotated[Path, typer.Option("--output", "-o", file_okay=False, help="The folder to ship.")],
-    soc: Annotated[str, typer.Option("--soc", metavar="S[,S…]", help="Chips by name, number or device.")],
+    model: Annotated[
+        Path,
+        typer.Argument(exists=True, help="The ONNX file; or with --push a deployed folder.", show_default=False),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", file_okay=False, help="The folder to ship.", show_default=False)
+    ] = None,
+    soc: Annotated[
+        str, typer.Option("--soc", metavar="S[,S…]", help="Chips by name, number or device.", show_default=False)
+    ] = "",
     data: Annotated[
         str, typer.Option("--data", help="Samples that the proof is made on; random:N draws them.")
     ] = "random:1",
@@ -44,9 +52,21 @@ def deploy(
     *,
     inputs: InputArguments,
     pictures: PictureArguments,
+    push: PushArguments,
     as_json: Json = False,
 ) -> None:
-    """Make a folder to ship: contexts by Qualcomm's package, examples, options, checksums, a page and the proof."""
+    """Make a folder to ship: contexts by Qualcomm's package, examples, options, checksums, a page and the proof.
+
+    With --push it is run on a phone, too, real or virtual; a folder that was deployed before is pushed as it is.
+    """
+    if model.is_dir():
+        push.run_alone(model, output, soc, as_json)
+        return
+    if output is None:
+        raise CallError("--output is missing: the folder to ship")
+    device = push.device()
+    if not soc:
+        soc = push.chip(device)
     from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.quant.data.samples import samples
     from hexforge.report.deployment import deployment_page
@@ -67,11 +87,14 @@ def deploy(
             ProcessLimits(timeout, memory_mb << 20), deployment_page, progress,
         )  # fmt: skip
         result = deployed(read, output, request)
-    if as_json:
-        print_json(result.to_json())
-    else:
+    if not as_json:
         _print_deployed(console(), result)
-    if not result.holds:
+    pushed = None if device is None else push.run(output, device)
+    if as_json:
+        print_json(result.to_json() | ({} if pushed is None else {"pushed": pushed.to_json()}))
+    elif pushed is not None:
+        print_pushed(console(), pushed)
+    if not result.holds or (pushed is not None and not pushed.agrees):
         raise typer.Exit(1)
 
 

@@ -7,6 +7,7 @@ import typer
 
 from hexforge.cli.phone.measure import measure
 from hexforge.cli.phone.perf_test import perf_test
+from hexforge.cli.phone.run_model import run_model
 from hexforge.cli.phone.virtual_phones import add, env, list_all, path, plug, remove, unplug
 
 phone = typer.Typer(
@@ -19,3 +20,4 @@ for _command in (add, remove, plug, unplug, path, env):
 phone.command("list")(list_all)
 phone.command()(measure)
 phone.command("perf-test", hidden=True)(perf_test)
+phone.command("run-model", hidden=True)(run_model)

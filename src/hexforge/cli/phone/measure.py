@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -17,12 +14,14 @@ from hexforge.cli.screen import print_json, spinner
 from hexforge.errors import CallError
 
 PROGRAM = "onnxruntime_perf_test"
-COLUMNS = ("model", "soc", "precision", "runtime", "measured_ms")
+Phone = Annotated[
+    str, typer.Option("--phone", "-s", metavar="SERIAL", help="Which phone: a virtual one, or one of PATH's adb.")
+]
 
 
 def measure(
     model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The ONNX model.")],
-    serial: Annotated[str, typer.Option("--phone", help="Serial number: a virtual phone, or one of PATH's adb.")] = "",
+    serial: Phone = "",
     soc: Annotated[str, typer.Option("--soc", help="The chip, for the estimate; else what the phone says.")] = "",
     programs: Annotated[
         Path | None, typer.Option("--programs", help=f"A folder with {PROGRAM} and its libraries, of a real phone.")
@@ -35,15 +34,13 @@ def measure(
     as_json: Json = False,
 ) -> None:
     """Push a model to a phone, time it there, and show the time beside the estimate."""
-    from hexforge.any_model import estimate
-    from hexforge.chips.deployment import Deployment
     from hexforge.chips.soc import require_chip
-    from hexforge.formats.files import write_atomically
     from hexforge.phone.adb_device import find_device
+    from hexforge.phone.measured_time import MODE, add_row, beside_estimate, chip_of
     from hexforge.phone.sdk_root import write_marked
 
     device = find_device(serial)
-    chip = require_chip(soc or device.adb("shell", "getprop ro.soc.model").strip())
+    chip = require_chip(soc) if soc else chip_of(device)
     files = [model]
     if programs is not None:
         files += sorted(programs.iterdir())
@@ -51,29 +48,15 @@ def measure(
         files.append(write_marked(PROGRAM))
     else:
         raise CallError(f"--programs is missing: a real phone needs {PROGRAM} and the libraries of the QNN provider")
-    keys = "backend_path|libQnnHtp.so htp_performance_mode|burst"
+    keys = f"backend_path|libQnnHtp.so htp_performance_mode|{MODE}"
     command = f"chmod +x {PROGRAM} && ./{PROGRAM} -e qnn -I -m times -r {times} -i '{keys}' {model.name}"
     with spinner(f"running {model.name} on {device.serial}"):
         said = device.run_folder(files, command)
-    match = re.search(r"Average inference time cost:\s*([\d.]+)\s*ms", said)
-    if match is None or float(match[1]) <= 0:
-        raise CallError(f"{PROGRAM} on {device.serial} printed no average time: {said[-500:]!r}")
-    measured = float(match[1])
-    deployment = Deployment(chip.name, runtime="onnx", cost_file=str(costs.absolute()) if costs else "")
-    timed = estimate(model, deployment)
-    facts = {"model": str(model), "phone": device.serial, "virtual": device.is_virtual, "soc": chip.name,
-             "measured_ms": measured, "estimate_ms": round(timed.latency_ms, 4),
-             "low_ms": round(timed.low_ms, 4), "high_ms": round(timed.high_ms, 4)}  # fmt: skip
+        time = beside_estimate(device, said, model, chip.name, costs)
     if add_to is not None:
-        before = add_to.read_text("utf-8") if add_to.exists() else ",".join(COLUMNS) + "\n"
-        row = io.StringIO()
-        csv.writer(row, lineterminator="\n").writerow(
-            [model.absolute(), chip.name, deployment.precision, deployment.runtime, measured]
-        )
-        write_atomically(add_to, (before + row.getvalue()).encode())
+        add_row(add_to, model, time)
     if as_json:
-        print_json(facts)
+        print_json({"model": str(model), **time.to_json()})
         return
-    kind = "a virtual phone, whose time is the simulated device's" if device.is_virtual else "measured"
-    say(f"{measured:.3f} ms on {device.serial} ({kind})")
-    say(f"{timed.latency_ms:.3f} ms estimated on {chip.name}, {timed.low_ms:.3f} to {timed.high_ms:.3f} in nine of ten")
+    for line in time.lines():
+        say(line)

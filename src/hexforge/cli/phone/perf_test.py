@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,7 +64,6 @@ def perf_test(
 def _session(model: Path, keys: str, soc: str) -> Any:
     """A session whose numbers were computed once, so that a model that does not run is no result."""
     from hexforge.cli.runnable import feeds_for
-    from hexforge.ort import InferenceSession
 
     options: dict[str, str] = {}
     for pair in keys.split():
@@ -71,10 +71,17 @@ def _session(model: Path, keys: str, soc: str) -> Any:
         if not bar:
             raise CallError(f"-i {pair!r}: provider options are key|value pairs with spaces between")
         options[key] = value
-    options["soc_model"] = soc or options.get("soc_model", "")
-    if not options["soc_model"]:
-        raise CallError("--soc is missing; on a virtual phone it is the phone's chip")
-    options.setdefault("backend_path", "libQnnHtp.so")
-    session = InferenceSession(str(model), providers=["QNNExecutionProvider"], provider_options=[options])
+    session = session_on_chip(model, options, soc)
     session.run(None, feeds_for(session.get_inputs(), {}))
     return session
+
+
+def session_on_chip(model: Path, options: Mapping[str, str], soc: str) -> Any:
+    """A session with a phone's provider options, on the simulated device of the phone's chip."""
+    from hexforge.ort import InferenceSession
+
+    chip = soc or options.get("soc_model", "")
+    if not chip:
+        raise CallError("--soc is missing; on a virtual phone it is the phone's chip")
+    given = {"backend_path": "libQnnHtp.so", **options, "soc_model": chip}
+    return InferenceSession(str(model), providers=["QNNExecutionProvider"], provider_options=[given])
