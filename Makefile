@@ -231,7 +231,8 @@ small-llama:
 
 genai: $(VENV)/.dev
 	@$(PYTHON) -m venv .venv-genai
-	@.venv-genai/bin/python -m pip --disable-pip-version-check -q install onnxruntime-genai==0.18.0 openai
+	@.venv-genai/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt \
+	  onnxruntime-genai==0.18.0 openai torch transformers onnx onnx_ir
 	@$(BIN)/python -m pytest -m genai
 
 gpu: $(VENV)/.dev

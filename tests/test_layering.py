@@ -144,7 +144,7 @@ INNER = {
 # Modules (by prefix) outside which a dependency is not imported.
 HOMES = {
     "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort", "llm"),
-    "onnx_ir": ("model", "frontends.onnx", "quant"),
+    "onnx_ir": ("model", "frontends.onnx", "quant", "llm"),
     "onnxruntime": (
         "model",
         "frontends.onnx",

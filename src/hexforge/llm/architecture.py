@@ -60,6 +60,8 @@ class Architecture:
     """Whether queries, keys and values have a bias."""
     output_bias: bool = False
     """Whether attention's result has a bias."""
+    feed_bias: bool = False
+    """Whether the three products of a feed-forward part have a bias."""
     head_norms: bool = False
     """Whether each head of queries and keys is normalized."""
     fused: bool = False
@@ -111,6 +113,7 @@ def architecture_of_config(config: Mapping[str, Any], name: str, where: str = CO
         embedding_scale=float(np.sqrt(np.float32(shape.hidden))) if gemma else 1.0,
         query_bias=family == "qwen2" or bool(text.get("attention_bias", False)),
         output_bias=bool(text.get("attention_bias", False)) and family != "qwen2",
+        feed_bias=bool(text.get("mlp_bias", False)),
         head_norms=family in ("qwen3", "gemma3_text"),
         fused=family == "phi3",
         outer_norms=family in ("gemma2", "gemma3_text"),

@@ -21,7 +21,7 @@ from hexforge.formats.json_text import read_json
 from hexforge.llm.bundle import BUNDLE, PAST, PRESENT, Bundle, BundlePart, adapted_file, checksum, read_bundle
 from hexforge.llm.checkpoint import TOKENIZER_FILES, Checkpoint, open_checkpoint
 from hexforge.llm.float_decoder import observed_ranges
-from hexforge.llm.genai_config import GENAI_CONFIG, genai_config
+from hexforge.llm.genai.genai_config import GENAI_CONFIG, genai_config
 from hexforge.llm.generate import graph_name
 from hexforge.llm.lora.low_rank_branches import PATTERN, LowRankBranches
 from hexforge.llm.lora.peft_adapter import read_adapter

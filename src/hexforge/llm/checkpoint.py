@@ -30,6 +30,7 @@ _INNER = {
     "query": "self_attn.q_proj.weight", "key": "self_attn.k_proj.weight", "value": "self_attn.v_proj.weight",
     "output": "self_attn.o_proj.weight", "query_bias": "self_attn.q_proj.bias", "key_bias": "self_attn.k_proj.bias",
     "value_bias": "self_attn.v_proj.bias", "output_bias": "self_attn.o_proj.bias",
+    "gate_bias": "mlp.gate_proj.bias", "up_bias": "mlp.up_proj.bias", "down_bias": "mlp.down_proj.bias",
     "query_norm": "self_attn.q_norm.weight", "key_norm": "self_attn.k_norm.weight",
     "gate": "mlp.gate_proj.weight", "up": "mlp.up_proj.weight", "down": "mlp.down_proj.weight",
     "attention_norm": "input_layernorm.weight", "feed_norm": "post_attention_layernorm.weight",
@@ -60,6 +61,11 @@ class Checkpoint(ABC):
             raise FormatError(f"{at} is {list(array.shape)}; {CONFIG} says {list(wanted)}")
         return np.ascontiguousarray(array, np.float32)
 
+    def codes(self, name: str, layer: int | None, bits: int, block: int) -> tuple[Array, Array] | None:
+        """Integers [inputs, outputs] and scales [blocks, outputs] of a matrix that is stored in just such blocks."""
+        del name, layer, bits, block
+        return None
+
     def names(self) -> tuple[str, ...]:
         """The weights of a layer."""
         return tuple(name for name in self._shapes if name not in _OUTER)
@@ -81,6 +87,8 @@ def weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         shapes |= {"query_bias": (queries,), "key_bias": (keys,), "value_bias": (keys,)}
     if architecture.output_bias:
         shapes["output_bias"] = (hidden,)
+    if architecture.feed_bias:
+        shapes |= {"gate_bias": (shape.ffn,), "up_bias": (shape.ffn,), "down_bias": (hidden,)}
     if architecture.head_norms:
         shapes |= {"query_norm": (shape.head_dim,), "key_norm": (shape.head_dim,)}
     if architecture.outer_norms:
@@ -170,7 +178,7 @@ class RandomCheckpoint(Checkpoint):
 
 
 def open_checkpoint(source: str | Path, *, random_seed: int | None = None) -> Checkpoint:
-    """A checkpoint: a folder with config.json and .safetensors files, or a .gguf file.
+    """A checkpoint: a folder with config.json and .safetensors files, a .gguf file, or an ONNX decoder.
 
     With a `random_seed` the weights are random, and a config.json, a folder with one or the name of a public model
     (`hexforge llm models`) is enough.
@@ -184,6 +192,11 @@ def open_checkpoint(source: str | Path, *, random_seed: int | None = None) -> Ch
         return _random(path, str(source), random_seed)
     if path.is_file() and path.name == CONFIG:
         path = path.parent
+    if path.suffix == ".onnx" or (path.is_dir() and not any((path / name).is_file() for name in (INDEX, WHOLE))):
+        from hexforge.llm.genai.onnx_checkpoint import OnnxCheckpoint, find_decoder
+
+        if (decoder := find_decoder(path)) is not None:
+            return OnnxCheckpoint(decoder)
     if not path.is_dir():
         raise CallError(f"{source}: no such folder; give a folder with {CONFIG} and {WHOLE}, or a .gguf file")
     return SafetensorsCheckpoint(path)

@@ -297,7 +297,11 @@ class _Nodes:
         def matrix() -> Array:
             return checkpoint.weight(name, layer).T * scale
 
-        y = self._node("MatMul", [x, self._matrix(f"{at}.weight", matrix)])
+        def codes() -> tuple[Array, Array] | None:
+            stored = checkpoint.codes(name, layer, self.precision.weight_bits, self.precision.block)
+            return None if stored is None else (stored[0], stored[1] * scale)
+
+        y = self._node("MatMul", [x, self._matrix(f"{at}.weight", matrix, codes)])
         if f"{name}_bias" in checkpoint.names() and layer is not None:
             y = self._value(f"{output}.product", y, self._range(f"{output}_product"))
             bias = checkpoint.weight(f"{name}_bias", layer) * scale
@@ -329,8 +333,8 @@ class _Nodes:
         ]
         return self._node("DequantizeLinear", placed)
 
-    def _matrix(self, name: str, make: Any) -> str:
-        """A matrix [inputs, outputs], as integers where weights are."""
+    def _matrix(self, name: str, make: Any, stored: Any) -> str:
+        """A matrix [inputs, outputs], as integers where weights are: those that are stored, or the nearest."""
         bits, block = self.precision.weight_bits, self.precision.block
         weights = self.graph.weights
         if not bits:
@@ -338,8 +342,11 @@ class _Nodes:
         made: list[tuple[Array, Array]] = []
 
         def integers() -> Array:
-            matrix = make()
-            made.append(quantized_weight(matrix, bits, block if matrix.shape[0] % (block or 1) == 0 else 0))
+            codes = stored()
+            if codes is None:
+                matrix = make()
+                codes = quantized_weight(matrix, bits, block if matrix.shape[0] % (block or 1) == 0 else 0)
+            made.append(codes)
             return made[0][0]
 
         integer = weights.constant(f"{name}.int{bits}", integers, TensorProto.INT4 if bits == 4 else TensorProto.INT8)

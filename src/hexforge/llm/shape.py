@@ -22,7 +22,7 @@ NAMED = Path(__file__).with_name("named_models.csv")
 CONFIG = "config.json"
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 """Where models that see pictures or hear keep the sizes of their language part."""
-TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "cohere", "lfm2")
+TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "cohere", "lfm2", "smollm3")
 """Model types whose head is the embedding where the config does not say."""
 PATTERNS: Mapping[str, int] = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gpt_oss": 2}
 """One of so many layers looks at everything, the others at a window, where the config does not say."""

@@ -19,7 +19,7 @@ from hexforge.errors import CallError
 def export(
     checkpoint: Annotated[
         str,
-        typer.Argument(help="Folder with config.json and .safetensors, or a .gguf; with --random a config or name."),
+        typer.Argument(help="Folder with .safetensors or an ONNX decoder, or a .gguf; with --random a config or name."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.", file_okay=False)],
     soc: Soc = "",
