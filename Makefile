@@ -17,7 +17,8 @@
 # make gpu-half  the same kernels computing in half, on Intel's OpenCL for processors, which has cl_khr_fp16 (x86-64 Linux)
 # make small-llama  trains the language model that tests run (torch into .venv-torch; ten minutes); make genai installs
 #              onnxruntime-genai and openai into .venv-genai: a bundle's ONNX model runs there, and its endpoint is asked
-# make vendor  Qualcomm's package (onnxruntime-qnn) into .venv-vendor, for `hexforge deploy` and tests marked vendor
+# make vendor  Qualcomm's package (onnxruntime-qnn) into .venv-vendor, for `hexforge deploy` and tests marked vendor, and
+#              onnxruntime's headers from Debian's libonnxruntime-dev, for programs in C and C++ over it
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
 # Needs Python >= 3.11 and a C++20 compiler; everything else is fetched into .venv, in the versions of constraints.txt.
 
@@ -132,6 +133,7 @@ vendor:
 	@echo "vendor: onnxruntime-qnn into .venv-vendor"
 	@$(PYTHON) -m venv .venv-vendor
 	@.venv-vendor/bin/python -m pip --disable-pip-version-check -q install onnxruntime-qnn==2.7.0 onnxruntime==1.31.1
+	-@.venv-vendor/bin/python -m tools.onnxruntime_headers .venv-vendor/include/onnxruntime
 
 # Coverage-guided fuzzing of everything that reads untrusted files, RUNS inputs for each reader; then models by number,
 # SECONDS_EACH for each kind: random ones beside onnxruntime, hostile names through every command on a terminal, and devices.

@@ -97,8 +97,10 @@ Qnn_ErrorHandle_t backend_get_api_version(const Library& library, Qnn_ApiVersion
 }
 
 Qnn_ErrorHandle_t backend_get_build_id(const char** id) {
+  // Clients read an SDK's version in it (ExecuTorch looks for "v" and two numbers): that whose ops and rules we follow.
+  constexpr const char* build_id = "v2.48.0.hexforge " HEXFORGE_VERSION;
   return guarded("QnnBackend_getBuildId", no_logger,
-                 [&] { *required(id, QNN_BACKEND_ERROR_INVALID_ARGUMENT, "id") = "hexforge " HEXFORGE_VERSION; });
+                 [&] { *required(id, QNN_BACKEND_ERROR_INVALID_ARGUMENT, "id") = build_id; });
 }
 
 Qnn_ErrorHandle_t backend_register_op_package(Qnn_BackendHandle_t handle, const char* path, const char* provider,

@@ -26,6 +26,8 @@ LOWER = """
     )
 
     assert adaptor.__file__.endswith(".so"), adaptor.__file__
+    build_id = adaptor.GetQnnSdkBuildId("libQnnHtp.so")
+    assert build_id.startswith("v2.48.0.hexforge"), build_id
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU()).eval()
     inputs = (torch.randn(1, 3, 8, 8),)
     spec = generate_qnn_executorch_compiler_spec(QcomChipset.SM8650, generate_htp_compiler_spec(use_fp16=True))

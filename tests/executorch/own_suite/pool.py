@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from hexforge.capi.library import lib_path
 from tests.executorch.own_suite.output_steps import Measured
-from tests.executorch.own_suite.worker import Outcome
+from tests.executorch.own_suite.worker import SEED, Outcome
 
 WORKER = "tests.executorch.own_suite.worker"
 START_SECONDS = 300.0
@@ -34,11 +35,30 @@ class Suite:
     group: str
 
 
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How tests are run; what decides their outcomes, but for the limit."""
+
+    limit: float = 900.0
+    """Seconds that a test may take."""
+    no_skips: bool = False
+    seed: int = SEED
+    backend: str = "htp"
+    adaptor: str = "stand-in"
+    """Who answers for PyQnnManagerAdaptor: hexforge's `stand-in`, or the `wheel`'s own over hexforge's libraries."""
+
+    def environment(self) -> dict[str, str]:
+        """What a process of these tests has in its environment."""
+        if self.adaptor == "stand-in":
+            return {}
+        return {"LD_LIBRARY_PATH": str(lib_path()), "HEXFORGE_PYTHON": sys.executable}
+
+
 class Worker:
     """A process that runs tests, in a session and a folder of its own: nothing of it is left when it is ended."""
 
-    def __init__(self, limit: float, no_skips: bool, seed: int, backend: str = "htp", program: str = WORKER) -> None:
-        self.limit, self.no_skips, self.seed, self.backend, self.program = limit, no_skips, seed, backend, program
+    def __init__(self, conditions: Conditions, program: str = WORKER) -> None:
+        self.conditions, self.program = conditions, program
         self._process: subprocess.Popen[str] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._module = ""
@@ -57,7 +77,7 @@ class Worker:
         start = time.monotonic()
         answered = False
         try:
-            for answer in self._ask({"suite": suite.name, "module": suite.module, "test": test, "seed": self.seed}):
+            for answer in self._ask({"suite": suite.name, "module": suite.module, "test": test}):
                 answered = True
                 yield outcome(answer)
         except (TimeoutError, EOFError) as error:
@@ -100,8 +120,9 @@ class Worker:
     def _start(self) -> subprocess.Popen[str]:
         self._folder = tempfile.TemporaryDirectory(prefix="executorch-tests-")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self.program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            start_new_session=True, env={**os.environ, "TMPDIR": self._folder.name},
+            [sys.executable, "-m", self.program, self.conditions.adaptor], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, text=True, start_new_session=True,
+            env={**os.environ, **self.conditions.environment(), "TMPDIR": self._folder.name},
         )  # fmt: skip
         self._lines = queue.SimpleQueue()
         threading.Thread(target=_read, args=(self._process.stdout, self._lines), daemon=True).start()
@@ -112,12 +133,13 @@ class Worker:
     def _ask(self, request: dict[str, Any]) -> Iterator[Any]:
         process = self._process
         if process is None:
-            process, request = self._start(), {**request, "no_skips": self.no_skips, "backend": self.backend}
+            process = self._start()
+            request = {**request, "no_skips": self.conditions.no_skips, "backend": self.conditions.backend}
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.write(json.dumps({**request, "seed": self.conditions.seed}) + "\n")
             process.stdin.flush()
-        yield from self._answers(self.limit)
+        yield from self._answers(self.conditions.limit)
 
     def _answers(self, limit: float) -> Iterator[Any]:
         """What the process answers until its empty line."""
@@ -152,20 +174,14 @@ def outcome(row: dict[str, Any]) -> Outcome:
 
 
 def shared(
-    wanted: Sequence[tuple[Suite, str]],
-    jobs: int,
-    limit: float,
-    no_skips: bool,
-    seed: int,
-    backend: str = "htp",
-    program: str = WORKER,
+    wanted: Sequence[tuple[Suite, str]], jobs: int, conditions: Conditions, program: str = WORKER
 ) -> Iterator[tuple[int, Outcome]]:
     """Outcomes of tests as they come, from several processes, each with how many tests had begun."""
     left: queue.SimpleQueue[tuple[int, Suite, str]] = queue.SimpleQueue()
     outcomes: queue.SimpleQueue[tuple[int, Outcome] | None] = queue.SimpleQueue()
     for number, item in enumerate(wanted):
         left.put((number + 1, *item))
-    workers = [Worker(limit, no_skips, seed, backend, program) for _ in range(max(1, min(jobs, len(wanted))))]
+    workers = [Worker(conditions, program) for _ in range(max(1, min(jobs, len(wanted))))]
 
     def work(worker: Worker) -> None:
         with contextlib.suppress(queue.Empty):

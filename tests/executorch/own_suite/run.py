@@ -12,8 +12,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import hexforge
+from hexforge import _native
 from hexforge.formats.files import write_atomically
-from tests.executorch.own_suite.pool import Suite, Worker, outcome, shared
+from tests.executorch.own_suite.pool import Conditions, Suite, Worker, outcome, shared
 from tests.executorch.own_suite.worker import DELEGATE, SEED, TESTS, Outcome
 
 PASSES = f"{TESTS}.test_passes"
@@ -37,10 +38,12 @@ SUITES = (
 )
 ON_GPU = ("TestQNNFloatingPointOperator", "TestQNNFloatingPointModel")
 """Classes that have options for the gpu backend."""
+ADAPTORS = ("stand-in", "wheel")
 
 
-def chosen(names: Sequence[str], backend: str, parser: argparse.ArgumentParser) -> list[tuple[Suite, str]]:
+def chosen(names: Sequence[str], conditions: Conditions, parser: argparse.ArgumentParser) -> list[tuple[Suite, str]]:
     """Tests by their names, `CLASS` or `CLASS.TEST`; all that the backend can run where none is named."""
+    backend = conditions.backend
     suites = {s.name: s for s in SUITES if backend == "htp" or s.name in ON_GPU}
     whole: list[str] = []
     wanted: list[tuple[Suite, str]] = []
@@ -52,7 +55,7 @@ def chosen(names: Sequence[str], backend: str, parser: argparse.ArgumentParser) 
             wanted.append((suites[suite], test))
         else:
             whole.append(suite)
-    lister = Worker(600, False, 0)
+    lister = Worker(Conditions(limit=600, adaptor=conditions.adaptor))
     for name in whole:
         wanted += [(suites[name], test) for test in lister.tests(suites[name])]
     lister.close()
@@ -71,34 +74,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=SEED, help=f"of torch's random numbers before each test: {SEED}")
     parser.add_argument("--no-skips", action="store_true", help="run what the tests skip on x86, too")
     parser.add_argument("--backend", choices=("htp", "gpu"), default="htp", help="what the tests are compiled for: htp")
+    parser.add_argument(
+        "--adaptor", choices=ADAPTORS, default=ADAPTORS[0],
+        help="who answers ExecuTorch: hexforge's stand-in, or the wheel's compiled module over hexforge's libQnnHtp.so",
+    )  # fmt: skip
     parser.add_argument("--show", action="store_true", help="only print what the outcomes that were kept say")
 
 
-def state(seed: int, no_skips: bool, backend: str) -> str:
-    """A name for what decides the outcomes: hexforge's sources and kernels, the seed, what is skipped, the backend."""
-    root = Path(hexforge.__file__).parent
-    digest = hashlib.blake2b(f"{seed} {no_skips} {backend}".encode(), digest_size=8)
-    for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".so", ".json")):
-        digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+def state(conditions: Conditions) -> str:
+    """A name for what decides the outcomes: hexforge's sources, kernels and libraries, and how the tests are run."""
+    of_tests = f"{conditions.seed} {conditions.no_skips} {conditions.backend} {conditions.adaptor}"
+    digest = hashlib.blake2b(of_tests.encode(), digest_size=8)
+    for root in (Path(hexforge.__file__).parent, Path(_native.__file__).parent):
+        for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".cpp", ".so", ".json")):
+            digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
 
 
 def run(given: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Outcome]:
     """Outcomes of what is named: those that were kept, and those of the tests that are run now."""
     kept: list[Outcome] = []
+    conditions = Conditions(given.limit, given.no_skips, given.seed, given.backend, given.adaptor)
     if given.resume is not None:
         given.resume.mkdir(parents=True, exist_ok=True)
-        given.json = given.resume / f"{state(given.seed, given.no_skips, given.backend)}.json"
+        given.json = given.resume / f"{state(conditions)}.json"
     if given.json is not None and given.json.exists():
         kept = [outcome(row) for row in json.loads(given.json.read_text())]
     if given.show:
         return kept
     done = {name for o in kept for name in _names(o)}
-    wanted = chosen(given.names, given.backend, parser)
+    wanted = chosen(given.names, conditions, parser)
     left = [(suite, test) for suite, test in wanted if (suite.name, test) not in done]
     if kept:
         print(f"{len(kept)} outcomes are in {given.json}; {len(left)} tests are left", flush=True)
-    for number, one in shared(left, given.jobs, given.limit, given.no_skips, given.seed, given.backend):
+    for number, one in shared(left, given.jobs, conditions):
         kept.append(one)
         at = f"[{number}/{len(left)}]"
         print(f"{at:>10} {one.result:>16} {one.seconds:6.1f} s  {one.suite}.{one.test}  {one.why}".rstrip(), flush=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.executorch.own_suite.pool import Suite, shared
+from tests.executorch.own_suite.pool import Conditions, Suite, shared
 
 SUITE = Suite("TestEndless", "tests.executorch.own_suite.endless", "")
 TESTS = ("test_a_fine", "test_b_endless", "test_c_dies", "test_d_exits", "test_e_fine")
@@ -43,7 +43,7 @@ def test_a_test_that_hangs_or_dies_fails_alone(monkeypatch: pytest.MonkeyPatch) 
     wanted = [(SUITE, test) for test in TESTS]
     outcomes = {
         one.test: one
-        for _, one in shared(wanted, 1, 5, no_skips=False, seed=0, program="tests.executorch.own_suite.bare_worker")
+        for _, one in shared(wanted, 1, Conditions(limit=5), program="tests.executorch.own_suite.bare_worker")
     }
     assert [outcomes[test].result for test in TESTS] == ["passed", "failed", "failed", "passed", "passed"]
     assert outcomes["test_b_endless"].why == "took longer than 5 s"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hexforge executor-runner` for many runs: a process that has imported it forks one for each.
+"""A runner for many runs: a process that has imported it forks one for each.
 
-`WarmRunner(folder).script` is a program that takes the runner's flags, writes its output and ends with its exit code.
+`WarmRunner(folder, adaptor).script` is a program that takes the runner's flags, writes its output and ends with its
+exit code: `hexforge executor-runner` behind the stand-in, the wheel's own runtime behind the wheel's own adaptor.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 _CLIENT = """#!{python} -ISB
@@ -30,12 +32,12 @@ sys.exit(said[-1] if said else 1)
 class WarmRunner:
     """A process that forks a runner for each call of `script`; ends with the one that made it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, adaptor: str) -> None:
         self.script = folder / "qnn_executor_runner"
         address = folder / "runner.socket"
         self.script.write_text(_CLIENT.format(python=sys.executable, address=str(address)))
         self.script.chmod(0o755)
-        self._process = subprocess.Popen([sys.executable, __file__, str(address)], stdin=subprocess.PIPE,
+        self._process = subprocess.Popen([sys.executable, __file__, str(address), adaptor], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": _path()})  # fmt: skip
         assert self._process.stdout is not None
         self._process.stdout.readline()  # it listens
@@ -51,8 +53,8 @@ def _path() -> str:
     return os.pathsep.join(p for p in sys.path if p)
 
 
-def serve(address: str) -> None:
-    """Take calls, one after the other, until the parent ends this process."""
+def _own_runner() -> Callable[[Sequence[str]], None]:
+    """`hexforge executor-runner`, with what a run imports."""
     from hexforge.cli import main
     from hexforge.runtime import registry
 
@@ -62,7 +64,23 @@ def serve(address: str) -> None:
     silent = io.StringIO()
     with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent), contextlib.suppress(SystemExit):
         main(["executor-runner", "--model_path", os.devnull, "--input_list_path", os.devnull])
-    gc.freeze()  # and what is there by now, no run need look through for garbage
+    return lambda words: main(["executor-runner", *words])
+
+
+def _stock_runner() -> Callable[[Sequence[str]], None]:
+    """The wheel's runtime; a QNN library is opened by the run itself."""
+    import executorch.exir.tensor
+    import executorch.extension.pybindings.portable_lib  # noqa: F401
+
+    from tests.executorch.own_suite.stock_runner import main
+
+    return main
+
+
+def serve(address: str, adaptor: str) -> None:
+    """Take calls, one after the other, until the parent ends this process."""
+    run = _own_runner() if adaptor == "stand-in" else _stock_runner()
+    gc.freeze()  # what is there by now, no run need look through for garbage
 
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
@@ -85,9 +103,11 @@ def serve(address: str) -> None:
             os.dup2(line.fileno(), stream)
         code = 0
         try:
-            main(["executor-runner", *words])
+            run(words)
         except SystemExit as stop:
             code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+            if isinstance(stop.code, str):
+                print(stop.code)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -95,4 +115,4 @@ def serve(address: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], sys.argv[2])

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that runs tests of the installed ExecuTorch: names come in by lines of JSON, outcomes go out likewise.
 
-Every test is the wheel's, unchanged; models are run by `hexforge executor-runner` through the hook of these tests.
-`tests.executorch.own_suite` starts as many of these as are asked for.
+Every test is the wheel's, unchanged; models are run through the hook of these tests: by `hexforge executor-runner`
+behind the stand-in, by the wheel's own runtime behind its own adaptor. `tests.executorch.own_suite` starts as many of
+these as are asked for.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hexforge.capi.library import lib_path
 from tests.executorch.own_suite.output_steps import Measured, recorded
 from tests.executorch.own_suite.phone import NAME, Phone
 from tests.executorch.own_suite.warm_runner import WarmRunner
 
 TESTS = "executorch.backends.qualcomm.tests"
+ADAPTOR = "executorch.backends.qualcomm.python.PyQnnManagerAdaptor"
+"""Not from hexforge.executorch, whose import puts the stand-in there."""
 DELEGATE = f"{TESTS}.test_qnn_delegate"
 SOC, ARCH = "SM8650", 75
 SEED = 1126
@@ -58,16 +62,19 @@ Tell = Callable[[Outcome], None]
 
 
 @contextlib.contextmanager
-def environment() -> Iterator[None]:
+def environment(adaptor: str) -> Iterator[None]:
     """What the tests ask for: a runner in one file, a phone, and the one tool of the SDK that some of them call."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        runner = WarmRunner(root)
+        runner = WarmRunner(root, adaptor)
         tools = root / "sdk" / "bin" / "x86_64-linux-clang"
         built = root / "build-x86" / "examples" / "qualcomm" / "executor_runner"
         for place in (tools, built):
             place.mkdir(parents=True)
         (built / runner.script.name).symlink_to(runner.script)
+        libraries = root / "sdk" / "lib" / tools.name
+        libraries.parent.mkdir()
+        libraries.symlink_to(lib_path(), target_is_directory=True)
         _script(tools / "qnn-context-binary-utility", "tool", "qnn-context-binary-utility")
         Phone(root, root / "sdk", root / "build-x86", ARCH)
         os.environ["QNN_EXECUTOR_RUNNER"] = str(runner.script)
@@ -87,11 +94,14 @@ def _script(path: Path, *command: str) -> None:
     path.chmod(0o755)
 
 
-def configure() -> None:
+def configure(adaptor: str) -> None:
     """Let the tests run on this computer; their own `setup_environment` reads a command line instead."""
-    import hexforge.executorch
+    if adaptor == "stand-in":
+        import hexforge.executorch
 
-    hexforge.executorch.enable()
+        hexforge.executorch.enable()
+    else:
+        assert str(importlib.import_module(ADAPTOR).__file__).endswith(".so"), "the wheel has no compiled adaptor"
     declare_torchvision()
     base = importlib.import_module(f"{TESTS}.utils").TestQNN
     base.enable_x86_64, base.backend, base.soc_model, base.build_folder = True, "htp", SOC, "build-x86"
@@ -271,10 +281,10 @@ def listed(name: str, module: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def prepared() -> Iterator[None]:
-    """ExecuTorch's tests ready to run on hexforge."""
-    with environment():
-        configure()
+def prepared(adaptor: str) -> Iterator[None]:
+    """ExecuTorch's tests ready to run on hexforge, through the stand-in or the wheel's own adaptor."""
+    with environment(adaptor):
+        configure(adaptor)
         remember_operators()
         yield
 
@@ -320,4 +330,4 @@ def serve(ready: contextlib.AbstractContextManager[None]) -> None:
 
 
 if __name__ == "__main__":
-    serve(prepared())
+    serve(prepared(sys.argv[1]))
