@@ -424,7 +424,8 @@ def _group_query_attention(node: onnx_ir.Node) -> list[Type]:
         width = width // (heads + 2 * kv_heads) * heads
     present = None if past is None else onnx_ir.Shape([*past[:2], onnx_ir.SymbolicDim(None), *past[3:]])
     dtype = _dtype(node, 0)
-    return [(dtype, onnx_ir.Shape([*query[:-1], width])), (dtype, present), (dtype, present)]
+    kept = dtype if past is None else _dtype(node, 3)  # quantized caches stay quantized
+    return [(dtype, onnx_ir.Shape([*query[:-1], width])), (kept, present), (kept, present)]
 
 
 def _by_standard(op_type: str, inputs: Sequence[int], dtype_from: int) -> Rule:
