@@ -20,6 +20,9 @@ void apply_custom(Graph& graph, const Context& context, const QnnHtpGraph_Custom
       else if (config.optimizationOption.type == QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_DLBC &&
                config.optimizationOption.floatValue >= 1.0f)
         set("dlbc", 1);
+      else if (config.optimizationOption.type == QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_SLC_ALLOCATOR &&
+               config.optimizationOption.floatValue >= 1.0f)
+        set("slc_alloc_enable", 1);
       return;
     case QNN_HTP_GRAPH_CONFIG_OPTION_PRECISION: return;  // floats are computed in half precision either way
     case QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE_IN_MB: set("vtcm_mb", config.vtcmSizeInMB); return;

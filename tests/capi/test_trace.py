@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,8 @@ def test_every_call_is_in_the_recording(recording: Path) -> None:
     assert [call["number"] for call in calls] == [*range(1, len(calls) + 1)]
     (relu,) = [call for call in calls if '"relu"' in call["arguments"] and call["call"] == "QnnGraph_addNode"]
     assert "-> (" in relu["arguments"]
+    (created,) = [call for call in calls if call["call"] == "QnnGraph_create"]
+    assert re.search(r"\{custom 3 \(words 0 \d+ 0\); custom 1 \(words 0 3 \d+\)\}", created["arguments"]), created
 
 
 def test_a_recording_is_replayed_with_the_same_bits(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:

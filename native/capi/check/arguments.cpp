@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/check/arguments.h"
 
+#include <array>
+
 #include "capi/tensors.h"
 
 namespace hexforge::capi::check {
@@ -58,6 +60,34 @@ std::string op_text(const Qnn_OpConfig_t& op) {
   };
   return quoted(own.name) + " " + quoted(own.typeName) + names(own.inputTensors, own.numOfInputs) + " -> " +
          names(own.outputTensors, own.numOfOutputs);
+}
+
+std::string configurations_text(const void* const* list) {
+  // Every configuration of QNN's has its option first, and its value, or what it points to, eight bytes behind.
+  struct Configuration {
+    std::uint32_t option;
+    std::uint64_t value;
+  };
+  if (!list) return "NULL";
+  std::string made = "{";
+  for (int i = 0; i < 32; ++i) {
+    const void* each = nullptr;
+    if (!read_client(list + i, &each, sizeof each)) return made + "…}";
+    if (!each) break;
+    Configuration own{};
+    std::array<std::uint32_t, 4> words{};
+    made += i ? "; " : "";
+    if (!read_client(each, &own, sizeof own)) {
+      made += "a configuration that cannot be read";
+    } else if (own.option == 0 && read_client(reinterpret_cast<const void*>(own.value), words.data(), sizeof words)) {
+      made += "custom " + std::to_string(words[0]) + " (words";
+      for (std::size_t word = 1; word < words.size(); ++word) made.append(" ").append(std::to_string(words[word]));
+      made += ")";
+    } else {
+      made += "option " + std::to_string(own.option) + " = " + std::to_string(own.value);
+    }
+  }
+  return made + "}";
 }
 
 }  // namespace hexforge::capi::check

@@ -15,6 +15,15 @@ std::string quoted(const char* text);
 std::string tensor_text(const Qnn_Tensor_t* tensor);
 std::string tensors_text(const Qnn_Tensor_t* tensors, std::uint32_t count);
 std::string op_text(const Qnn_OpConfig_t& op);
+// Configurations that end with NULL: options by their numbers, with the words of a backend's own ones.
+std::string configurations_text(const void* const* list);
+
+template <class T>
+constexpr bool kConfigurations = false;
+template <class T>
+constexpr bool kConfigurations<const T**> = requires(T config) { config.option; };
+template <>
+inline constexpr bool kConfigurations<const QnnProfile_Config_t**> = true;
 
 template <class T>
 std::string argument(const T& value) {
@@ -29,6 +38,8 @@ std::string argument(const T& value) {
   } else if constexpr (std::is_same_v<T, void**>) {  // a handle that the call gives
     void* given = nullptr;
     return value && read_client(value, &given, sizeof given) ? std::string("&").append(name_of(given)) : "NULL";
+  } else if constexpr (kConfigurations<T>) {
+    return configurations_text(reinterpret_cast<const void* const*>(value));
   } else if constexpr (std::is_pointer_v<T>) {
     if constexpr (std::is_function_v<std::remove_pointer_t<T>>) return value ? "a function" : "NULL";
     if constexpr (!std::is_function_v<std::remove_pointer_t<T>>) return name_of(reinterpret_cast<const void*>(value));
