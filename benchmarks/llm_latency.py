@@ -20,9 +20,9 @@ import numpy as np
 from hexforge.formats.json_text import read_json
 from hexforge.llm import LlmEstimate, LlmShape, estimate_llm
 from hexforge.llm.shape import shape_of_config
-from hexforge.llm.time.__main__ import costs_of_fit, figures
+from hexforge.llm.time.__main__ import costs_of_fit, figures, half_widths
 from hexforge.llm.time.costs import LlmCosts, costs_of, read_costs
-from hexforge.llm.time.fitting import fit_rows
+from hexforge.llm.time.fitting import fit_rows, predict_families_held_out
 from hexforge.llm.time.measurements import ASIDE, MEASURED, RUNTIMES, LlmMeasurement, read_llm_measurements
 
 GOALS = {"median": 0.10, "p90": 0.30, "rank": 0.95}
@@ -40,16 +40,20 @@ def predict(row: LlmMeasurement, costs: LlmCosts) -> LlmEstimate:
 
 
 def held_out_costs(rows: Sequence[LlmMeasurement], shipped: Sequence[LlmMeasurement]) -> dict[str, LlmCosts]:
-    """For each family the costs that were fitted without it; the shipped ones where they never saw it."""
+    """For each family the costs and bands that were fitted without it; the shipped ones where they never saw it."""
     seen, known = {row.family for row in shipped}, read_costs()
-    bands = {"band": {"half_width": known.bands, "unmeasured_chip": known.unmeasured}}
     chips = sorted({row.chip for row in shipped if row.judged})
-    return {
-        family: costs_of(costs_of_fit(fit_rows([r for r in shipped if r.family != family], chips)) | bands)
-        if family in seen
-        else known
-        for family in sorted({row.family for row in rows})
-    }
+    found = {}
+    for family in sorted({row.family for row in rows}):
+        others = [r for r in shipped if r.family != family]
+        judged = [r for r in others if r.judged]
+        if family not in seen:
+            found[family] = known
+            continue
+        widths = half_widths(judged, *predict_families_held_out(judged, chips=chips))
+        band = {"band": {"half_width": widths, "unmeasured_chip": known.unmeasured}}
+        found[family] = costs_of(costs_of_fit(fit_rows(others, chips)) | band)
+    return found
 
 
 def baseline(rows: Sequence[LlmMeasurement]) -> tuple[np.ndarray, np.ndarray]:
@@ -93,6 +97,18 @@ def show(title: str, rows: Sequence[LlmMeasurement], first: np.ndarray, token: n
     return met
 
 
+def show_bands(rows: Sequence[LlmMeasurement], told: Sequence[LlmEstimate]) -> None:
+    """Print how many rows of each runtime are in bands that were made without their family."""
+    for runtime in RUNTIMES:
+        pairs = [(r, e) for r, e in zip(rows, told, strict=True) if r.runtime == runtime]
+        rates = [e.tokens_per_second_band[0] <= 1e3 / r.token_ms <= e.tokens_per_second_band[1] for r, e in pairs]
+        firsts = [e.first_token_band()[0] <= r.chunk_ms <= e.first_token_band()[1] for r, e in pairs]
+        print(
+            f"in bands made without the family: {runtime:13} {100 * np.mean(rates):.0f} % of {len(pairs)} tokens per "
+            f"second, {100 * np.mean(firsts):.0f} % of first tokens"
+        )
+
+
 def read_configs(folder: Path | None) -> Mapping[str, LlmShape]:
     """The shapes of a folder of configs, by the names of its files."""
     files = sorted(folder.glob("*.json")) if folder is not None else []
@@ -122,9 +138,7 @@ def main() -> int:
     ):
         show(title, [judged[i] for i in among], first[among], token[among])
     show("bandwidth and layers", judged, *baseline(judged))
-    inside = [low <= 1e3 / r.token_ms <= high for r, e in zip(judged, told, strict=True)
-              for low, high in (e.tokens_per_second_band,)]  # fmt: skip
-    print(f"in the band of tokens per second: {100 * np.mean(inside):.0f} % of {len(inside)} rows")
+    show_bands(judged, told)
     ratio = token / [r.token_ms for r in judged]
     worst = sorted({(r.model, r.runtime) for r in judged}, key=lambda key: -_worst(judged, ratio, key))
     print("worst, predicted by measured time of a token (median over chips and contexts):")

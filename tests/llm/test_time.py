@@ -13,8 +13,8 @@ import pytest
 
 from hexforge.errors import CallError, FormatError
 from hexforge.latency.cost_file import differences
-from hexforge.llm import estimate_llm, named_shapes
-from hexforge.llm.time.__main__ import costs_of_fit, figures, file_contents
+from hexforge.llm import LlmShape, estimate_llm, named_shapes
+from hexforge.llm.time.__main__ import costs_of_fit, figures, file_contents, half_widths
 from hexforge.llm.time.costs import SHIPPED, costs_of, read_costs
 from hexforge.llm.time.estimate import LlmSwitches, native_refusals
 from hexforge.llm.time.fitting import fit_rows
@@ -37,7 +37,7 @@ def test_the_rows_that_say_nothing_are_dropped(rows: list[LlmMeasurement]) -> No
     pictures = next(r for r in rows if r.model == "intern3_5_vl_2b" and r.runtime == "genie")
     assert (pictures.context, pictures.graph_context) == (4096, 512)
     text = next(r for r in rows if r.model == "llama_v3_8b_instruct" and r.runtime == "genie")
-    assert (text.graph_context, text.filled) == (4096, 256)
+    assert (text.graph_context, text.filled) == (4096, 112)
 
 
 def test_the_file_is_what_the_fit_writes_and_holds_what_is_promised(rows: list[LlmMeasurement]) -> None:
@@ -50,20 +50,20 @@ def test_the_file_is_what_the_fit_writes_and_holds_what_is_promised(rows: list[L
         for what in ("tokens_per_second", "first_token"):
             error = fitted["error"][runtime][what]
             assert all(error[name] <= goal for name, goal in GOALS.items()), (runtime, what, error)
-            assert error["rank"] > 0.92
+            assert error["rank"] >= 0.95
 
 
 def test_times_that_were_made_with_costs_are_found_again(rows: list[LlmMeasurement]) -> None:
     """A tenth of the rows is far off, and does not matter."""
     judged = [r for r in rows if r.judged]
     truth = fit_rows(judged)
-    chunk, token = truth.predict(judged, own=True)
+    chunk, token = truth.predict(judged)
     far = np.where(np.arange(len(judged)) % 10 == 0, 3.0, 1.0)
     made = [
         dataclasses.replace(r, chunk_ms=float(c * f), token_ms=float(t * f))
         for r, c, t, f in zip(judged, chunk, token, far, strict=True)
     ]
-    again, same = fit_rows(made).predict(judged, own=True)
+    again, same = fit_rows(made).predict(judged)
     assert np.median(np.abs(again / chunk - 1)) < 0.02
     assert np.median(np.abs(same / token - 1)) < 0.02
 
@@ -182,3 +182,50 @@ def test_figures_are_of_relative_errors() -> None:
     found = figures(np.array([11.0, 18.0, 30.0]), np.array([10.0, 20.0, 30.0]))
     assert found == {"rows": 3, "median": 0.1, "mean": 0.0667, "p90": 0.1, "rank": 1.0}
     assert set(read_costs().values) == set(NAMES)
+
+
+def test_keys_and_values_of_16_bits_cost_by_context_and_heads() -> None:
+    """Qwen2.5-VL's recipe; the chunk is the same, and float activations have no such operand."""
+    wide = named_shapes()["qwen2_5_vl_7b_instruct"]
+    plain = dataclasses.replace(wide, wide_attention=False)
+
+    def more(context: int, **how: str) -> float:
+        told = [estimate_llm(shape, "SM8750", context=context, **how) for shape in (wide, plain)]  # type: ignore[arg-type]
+        assert told[0].chunk == told[1].chunk
+        return told[0].token_ms - told[1].token_ms
+
+    assert more(2048) > 1.5 * more(1024) > 2 * more(512) > 0
+    assert more(2048, precision="w4") == 0
+    narrow = dataclasses.replace(wide, heads=14)
+    assert estimate_llm(narrow, "SM8750").token.attention < estimate_llm(wide, "SM8750").token.attention
+
+
+def test_the_host_looks_embeddings_up_slowly_on_one_chip_through_one_runtime() -> None:
+    seeing = named_shapes()["intern3_5_vl_2b"]
+    reading = dataclasses.replace(seeing, vision=False)
+
+    def host(shape: LlmShape, soc: str, runtime: str) -> float:
+        return float(estimate_llm(shape, soc, runtime=runtime).token.host)
+
+    assert host(seeing, "SC8380XP", "genie") > host(reading, "SC8380XP", "genie") + 100
+    assert host(seeing, "SC8380XP", "geniex") == host(reading, "SC8380XP", "geniex")
+    assert host(seeing, "SC8480XP", "genie") == host(reading, "SC8480XP", "genie")
+
+
+def test_attention_hides_behind_bytes_in_part() -> None:
+    """Twice the weights hide more of the same attention, and never all of it."""
+    shape = named_shapes()["qwen3_4b"]
+    told = estimate_llm(shape, "SM8750")
+    heavy = estimate_llm(shape, "SM8750", precision="w8a16")
+    assert 0 < heavy.token.attention < told.token.attention
+
+
+def test_a_family_of_many_rows_does_not_make_the_bands_alone(rows: list[LlmMeasurement]) -> None:
+    """Nine of ten rows are of one family that is never off; the others are off by a fifth, and are inside."""
+    judged = [r for r in rows if r.judged and r.runtime == RUNTIMES[1]]
+    made = [dataclasses.replace(r, family="one" if i % 20 else "other") for i, r in enumerate(judged)]
+    measured = np.array([r.token_ms for r in made])
+    off = np.array([1.0 if r.family == "one" else 1.2 for r in made])
+    both = [*made, *(dataclasses.replace(r, runtime=RUNTIMES[0]) for r in made)]
+    widths = half_widths(both, np.tile([r.chunk_ms for r in made], 2), np.tile(measured * off, 2))
+    assert widths[RUNTIMES[1]] == {"chunk": 0.0, "token": pytest.approx(np.log(1.2), abs=1e-3)}

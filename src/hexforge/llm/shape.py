@@ -26,6 +26,11 @@ TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "cohere", "lfm2", "s
 """Model types whose head is the embedding where the config does not say."""
 PATTERNS: Mapping[str, int] = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gpt_oss": 2}
 """One of so many layers looks at everything, the others at a window, where the config does not say."""
+WIDE_ATTENTION = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text")
+"""Model types whose published recipe keeps keys and values at 16 bits where attention multiplies with them (published:
+qai-hub-models 0.65.0 asks for 16 by 8 bits there of all others)."""
+PICTURES = ("vision_config", "visual")
+"""Settings that only models that see pictures have, where the sizes of the language part are not nested."""
 LARGEST = 1 << 24
 """Sizes above this are no model's."""
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -68,6 +73,8 @@ class LlmShape:
     windowed_layers: int = 0
     gated: bool = True
     """Whether a feed-forward part has three matrices, and not two."""
+    wide_attention: bool = False
+    """Whether attention multiplies with keys and values of 16 bits, and not of 8."""
 
     @property
     def cached_layers(self) -> int:
@@ -125,7 +132,7 @@ def named_shapes() -> Mapping[str, LlmShape]:
 
 
 def _from_row(row: Mapping[str, str]) -> LlmShape:
-    flags = {name: row[name] == "1" for name in ("tied", "vision")}
+    flags = {name: row[name] == "1" for name in ("tied", "vision", "wide_attention")}
     sizes = {name: int(text) for name, text in row.items() if name not in ("name", *flags)}
     return LlmShape(row["name"], **sizes, **flags)  # type: ignore[arg-type]
 
@@ -191,13 +198,14 @@ def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
         size("expert_ffn", size("ffn", 4 * hidden)) if experts > 1 else size("ffn", 4 * hidden if plain else None),
         size("vocab"),
         bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", kind in TIED))),
-        nested is not None,
+        nested is not None or any(config.get(key) for key in PICTURES),
         experts,
         size("active_experts", 1),
         attention,
         window,
         windowed,
         not plain,
+        kind in WIDE_ATTENTION,
     )
 
 

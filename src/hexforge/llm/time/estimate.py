@@ -17,7 +17,7 @@ from hexforge.errors import CallError
 from hexforge.llm.shape import LlmShape, read_shape
 from hexforge.llm.time.costs import LlmCosts, read_costs
 from hexforge.llm.time.measurements import FILLED_BY_GENIE, RUNTIMES
-from hexforge.llm.time.terms import CHUNK, PRECISIONS, ChunkTime, TokenTime, chunk_time, token_time, work_of
+from hexforge.llm.time.terms import CHUNK, PRECISIONS, SLOW_HOST, ChunkTime, TokenTime, chunk_time, token_time, work_of
 from hexforge.options import did_you_mean
 
 DEFAULT_RUNTIME = "geniex_qairt"
@@ -212,7 +212,11 @@ def estimate_llm(
     if not asked.masked_softmax:
         values["unmasked_share"] = 1.0
     compute, memory, stands_on = known_costs.factors(chip, path)
-    work = dataclasses.replace(work_of(shape, precision, graph, used), speculative=float(asked.speculative))
+    work = dataclasses.replace(
+        work_of(shape, precision, graph, used),
+        speculative=float(asked.speculative),
+        waits_for_host=float(shape.vision and (stands_on, path) == SLOW_HOST),
+    )
     chunk, token = chunk_time(values, work, compute), token_time(values, work, compute, memory)
     widths = dict(known_costs.bands[path])
     if stands_on != chip.name:
@@ -289,11 +293,15 @@ def _notes(
     if stands_on != chip.name:
         notes.append(f"no language model was measured on {chip.name}: it stands on {stands_on}, scaled (assumed)")
     if runtime == "genie" and stands_on == "SC8380XP":
-        notes.append("genie's rows of this chip contradict each other by up to four times; nobody knows why")
+        notes.append("genie's rows of this chip contradict each other by up to 1.7 times; nobody knows why")
+        if shape.vision:
+            notes.append("models that see pictures took about 140 ms more a token there, in two families")
     if not PRECISIONS[precision].measured:
         notes.append(f"no language model was measured at {precision}: as many times the bytes (assumed)")
     if precision == "w4":
         notes.append("float activations were measured for one family alone")
+    if shape.wide_attention and PRECISIONS[precision].activations != "float":
+        notes.append("attention multiplies with keys and values of 16 bits, as the published recipe of its family does")
     if shape.experts > 1:
         notes.append("no model with experts was measured with these runtimes")
     if refused:

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hexforge.chips.soc import require_chip
 from hexforge.latency.least_squares import minimize, robust_residuals
-from hexforge.llm.time.measurements import FAR_OFF, RUNTIMES, LlmMeasurement
-from hexforge.llm.time.terms import FACTORS, NAMES, PARAMETERS, LlmWork, chunk_time, token_time, work_of
+from hexforge.llm.time.measurements import RUNTIMES, LlmMeasurement
+from hexforge.llm.time.terms import FACTORS, NAMES, PARAMETERS, SLOW_HOST, LlmWork, chunk_time, token_time, work_of
 
 CHIP_SPREAD, ARCH_SPREAD, RUNTIME_SPREAD = 0.7, 0.3, 0.25
 """How far (logarithmic) a chip is believed to be from the mean of all, from others of its architecture, and with one
@@ -46,20 +46,20 @@ class LlmFit:
         """The parameters by name."""
         return {name: float(value) for name, value in zip(NAMES, np.exp(self.parameters), strict=True)}
 
-    def predict(self, rows: Sequence[LlmMeasurement], own: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Milliseconds of a chunk and of a token for each row; with what is bundles' own only where that is asked."""
-        chunk, token = _Rows(rows, self.chips, own).log_times(self.parameters, self.factors, self.deviations)
+    def predict(self, rows: Sequence[LlmMeasurement]) -> tuple[np.ndarray, np.ndarray]:
+        """Milliseconds of a chunk and of a token for each row."""
+        chunk, token = _Rows(rows, self.chips).log_times(self.parameters, self.factors, self.deviations)
         return np.exp(chunk), np.exp(token)
 
 
 class _Rows:
     """Rows as arrays."""
 
-    def __init__(self, rows: Sequence[LlmMeasurement], chips: Sequence[str], own: bool) -> None:
+    def __init__(self, rows: Sequence[LlmMeasurement], chips: Sequence[str]) -> None:
         works = [work_of(r.shape, r.precision, r.graph_context, r.filled) for r in rows]
         fields = [f.name for f in dataclasses.fields(LlmWork)]
         columns = {name: np.array([float(getattr(w, name)) for w in works]) for name in fields}
-        columns["own"] = np.array([float(own and r.family in FAR_OFF and r.judged) for r in rows])
+        columns["waits_for_host"] = np.array([float(r.shape.vision and (r.chip, r.runtime) == SLOW_HOST) for r in rows])
         columns["speculative"] = np.array([float(r.speculative) for r in rows])
         self.work = LlmWork(**columns)
         self.chip = np.array([chips.index(r.chip) for r in rows], int)
@@ -87,7 +87,7 @@ def fit_rows(rows: Sequence[LlmMeasurement], chips: Sequence[str] | None = None)
     Rows with float activations or a draft are fitted second, to the parameters that only they have.
     """
     names = tuple(chips) if chips is not None else tuple(sorted({r.chip for r in rows if r.judged}))
-    table = _Rows([r for r in rows if r.judged], names, own=True)
+    table = _Rows([r for r in rows if r.judged], names)
     believed = np.log([p.prior for p in PARAMETERS])
     spread = np.array([p.spread for p in PARAMETERS])
     of_arch = _arch_means(names)
@@ -121,7 +121,7 @@ def _with_variants(fit: LlmFit, rows: Sequence[LlmMeasurement]) -> LlmFit:
     spread = np.array([PARAMETERS[i].spread for i in free])
     parameters = fit.parameters.copy()
     if rows:
-        table = _Rows(rows, fit.chips, own=False)
+        table = _Rows(rows, fit.chips)
 
         def residuals(x: np.ndarray) -> np.ndarray:
             parameters[free] = x
@@ -156,11 +156,11 @@ def _arch_means(chips: Sequence[str]) -> np.ndarray:
 
 
 def predict_families_held_out(
-    rows: Sequence[LlmMeasurement], families: Mapping[str, str] | None = None
+    rows: Sequence[LlmMeasurement], chips: Sequence[str] | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Milliseconds of a chunk and of a token, each row's by a fit without its family (or its group in `families`)."""
-    groups = [(families or {}).get(r.family, r.family) for r in rows]
-    chips = sorted({r.chip for r in rows})
+    """Milliseconds of a chunk and of a token, each row's by a fit without its family."""
+    groups = [r.family for r in rows]
+    chips = chips or sorted({r.chip for r in rows})
     chunk, token = np.zeros(len(rows)), np.zeros(len(rows))
     for group in sorted(set(groups)):
         held = [i for i, g in enumerate(groups) if g == group]

@@ -22,9 +22,10 @@ MEASURED = DATA / "llm.csv"
 """Published: the performance files of qai-hub-models 0.65.0. In the checkout, not in packages."""
 RUNTIMES = ("genie", "geniex_qairt")
 """The paths to the device that are fitted: QAIRT's own, each with its way of measuring."""
-FILLED_BY_GENIE = 256
-"""Positions that are filled when genie's tokens are timed: its prompts have 36 to 56 tokens (seen: its rate of a prompt
-times its time to the first token), the answers that follow are assumed. GenieX fills the whole context first."""
+FILLED_BY_GENIE = 112
+"""Positions that are filled when genie's tokens are timed: prompts of 36 to 56 tokens (seen: its rate of a prompt times
+its time to the first token), answers of at most 128 (published: the scripts that measured), on average half of them.
+GenieX's prompts are texts that fill the context but for 256 positions (published), taken as all of it."""
 FAMILIES: Mapping[str, str] = {
     "falcon_v3": "falcon3", "ibm_granite_v3": "granite3", "intern3_5": "internvl3_5", "llama_v3_2": "llama3_2",
     "llama_v3": "llama3", "qwen2_5_vl": "qwen2_5_vl", "smollm2": "smollm2", "gpt_oss": "gpt_oss",
@@ -32,9 +33,6 @@ FAMILIES: Mapping[str, str] = {
 }  # fmt: skip
 """The family of a model, by how its name begins."""
 ASIDE = ("smollm2", "llama3")
-FAR_OFF = ("qwen2_5_vl",)
-"""Families whose tokens take far more time by context than others', which is not explained; they have a parameter of
-their own, so that they do not pull the others, and estimates do not have it."""
 SPECULATIVE = "_ssd"
 _COLUMNS = (
     "model", "precision", "device", "soc_model", "runtime", "context_length", "tokens_per_second", "ttft_min_ms",

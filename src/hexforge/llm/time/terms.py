@@ -5,7 +5,8 @@ A chunk of 128 tokens is bound by products: multiply-accumulates of all layers a
 layer, and attention, which reads the whole context that its graph was made for. A token is bound by memory: the bytes
 of weights and of the cache, something for each layer and for the host. Its attention is a part of a chunk's, because
 the matrix unit works on tiles of 32 rows, whether one or all of them are of use; of that a share falls with the
-positions of the context that are still empty, as HTP's guide says of MaskedSoftmax.
+positions of the context that are still empty, as HTP's guide says of MaskedSoftmax. Bytes arrive while attention
+computes, so that the two together take less than their sum.
 
 Every field may be a number or an array, so that a fit and an estimate use the same lines.
 """
@@ -46,13 +47,22 @@ PARAMETERS = (
     LlmParameter("token_host", "ms per token", 1.0, 1.0),
     LlmParameter("tile_share", "of a chunk's attention, for the one token of a tile of 32", 0.25, 0.2),
     LlmParameter("unmasked_share", "of a token's attention, whatever part of the context is empty", 0.5, 0.7),
-    LlmParameter("own_context", "us per layer and 1000 positions, of bundles that are far off", 100.0, 1.5),
+    LlmParameter("wide_operand", "us per head of 128, layer and 1000 positions, of 16-bit keys and values", 37.5, 0.5),
+    LlmParameter("host_embedding", "ms per token whose embedding the host looks up, where that is slow", 10.0, 2.0),
     LlmParameter("float_product", "of the time of products, with float activations", 2.0, 0.5),
     LlmParameter("float_byte", "of the time of bytes, with float activations", 2.0, 0.5),
     LlmParameter("speculative", "tokens for the time of one, with speculative decoding", 2.2, 0.3),
 )
-"""All parameters of the model, beside two factors for each chip and two for each chip and runtime."""
+"""All parameters of the model, beside two factors for each chip and two for each chip and runtime. Believed of a wide
+operand: 73 us per MB, which is what the time model of other graphs has for a 16-bit operand of a product (cost.json:
+hvx.operand times deviation.w8a16.move), of 2 x 2 x 128 bytes for each head and position."""
 NAMES = tuple(parameter.name for parameter in PARAMETERS)
+OVERLAP = 1.3
+"""The norm by which bytes and attention of a token add up: 1 is one after the other, more the larger of the two.
+Chosen of 1, 1.2, 1.3 and 1.5 by folds within folds."""
+SLOW_HOST = ("SC8380XP", "genie")
+"""The chip and runtime where tokens of models that see pictures, whose embeddings the host looks up, wait for it:
+measured for two families, which differ by four times in size and agree on about 140 ms."""
 HEAD_TASKS, HEADS = 0.5, 32
 """Assumed: half of a layer's tasks are of its heads, which bundles compute one by one. A task takes about 1 us
 (cost.json), and a layer of 32 heads has some 200 of them. Chosen of 0, 0.25, 0.5 and 0.75."""
@@ -101,8 +111,10 @@ class LlmWork:
     cache_gb: Amount
     empty: Amount
     """The part of the context that is still empty when tokens are timed."""
-    own: Amount = 0.0
-    """1 for a bundle whose time by context is far off, which then has a parameter of its own."""
+    wide: Amount = 0.0
+    """Heads, each of 128 values, that are multiplied with keys and values of 16 bits."""
+    waits_for_host: Amount = 0.0
+    """1 where a token's embedding comes from a host that is slow at it."""
     is_float: Amount = 0.0
     """1 where activations are float16."""
     speculative: Amount = 0.0
@@ -117,7 +129,7 @@ class ChunkTime(NamedTuple):
 
 
 class TokenTime(NamedTuple):
-    """Milliseconds of a token, by part."""
+    """Milliseconds of a token, by part; attention's is what it adds to the bytes that arrive meanwhile."""
 
     weights: Amount
     head: Amount
@@ -141,6 +153,7 @@ def work_of(shape: LlmShape, precision: str, context: int, filled: int) -> LlmWo
         shape.head_parameters * bits.head / 8e9,
         shape.cached_values(context) * bits.cache / 8e9,
         1 - min(filled, context) / context,
+        wide=shape.heads * shape.head_dim / 128 if shape.wide_attention and bits.activations != "float" else 0.0,
         is_float=float(bits.activations == "float"),
     )
 
@@ -169,12 +182,14 @@ def token_time(values: Mapping[str, float], work: LlmWork, compute: Amount, memo
     busy = 1 - np.minimum(1, np.maximum(0, 1 - values["unmasked_share"])) * work.empty
     attention = chunk_time(values, work, compute).attention * values["tile_share"] * busy
     per_head = 1 - HEAD_TASKS + HEAD_TASKS * (work.heads + work.kv_heads) / HEADS
-    own = compute * values["own_context"] * work.own * work.spans / 1e3
+    bytes_ms = per_gb * (work.layer_gb + work.head_gb) + memory * values["byte"] * work.cache_gb
+    attention = attention + compute * values["wide_operand"] * work.wide * work.spans / 1e3
+    together = (bytes_ms**OVERLAP + attention**OVERLAP) ** (1 / OVERLAP)
     return TokenTime(
         per_gb * work.layer_gb / tokens,
         per_gb * work.head_gb / tokens,
         memory * values["byte"] * work.cache_gb / tokens,
-        (attention + own) / tokens,
+        (together - bytes_ms) / tokens,
         compute * values["token_layer"] * work.layers * per_head / tokens,
-        values["token_host"] / tokens + 0 * work.layers,
+        (values["token_host"] + values["host_embedding"] * work.waits_for_host) / tokens + 0 * work.layers,
     )
