@@ -103,3 +103,44 @@ def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("estimate", "no_such_model") == 2
     assert "is no folder with config.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--context", "0"), "context 0: give 128 to"),
+        (("--prompt", "0"), "--prompt 0: give 1 to 4096"),
+        (("--prompt", "5000"), "--prompt 5000: give 1 to 4096"),
+        (("--filled", "9000"), "--filled 9000: give 1 to 4096"),
+        (("--soc", "all", "--prompt", "9"), "--prompt is of one chip"),
+        (("--precision", "w4a8"), "precision 'w4a8'"),
+        (("--runtime", "geni"), "did you mean 'genie'"),
+        (("--soc", "nope"), "not a known chip"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_nothing_else(
+    options: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("estimate", "qwen3_4b", *options) == 2
+    told = capsys.readouterr()
+    assert message in told.err
+    assert told.out == ""
+
+
+def test_a_native_cache_that_no_chip_takes_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("estimate", "phi_3_5_mini_instruct", "--soc", "all", "--native-kv") == 2
+    assert "heads of 96 are no multiple of 64" in capsys.readouterr().err
+
+
+def test_contexts_end_where_the_model_does_and_masks_are_compared_where_they_matter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"max_position_embeddings": 2048}))
+    assert run("estimate", str(tmp_path), "--soc", "SM8750", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert list(told["tokens_per_second_by_context"]) == ["512", "1024", "2048", "4096"]
+    low, high = told["tokens_per_second_band_by_context"]["2048"]
+    assert low < told["tokens_per_second_by_context"]["2048"] < high
+    assert any("made for 2,048 positions" in note for note in told["notes"])
+    masked, plain = (told["variants"][f"{name}, 256 filled"] for name in ("MaskedSoftmax", "Softmax of a sum"))
+    assert masked["tokens_per_second"] > plain["tokens_per_second"]

@@ -79,6 +79,16 @@ def test_windows_experts_and_short_convolutions() -> None:
         ({"num_key_value_heads": 7}, "cannot share 7"),
         ({"intermediate_size": 1 << 40}, "whole number from 1"),
         ({"head_dim": "128"}, "head_dim is '128'"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_attention_heads": None}, "models without attention are not timed"),
+        ({"num_local_experts": 2, "num_experts_per_tok": 8}, "asks 8 experts for a token and has 2"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false'; it is true or false"),
+        ({"sliding_window": "4096"}, "sliding_window is '4096'"),
+        ({"layer_types": ["conv"]}, "layer_types has 1 entries for 28 layers"),
+        ({"layer_types": 3}, "layer_types has 3 entries"),
+        ({"layer_types": ["conv"] * 28}, "no entry of layer_types is an attention"),
+        ({"is_encoder_decoder": True}, "an encoder and a decoder"),
+        ({"hidden_size": 1 << 24, "num_hidden_layers": 1 << 24}, "parameters, which no model has"),
     ],
 )
 def test_a_bad_config_is_refused_with_what_is_wrong(change: dict[str, Any], message: str) -> None:
@@ -91,3 +101,26 @@ def test_a_config_that_is_no_object_and_a_folder_without_one(tmp_path: Path) -> 
         shape_of_config([1], "bad")
     with pytest.raises(CallError, match=r"has no config\.json"):
         read_shape(tmp_path)
+
+
+def test_sizes_that_published_configs_leave_out_are_known() -> None:
+    """Gemma 3 4B's config.json says no heads and no vocabulary."""
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34, "intermediate_size": 10240}
+    shape = shape_of_config({"model_type": "gemma3", "text_config": text | {"sliding_window": 1024}}, "gemma")
+    assert shape.parameters == named_shapes()["gemma_3_4b"].parameters
+    assert (shape.windowed_layers, shape.vision) == (29, True)
+
+
+def test_pictures_and_wide_attention_follow_from_a_config_that_nests_nothing() -> None:
+    config = LLAMA | {"model_type": "qwen2_5_vl", "vision_config": {"depth": 32}}
+    shape = shape_of_config(config, "vl")
+    assert (shape.vision, shape.wide_attention) == (True, True)
+    assert not shape_of_config(LLAMA, "text").wide_attention
+
+
+def test_what_is_taken_for_granted_is_said() -> None:
+    assert shape_of_config(LLAMA, "known").assumed == ()
+    unknown = shape_of_config(LLAMA | {"model_type": "frobnicator"}, "x").assumed
+    assert unknown == ("the model type 'frobnicator' is not known here: counted as a decoder with layers like Llama's",)
+    compressed = shape_of_config(LLAMA | {"kv_lora_rank": 512, "n_shared_experts": 2}, "x").assumed
+    assert [said.split(" (")[1].split(")")[0] for said in compressed] == ["kv_lora_rank", "n_shared_experts"]

@@ -29,10 +29,21 @@ PATTERNS: Mapping[str, int] = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gpt_
 WIDE_ATTENTION = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text")
 """Model types whose published recipe keeps keys and values at 16 bits where attention multiplies with them (published:
 qai-hub-models 0.65.0 asks for 16 by 8 bits there of all others)."""
+DECODERS = frozenset(
+    "llama mistral ministral mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen2_vl qwen2_5_vl qwen2_5_vl_text qwen3_vl "
+    "qwen3_vl_text phi phi3 gemma gemma2 gemma3 gemma3_text granite smollm3 falcon internlm2 internvl_chat internvl "
+    "lfm2 gpt2 gpt_neox gpt_oss opt starcoder2 stablelm olmo olmo2 cohere cohere2 minicpm baichuan exaone idefics3 "
+    "smolvlm llava deepseek_v2 deepseek_v3 bitnet helium".split()
+)
+"""Model types whose layers are counted as they are; others are taken for ones like Llama, which the estimate says."""
+DEFAULTS: Mapping[str, Mapping[str, int]] = {
+    "gemma3_text": {"heads": 8, "kv_heads": 4, "head_dim": 256, "vocab": 262208},
+}
+"""Sizes that published config.json files of a type leave out (published: the defaults of transformers)."""
 PICTURES = ("vision_config", "visual")
 """Settings that only models that see pictures have, where the sizes of the language part are not nested."""
-LARGEST = 1 << 24
-"""Sizes above this are no model's."""
+LARGEST, MOST_PARAMETERS = 1 << 24, 10**13
+"""Sizes and counts of parameters above these are no model's."""
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -44,6 +55,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "experts": ("num_local_experts", "num_experts", "n_routed_experts"),
     "active_experts": ("num_experts_per_tok", "experts_per_token"),
     "expert_ffn": ("moe_intermediate_size",),
+    "positions": ("max_position_embeddings", "n_positions", "max_seq_len"),
 }
 """The spellings of each size."""
 
@@ -75,6 +87,10 @@ class LlmShape:
     """Whether a feed-forward part has three matrices, and not two."""
     wide_attention: bool = False
     """Whether attention multiplies with keys and values of 16 bits, and not of 8."""
+    positions: int = 0
+    """Positions that the model was made for; 0: its config does not say."""
+    assumed: tuple[str, ...] = ()
+    """What the shape takes for granted because nothing here knows better."""
 
     @property
     def cached_layers(self) -> int:
@@ -168,6 +184,8 @@ def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
     if nested is not None and isinstance(nested.get("text_config"), Mapping):
         text = nested["text_config"]
     kind = str(text.get("model_type", config.get("model_type", "")))
+    if config.get("is_encoder_decoder") is True:
+        raise FormatError(f"{where}: is of a model with an encoder and a decoder ({kind}); decoders alone are timed")
 
     def size(what: str, default: int | None = None) -> int:
         for key in _KEYS[what]:
@@ -177,8 +195,10 @@ def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
             if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
                 raise FormatError(f"{where}: {key} is {value!r}; it is a whole number from 1 to {LARGEST}")
             return value
+        default = DEFAULTS.get(kind, {}).get(what, default)
         if default is None:
-            raise FormatError(f"{where}: has no {_KEYS[what][0]}")
+            lacking = "; models without attention are not timed" if what == "heads" else ""
+            raise FormatError(f"{where}: has no {_KEYS[what][0]}{lacking}")
         return default
 
     hidden, layers, heads = size("hidden"), size("layers"), size("heads")
@@ -186,9 +206,14 @@ def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
     if heads % kv_heads:
         raise FormatError(f"{where}: {heads} heads cannot share {kv_heads} of keys and values evenly")
     plain = kind in ("gpt2", "phi", "opt", "gpt_neox", "starcoder2")
-    experts = size("experts", 1)
-    attention, windowed, window = _layer_kinds(text, layers)
-    return LlmShape(
+    experts, active = size("experts", 1), size("active_experts", 1)
+    if active > experts:
+        raise FormatError(f"{where}: asks {active} experts for a token and has {experts}")
+    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
+    if tied is not None and not isinstance(tied, bool):
+        raise FormatError(f"{where}: tie_word_embeddings is {tied!r}; it is true or false")
+    attention, windowed, window = _layer_kinds(text, layers, where)
+    shape = LlmShape(
         name,
         hidden,
         layers,
@@ -197,26 +222,51 @@ def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
         size("head_dim", max(1, hidden // heads)),
         size("expert_ffn", size("ffn", 4 * hidden)) if experts > 1 else size("ffn", 4 * hidden if plain else None),
         size("vocab"),
-        bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", kind in TIED))),
+        kind in TIED if tied is None else tied,
         nested is not None or any(config.get(key) for key in PICTURES),
         experts,
-        size("active_experts", 1),
+        active,
         attention,
         window,
         windowed,
         not plain,
         kind in WIDE_ATTENTION,
+        size("positions", 0),
+        _assumptions(text, kind),
     )
+    if shape.parameters > MOST_PARAMETERS:
+        raise FormatError(f"{where}: its sizes make {shape.parameters:.1e} parameters, which no model has")
+    return shape
 
 
-def _layer_kinds(text: Mapping[str, Any], layers: int) -> tuple[int, int, int]:
+def _assumptions(text: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    """What a shape takes for granted of a config that it cannot follow in all."""
+    assumed = []
+    if kind not in DECODERS:
+        said = f"the model type {kind!r} is not known here" if kind else "the config says no model_type"
+        assumed.append(f"{said}: counted as a decoder with layers like Llama's")
+    if text.get("kv_lora_rank"):
+        assumed.append("compressed keys and values (kv_lora_rank) are counted as whole ones")
+    if text.get("n_shared_experts"):
+        assumed.append("experts that every token asks (n_shared_experts) are not counted")
+    return tuple(assumed)
+
+
+def _layer_kinds(text: Mapping[str, Any], layers: int, where: str) -> tuple[int, int, int]:
     """How many layers have attention, how many look back a window, and how far; zeros where all are alike."""
     window = text.get("sliding_window")
-    window = window if isinstance(window, int) and window > 0 and text.get("use_sliding_window", True) else 0
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int)):
+        raise FormatError(f"{where}: sliding_window is {window!r}; it is a whole number of positions, or null")
+    window = window if window and window > 0 and text.get("use_sliding_window", True) else 0
     kinds = text.get("layer_types")
-    if isinstance(kinds, list) and len(kinds) == layers:
+    if kinds is not None:
+        if not isinstance(kinds, list) or len(kinds) != layers:
+            count = len(kinds) if isinstance(kinds, list) else repr(kinds)
+            raise FormatError(f"{where}: layer_types has {count} entries for {layers} layers")
         windowed = sum(kind == "sliding_attention" for kind in kinds) if window else 0
         with_attention = sum("attention" in str(kind) for kind in kinds)
+        if not with_attention:
+            raise FormatError(f"{where}: no entry of layer_types is an attention; models without one are not timed")
         return (with_attention if with_attention < layers else 0), windowed, window if windowed else 0
     pattern = text.get("sliding_window_pattern", PATTERNS.get(str(text.get("model_type", ""))))
     if window and isinstance(pattern, int) and pattern > 1:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 ALL = "all"
 CONTEXTS = (512, 1024, 2048, 4096, 8192, 16384, 32768)
-"""Contexts that are compared."""
+"""Contexts that are compared, those that the model was made for."""
+HARDLY_FILLED = 256
+"""Positions that are filled where MaskedSoftmax is compared: in a full context it has nothing to save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +78,16 @@ def estimate(
     from hexforge.llm.time.estimate import LlmSwitches
 
     shape, bundle = read_shape(model), _bundle(Path(model))
-    positions_asked = context or (bundle.context if bundle is not None else 4096)
+    positions_asked = context if context is not None else bundle.context if bundle is not None else 4096
+    _refuse_what_the_context_does_not_hold(positions_asked, prompt, filled)
     stored = precision or (bundle.precision if bundle is not None else "w4a16")
     native = graphs.native_kv if graphs.native_kv is not None else bundle is not None and bundle.native
     switches = LlmSwitches(native, graphs.masked_softmax, graphs.speculative)
 
-    def timed(chip: str, positions: int, changed: LlmSwitches = switches) -> LlmEstimate:
+    def timed(chip: str, positions: int, changed: LlmSwitches = switches, tokens: int | None = filled) -> LlmEstimate:
         return estimate_llm(
             shape, chip, context=positions, precision=stored, runtime=runtime, switches=changed,
-            filled=filled if filled is None else min(filled, positions),
+            filled=tokens if tokens is None else min(tokens, positions),
         )  # fmt: skip
 
     every_chip = soc.lower() == ALL
@@ -97,7 +100,8 @@ def estimate(
         _compare(shape, chips, as_json)
         return
     here = timed(soc, positions_asked)
-    others = {positions: timed(soc, positions) for positions in sorted({*CONTEXTS, positions_asked})}
+    made_for = [positions for positions in CONTEXTS if positions <= (shape.positions or CONTEXTS[-1])]
+    others = {positions: timed(soc, positions) for positions in sorted({*made_for, positions_asked})}
     variants = _variants(timed, soc, positions_asked, switches)
     remarks = _attention_remarks(Path(model), bundle, here.soc)
     if report is not None:
@@ -110,6 +114,7 @@ def estimate(
         print_json(
             here.to_json() | first | {
                 "tokens_per_second_by_context": by_context,
+                "tokens_per_second_band_by_context": {str(n): _band(e) for n, e in others.items()},
                 "variants": {name: _rates(e) for name, e in variants.items()},
                 "attention_remarks": remarks,
             }
@@ -118,16 +123,25 @@ def estimate(
     _print(here, others, variants, remarks, prompt)
 
 
+def _refuse_what_the_context_does_not_hold(context: int, prompt: int | None, filled: int | None) -> None:
+    """CallError where a prompt or what is filled is none, or more than the context."""
+    for option, count in (("--prompt", prompt), ("--filled", filled)):
+        if count is not None and not 1 <= count <= context:
+            raise CallError(f"{option} {count}: give 1 to {context}, the context")
+
+
 def _all_chips(timed: Any, context: int) -> list[LlmEstimate]:
-    """The model on every chip that can run it, the fastest first."""
+    """The model on every chip that can run it, the fastest first; the last refusal where none can."""
     from hexforge.chips.soc import SOCS
 
-    found = []
+    found, refusal = [], None
     for chip in SOCS:
         try:
             found.append(timed(chip.name, context))
-        except CallError:
-            continue  # a native cache that the chip refuses: it is not among those to compare
+        except CallError as error:
+            refusal = error  # a native cache that the chip refuses: it is not among those to compare
+    if refusal is not None and not found:
+        raise refusal
     return sorted(found, key=lambda e: -e.tokens_per_second)
 
 
@@ -135,18 +149,17 @@ def _variants(timed: Any, soc: str, context: int, switches: Any) -> dict[str, Ll
     """The model with one thing of its graphs otherwise, where that can be."""
     import dataclasses
 
-    changed = {
-        "native KV": {"native_kv": True},
-        "flat KV": {"native_kv": False},
-        "MaskedSoftmax": {"masked_softmax": True},
-        "Softmax of a sum": {"masked_softmax": False},
-    }
     found = {}
-    for name, change in changed.items():
+    for name, native in (("native KV", True), ("flat KV", False)):
         try:
-            found[name] = timed(soc, context, dataclasses.replace(switches, **change))
+            found[name] = timed(soc, context, dataclasses.replace(switches, native_kv=native))
         except CallError:
             continue  # said in the notes
+    filled = timed(soc, context).filled
+    hardly = filled if filled < context else min(HARDLY_FILLED, context)
+    for name, masked in (("MaskedSoftmax", True), ("Softmax of a sum", False)):
+        changed = dataclasses.replace(switches, masked_softmax=masked)
+        found[f"{name}, {hardly:,} filled"] = timed(soc, context, changed, hardly)
     return found
 
 
@@ -187,11 +200,15 @@ def _rates(timed: LlmEstimate) -> dict[str, float]:
     }  # fmt: skip
 
 
+def _band(timed: LlmEstimate) -> list[float]:
+    return [round(rate, 3) for rate in timed.tokens_per_second_band]
+
+
 def _compare(shape: LlmShape, chips: Sequence[LlmEstimate], as_json: bool) -> None:
     from hexforge.chips.soc import known_for
 
     if as_json:
-        print_json({e.soc: _rates(e) | {"stands_on": e.stands_on} for e in chips})
+        print_json({e.soc: _rates(e) | {"tokens_per_second_band": _band(e), "stands_on": e.stands_on} for e in chips})
         return
     cells = [
         (
@@ -231,13 +248,17 @@ def _print(
     cells = [(name, f"{ms:.2f}", f"{100 * ms / here.token_ms:.0f} %") for name, ms in here.token._asdict().items()]
     screen.print(table("where a token's time goes", ("part", "ms", "share"), cells))
     cells = [
-        (f"{n:,}", f"{e.tokens_per_second:.1f}", f"{e.first_token_ms():.0f}", size(e.memory_bytes["cache"]))
+        (
+            f"{n:,}", f"{e.tokens_per_second:.1f}", "{:.1f} to {:.1f}".format(*e.tokens_per_second_band),
+            f"{e.first_token_ms():.0f}", size(e.memory_bytes["cache"]),
+        )
         for n, e in others.items()
-    ]
-    screen.print(table("by context", ("context", "tokens/s", "first token ms", "cache"), cells))
+    ]  # fmt: skip
+    screen.print(table("by context", ("context", "tokens/s", "nine of ten in", "first token ms", "cache"), cells))
     cells = [(name, f"{e.tokens_per_second:.1f}", f"{e.first_token_ms():.0f}") for name, e in variants.items()]
     screen.print(table("graphs made otherwise", ("with", "tokens/s", "first token ms"), cells))
     cells = [(name, size(count)) for name, count in here.memory_bytes.items()]
+    cells.append(("together", size(sum(here.memory_bytes.values()))))
     screen.print(
         table(
             f"memory, in {here.contexts_on_disk} context file{'s' * (here.contexts_on_disk > 1)}",

@@ -141,7 +141,8 @@ class LlmEstimate:
         first_low, first_high = self.first_token_band()
         return {
             "model": self.shape.name,
-            "shape": dataclasses.asdict(self.shape) | {"parameters": self.shape.parameters},
+            "shape": dataclasses.asdict(self.shape)
+            | {"assumed": list(self.shape.assumed), "parameters": self.shape.parameters},
             "soc": self.soc,
             "stands_on": self.stands_on,
             "runtime": self.runtime,
@@ -227,7 +228,7 @@ def estimate_llm(
         widths["chunk"], widths["token"],
         _token_uj(token, parts["layers"] + parts["head"] + parts["cache"], precision),
         _chunk_uj(chunk, parts["layers"] + parts["head"] + parts["cache"], precision),
-        parts, stands_on, _notes(shape, chip, path, precision, stands_on, refused, parts),
+        parts, stands_on, _notes(shape, chip, path, precision, context, stands_on, refused, parts),
     )  # fmt: skip
 
 
@@ -284,12 +285,15 @@ def _notes(
     chip: Soc,
     runtime: str,
     precision: str,
+    context: int,
     stands_on: str,
     refused: list[str],
     parts: Mapping[str, int],
 ) -> tuple[str, ...]:
     """What the reader of an estimate must know of it."""
-    notes = []
+    notes = list(shape.assumed)
+    if shape.positions and context > shape.positions:
+        notes.append(f"the model was made for {shape.positions:,} positions; a context of {context:,} is beyond them")
     if stands_on != chip.name:
         notes.append(f"no language model was measured on {chip.name}: it stands on {stands_on}, scaled (assumed)")
     if runtime == "genie" and stands_on == "SC8380XP":
