@@ -66,6 +66,14 @@ def test_a_page_has_its_parts_and_no_markup_of_a_name(tmp_path: Path) -> None:
     ):
         assert word in text
     assert "<b>bold" not in text
+    assert "SA8797P" in text
+    assert "SA8797 SA8797P" not in text
+
+
+def test_a_page_says_which_graph_runs(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert run("estimate", "intern3_5_vl_2b", "--runtime", "genie", "--report", str(page)) == 0
+    assert "The graph of 512 positions runs whatever the context is" in page.read_text()
 
 
 def test_an_attention_beside_the_config_says_why_it_did_not_match(

@@ -10,6 +10,11 @@ from hexforge.llm.time.estimate import LlmEstimate
 from hexforge.report.page import sections_page
 from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, SectionPart, Series, Table
 
+RANGES = (
+    "Nine of ten models of families nobody fitted are in the range. It is wider for a chip without measured rows: "
+    "it stands on the nearest one that has some."
+)
+
 
 def llm_page(
     here: LlmEstimate,
@@ -22,10 +27,8 @@ def llm_page(
     sections = [
         _summary(here, remarks),
         Section("Where a token's time goes", [_parts(here), _variants(variants)], note=_basis(here)),
-        Section("By context", [_contexts(here, by_context)], note="The cache is read whole for every token."),
-        Section(
-            "By chip", [_chips(here, chips)], note="Nine of ten models of families nobody fitted are in the range."
-        ),
+        Section("By context", [_contexts(here, by_context)], note=_graph_that_runs(here)),
+        Section("By chip", [_chips(here, chips)], note=RANGES),
         Section("Memory by part", [_memory(here)], note=f"In context files below 3 GB: {here.contexts_on_disk}."),
     ]
     return sections_page(f"{here.shape.name} on {here.soc}", sections)
@@ -71,13 +74,27 @@ def _contexts(here: LlmEstimate, by_context: Sequence[LlmEstimate]) -> SectionPa
 
 def _chips(here: LlmEstimate, chips: Sequence[LlmEstimate]) -> SectionPart:
     names = [e.soc for e in chips]
-    labels = [f"{e.soc} {known_for(e.soc, 1)}".strip() for e in chips]
+    labels = [_label(e.soc, known_for(e.soc, 1)) for e in chips]
     bands = [e.tokens_per_second_band for e in chips]
     return Bars(
         labels, [e.tokens_per_second for e in chips], title="tokens per second by chip",
         low=[low for low, _ in bands], high=[high for _, high in bands],
         mark=names.index(here.soc) if here.soc in names else None, wide=True,
     )  # fmt: skip
+
+
+def _label(soc: str, known: str) -> str:
+    """A chip and a device it is known for, the chip once."""
+    return known if known.startswith(soc) else f"{soc} {known}".strip()
+
+
+def _graph_that_runs(here: LlmEstimate) -> str:
+    if here.graph_context == here.context:
+        return "The cache is read whole for every token."
+    return (
+        f"The graph of {here.graph_context:,} positions runs whatever the context is: it is the smallest that holds "
+        f"the {here.filled:,} that are filled."
+    )
 
 
 def _memory(here: LlmEstimate) -> SectionPart:
