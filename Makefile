@@ -12,7 +12,8 @@
 # make windows  what runs contexts, for 64-bit Windows by mingw-w64, tried under Wine: the demo model's bytes
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
 #              make executorch-test runs ExecuTorch's own tests on hexforge on JOBS processes (an hour on two cores; or
-#              TESTS="CLASS CLASS.TEST"), goes on where it was stopped, and prints the table
+#              TESTS="CLASS CLASS.TEST"), goes on where it was stopped, and prints the table; TESTS="--adaptor wheel CLASS" by the
+#              wheel's own compiled adaptor and runtime over libQnnHtp.so
 # make gpu     kernels of the gpu backend on this computer's OpenCL device (PoCL where there is no GPU), and its figures
 # make gpu-half  the same kernels computing in half, on Intel's OpenCL for processors, which has cl_khr_fp16 (x86-64 Linux)
 # make small-llama  trains the language model that tests run (torch into .venv-torch; ten minutes); make genai installs
