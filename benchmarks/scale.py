@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What spreading costs: `python -m benchmarks.scale [overhead] [memory] [--samples 1000000] [--jobs 2]`.
+"""What spreading costs: `python -m benchmarks.scale [overhead] [memory] [calls] [--samples 1000000] [--jobs 2]`.
 
-`overhead` evaluates the same samples on local processes and on as many of Ray's actors, on the same processors: the
-last three quarters of them, when all workers work, and with all that it takes to start. `memory` streams many small
-samples out of Parquet shards and reads what this process and the workers have of their own in memory, on local
-processes and on Ray. Needs the extra `cluster`.
+`overhead` evaluates the same samples on local processes and on as many of Ray's actors, on the same processors, in
+turns: once few and once many, so that what lies between is what a sample costs and the rest what starting costs, in
+time and in processor time of all processes, Ray's own among them. `memory` streams many small samples out of Parquet
+shards and reads what this process and the workers have of their own in memory, on local processes and on Ray. `calls`
+measures what the process that asks spends on a list of tasks, and what a worker's start costs. Needs the extra
+`cluster`. Ray's workers have the priority of local processes here: Ray gives them a lower one, which would count where
+other work takes the same processors.
 """
 
 from __future__ import annotations
@@ -14,9 +17,13 @@ import multiprocessing
 import os
 import re
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,43 +31,88 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
+from hexforge.analysis.spread.spread import spread
+from hexforge.analysis.spread.workers import Workers
 
-PARTS = ("overhead", "memory")
+PARTS = ("overhead", "memory", "calls")
 ROUNDS = 3
 WIDTH = 16
 ROWS = 10_000
 """Samples of a shard."""
 MARKS = 10
 """How often memory is read."""
+STORE_BYTES = 200 << 20
 
 
-def write_model(path: Path, width: int, products: int) -> Path:
-    """Products of a vector, one after the other."""
-    random = np.random.default_rng(0)
-    names = ["x", *(f"t{i}" for i in range(products - 1)), "y"]
-    weights = [
-        numpy_helper.from_array((random.standard_normal((width, width)) / width**0.5).astype(np.float32), f"w{i}")
-        for i in range(products)
-    ]
-    nodes = [helper.make_node("MatMul", [names[i], f"w{i}"], [names[i + 1]]) for i in range(products)]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width]) for name in "xy"]
-    graph = helper.make_graph(nodes, "products", ends[:1], ends[1:], weights)
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Samples and a model whose overhead is measured."""
+
+    name: str
+    backend: str
+    shape: tuple[int, ...]
+    few: int
+    many: int
+    shard: int
+    """Samples of a shard."""
+    write: Callable[[Path], Path]
+
+
+def save_model(path: Path, nodes: list[Any], ends: tuple[list[int], list[int]], weights: list[Any]) -> Path:
+    """A model from x to y."""
+    shown = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in zip("xy", ends, strict=True)]
+    graph = helper.make_graph(nodes, path.stem, shown[:1], shown[1:], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     return path
 
 
-def write_shards(folder: Path, count: int, width: int) -> Path:
+def product_model(path: Path) -> Path:
+    """One product of a vector."""
+    weight = np.random.default_rng(0).standard_normal((WIDTH, WIDTH)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    return save_model(path, nodes, ([1, WIDTH], [1, WIDTH]), [numpy_helper.from_array(weight, "w")])
+
+
+def picture_model(path: Path) -> Path:
+    """Four convolutions of a picture of 32 x 32, then ten classes: 4 million products."""
+    random = np.random.default_rng(0)
+    nodes, weights, last = [], [], "x"
+    for i, (inner, outer, stride) in enumerate(((3, 16, 1), (16, 32, 2), (32, 64, 2), (64, 64, 1))):
+        weight = random.standard_normal((outer, inner, 3, 3)) / (9 * inner) ** 0.5
+        weights.append(numpy_helper.from_array(weight.astype(np.float32), f"w{i}"))
+        pads: dict[str, Any] = {"pads": [1, 1, 1, 1], "strides": [stride, stride]}
+        nodes += [
+            helper.make_node("Conv", [last, f"w{i}"], [f"c{i}"], **pads),
+            helper.make_node("Relu", [f"c{i}"], [f"r{i}"]),
+        ]
+        last = f"r{i}"
+    weights.append(numpy_helper.from_array((random.standard_normal((64, 10)) / 8).astype(np.float32), "w"))
+    nodes.append(helper.make_node("GlobalAveragePool", [last], ["p"]))
+    nodes += [helper.make_node("Flatten", ["p"], ["f"]), helper.make_node("MatMul", ["f", "w"], ["y"])]
+    return save_model(path, nodes, ([1, 3, 32, 32], [1, 10]), weights)
+
+
+CASES = (
+    Case("tiny: 16 numbers, one product in onnxruntime", "ort", (WIDTH,), 20_000, 120_000, ROWS, product_model),
+    Case(
+        "small: a picture of 3 x 32 x 32, four convolutions on htp", "htp", (3, 32, 32), 500, 3500, 250, picture_model
+    ),
+)
+
+
+def write_shards(folder: Path, count: int, shape: tuple[int, ...], shard: int = ROWS) -> Path:
     """Parquet shards of samples with labels."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    random = np.random.default_rng(1)
-    for shard, start in enumerate(range(0, count, ROWS)):
-        rows = min(ROWS, count - start)
-        values = pa.array(random.standard_normal(rows * width).astype(np.float32))
-        column = pa.FixedSizeListArray.from_arrays(values, width)
-        labels = pa.array(np.arange(start, start + rows) % width)
-        parquet.write_table(pa.table({"x": column, "label": labels}), folder / f"{shard:05}.parquet")
+    folder.mkdir()
+    random, size = np.random.default_rng(1), int(np.prod(shape))
+    for number, start in enumerate(range(0, count, shard)):
+        rows = min(shard, count - start)
+        values = pa.array(random.standard_normal(rows * size, np.float32))
+        column = pa.FixedSizeListArray.from_arrays(values, size)
+        labels = pa.array(np.arange(start, start + rows) % 10)
+        parquet.write_table(pa.table({"x": column, "label": labels}), folder / f"{number:05}.parquet")
     return folder
 
 
@@ -91,9 +143,8 @@ def memory(samples: int, jobs: int) -> None:
     """Stream samples and print what is in memory, every tenth of the way."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        model = write_model(folder / "model.onnx", WIDTH, 1)
-        (folder / "shards").mkdir()
-        shards = write_shards(folder / "shards", samples, WIDTH)
+        model = product_model(folder / "model.onnx")
+        shards = write_shards(folder / "shards", samples, (WIDTH,))
         for words, cluster in (("local processes", False), ("Ray", True)):
             if cluster:
                 start_ray(jobs)
@@ -124,36 +175,101 @@ def start_ray(jobs: int) -> None:
     import ray
 
     if not ray.is_initialized():
-        ray.init(address="local", num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level="error")
+        ray.init(
+            address="local", num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level="error",
+            object_store_memory=STORE_BYTES, _system_config={"worker_niceness": 0},
+        )  # fmt: skip
 
 
-def overhead(jobs: int, samples: int) -> None:
-    """Time the same evaluation on local processes and on Ray, in turns."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        model = write_model(folder / "model.onnx", 1024, 8)
-        (folder / "shards").mkdir()
-        shards = write_shards(folder / "shards", samples, 1024)
-        best: dict[str, tuple[float, float]] = {}
-        start_ray(jobs)
-        for _ in range(ROUNDS):
-            for words, cluster in (("--jobs", False), ("Ray", True)):
-                times: list[float] = []
+def processor_seconds() -> dict[int, float]:
+    """What this process and all that it has started have computed, by process."""
+    parents, seconds, tick = {}, {}, os.sysconf("SC_CLK_TCK")
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rpartition(") ")[2].split() if entry.name.isdecimal() else None
+        except OSError:
+            continue
+        if fields is not None:
+            parents[int(entry.name)] = int(fields[1])
+            seconds[int(entry.name)] = (int(fields[11]) + int(fields[12])) / tick
+    mine = dict[int, float]()
+    for process, own in seconds.items():
+        above = process
+        while above and above != os.getpid():
+            above = parents.get(above, 0)
+        if above:
+            mine[process] = own
+    return mine
 
-                def seen(done: int, of: int, times: list[float] = times) -> None:
-                    times.append(time.perf_counter())
 
-                began = time.perf_counter()
-                hexforge.evaluate(model, shards, "dataset", backend="htp", jobs=jobs, cluster=cluster, progress=seen)
-                half = len(times) // 4  # by then all workers work
-                steady, whole = times[-1] - times[half], time.perf_counter() - began
-                known = best.get(words, (steady, whole))
-                best[words] = min(known[0], steady), min(known[1], whole)
-    print(f"{samples} samples on {jobs} processes; the best of {ROUNDS} rounds")
-    for words, (steady, whole) in best.items():
-        print(f"  {words:8} {steady:7.2f} s for the last three quarters, {whole:7.2f} s with starting")
-    more, seconds = best["Ray"][0] / best["--jobs"][0] - 1, best["Ray"][1] - best["--jobs"][1]
-    print(f"  Ray takes {more:+.1%} more than --jobs; with starting {seconds:+.1f} s")
+@contextmanager
+def metered() -> Iterator[SimpleNamespace]:
+    """The `seconds` and `processor_seconds` of what is done inside, processes that end on the way included."""
+    cost, ended = SimpleNamespace(), threading.Event()
+    before, seen = processor_seconds(), dict[int, float]()
+
+    def watch() -> None:
+        while not ended.wait(0.5):
+            seen.update(processor_seconds())
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    began = time.perf_counter()
+    yield cost
+    cost.seconds = time.perf_counter() - began
+    ended.set()
+    watching.join()
+    seen.update(processor_seconds())
+    cost.processor_seconds = sum(own - before.get(process, 0.0) for process, own in seen.items())
+
+
+def overhead(jobs: int) -> None:
+    """Time the same evaluations on local processes and on Ray, in turns."""
+    start_ray(jobs)
+    for case in CASES:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            model = case.write(folder / "model.onnx")
+            sets = [write_shards(folder / str(n), n, case.shape, case.shard) for n in (case.few, case.many)]
+            best: dict[str, list[tuple[float, float]]] = {}
+            for _ in range(ROUNDS):
+                for words, cluster in (("--jobs", False), ("Ray", True)):
+                    costs = []
+                    for shards in sets:
+                        with metered() as cost:
+                            hexforge.evaluate(
+                                model, shards, "dataset", backend=case.backend, jobs=jobs, cluster=cluster
+                            )
+                        costs.append((cost.seconds, cost.processor_seconds))
+                    known = best.setdefault(words, costs)
+                    best[words] = [(min(a[0], b[0]), min(a[1], b[1])) for a, b in zip(known, costs, strict=True)]
+        print(f"{case.name}; {case.few:,} and {case.many:,} samples on {jobs} processes, the best of {ROUNDS} rounds")
+        each = {}
+        for words, (few, many) in best.items():
+            each[words] = [(m - f) / (case.many - case.few) * 1e6 for f, m in zip(few, many, strict=True)]
+            start = [f - case.few * e / 1e6 for f, e in zip(few, each[words], strict=True)]
+            print(
+                f"  {words:7} {each[words][0]:7.1f} us a sample, {each[words][1]:7.1f} us of processors; to start "
+                f"{start[0]:4.1f} s, {start[1]:4.1f} s of processors"
+            )
+        more = [ray / local - 1 for local, ray in zip(each["--jobs"], each["Ray"], strict=True)]
+        print(f"  Ray over --jobs: {more[0]:+.1%} in time, {more[1]:+.1%} in processor time")
+
+
+def gives_back() -> Callable[[int], int]:
+    """The function of a task that is no work."""
+    return lambda task: task
+
+
+def calls(jobs: int) -> None:
+    """Time lists of tasks that are no work, one task each, as the process that asks sees them."""
+    start_ray(jobs)
+    for words, cluster in (("local processes", False), ("Ray", True)):
+        results = spread(gives_back, (), iter(range(10**9)), Workers(jobs, cluster))
+        with metered() as started:
+            next(results)
+        print(f"{words}: first result after {started.seconds:.1f} s, {started.processor_seconds:.1f} s of processors")
+        results.close()  # type: ignore[attr-defined]
 
 
 def main() -> None:
@@ -161,13 +277,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", default=list(PARTS), metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--samples", type=int, default=1_000_000, help="samples that `memory` streams")
-    parser.add_argument("--tasks", type=int, default=2000, help="samples that `overhead` evaluates")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     if "overhead" in given.parts:
-        overhead(given.jobs, given.tasks)
+        overhead(given.jobs)
     if "memory" in given.parts:
         memory(given.samples, given.jobs)
+    if "calls" in given.parts:
+        calls(given.jobs)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from benchmarks.accuracy.recipes import no_output
 from benchmarks.arguments import add_names
 from benchmarks.quality.models import CALIBRATION, MODELS, Feeds, PackagedModel
 from hexforge.analysis.optimize import OptimizeRequest, optimize
-from hexforge.analysis.quality.decisions.judge import DecisionJudge, JudgedSample
+from hexforge.analysis.quality.decisions.judge import DecisionCollector, DecisionJudge
 from hexforge.analysis.quality.decisions.verdict import Decisions
 from hexforge.analysis.quality.runners import runner
 from hexforge.chips.deployment import Deployment
@@ -85,12 +85,11 @@ class Row:
 
 def judged(model: PackagedModel, quantized: Path, samples: Sequence[Feeds]) -> Decisions:
     """The decisions of a quantized model on the emulator, beside those of the float model."""
-    judge = DecisionJudge(read(model.path()))
+    collector = DecisionCollector(DecisionJudge(read(model.path())))
     in_float, on_chip = runner(model.path(), "ort"), runner(quantized, "htp")
-    results: list[JudgedSample] = []
     for feeds in samples:
-        results.append(judge.compare(judge.reference(in_float(feeds)), on_chip(feeds), draw=True))
-    return judge.decisions(results)
+        collector.add(feeds, in_float(feeds), on_chip(feeds))
+    return collector.decisions()
 
 
 def measure(model: PackagedModel, calibrated: int, judged_on: int, budget: int) -> Row:

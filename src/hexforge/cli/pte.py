@@ -166,8 +166,7 @@ def print_pte_comparison(
     reference: Path, path: Path, data: str, limit: int, as_json: bool, metric: str = "decisions"
 ) -> None:
     """How far the outputs of a .pte are from those of another .pte, or of an ONNX model with the same inputs."""
-    from hexforge.analysis.quality.decisions.collect import DecisionCollector
-    from hexforge.analysis.quality.decisions.judge import DecisionJudge
+    from hexforge.analysis.quality.decisions.judge import DecisionCollector, DecisionJudge
     from hexforge.analysis.quality.decisions.metric import required_decisions
     from hexforge.cli.quality.decisions import print_decisions
     from hexforge.quant.compare import ErrorSums

@@ -4,31 +4,38 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hexforge
 from hexforge.analysis.optimize import OptimizeRequest, optimize
+from hexforge.analysis.quality import search as searching
 from hexforge.analysis.quality.search import Scoring, SearchSpace, search
 from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.sweep.run import SweepRequest, sweep
 from hexforge.errors import CallError
 from tests import ROOT
+from tests.analysis.spread.ray_clusters import LocalCluster, NotingEngine
 from tests.analysis.sweep.test_sweep import write_model
 from tests.digits import MODEL, held_out
 from tests.quant.data.test_data_sets import npy, write_tar
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.timeout(900),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="make cluster installs Ray"),
 ]
@@ -37,33 +44,11 @@ FEEDS = [{"image": picture} for picture in PICTURES[:24]]
 REQUEST = SweepRequest(("SM8650",), ("float", "w8a8"))
 
 
-class Clusters:
-    """A cluster on this machine that grows."""
-
-    def __init__(self) -> None:
-        from ray.cluster_utils import Cluster
-
-        node = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
-        self.made = Cluster(initialize_head=True, head_node_args=node)
-        self.nodes = 1
-
-    def of(self, nodes: int) -> str:
-        """The address of the cluster when it has so many nodes."""
-        while self.nodes < nodes:
-            self.made.add_node(num_cpus=1, object_store_memory=100 << 20)
-            self.nodes += 1
-        self.made.wait_for_nodes()
-        return str(self.made.address)
-
-
 @pytest.fixture(scope="module")
-def clusters() -> Iterator[Clusters]:
-    import ray
-
-    made = Clusters()
+def clusters() -> Iterator[LocalCluster]:
+    made = LocalCluster()
     yield made
-    ray.shutdown()
-    made.made.shutdown()
+    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +73,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def searched(workers: Workers, state: str | Path | None = None) -> dict[Any, Any]:
+    """The points of a small search."""
+    space, scoring = SearchSpace(groups=2, budget=3), Scoring(samples=4)
+    return dict(search(MODEL, FEEDS[:8], space=space, scoring=scoring, workers=workers, state=state).mixes.points)
+
+
 def results_of(workers: Workers, shards: Path, models: Path, folder: Path) -> dict[str, Any]:
     """What every command that is spread gives."""
     sqnr = hexforge.evaluate(MODEL, shards, metric=f"sqnr:{MODEL}", jobs=workers.jobs, cluster=workers.cluster)
     quantized = hexforge.quantize(MODEL, FEEDS, method="moving_average", workers=workers)
-    space, scoring = SearchSpace(groups=2, budget=3), Scoring(samples=4)
-    searched = search(MODEL, FEEDS[:8], space=space, scoring=scoring, workers=workers)
     wanted = OptimizeRequest(
         FEEDS[:8], FEEDS[8:16], LABELS[8:16].tolist(), "top1", budget=2, groups=1, samples=4, scored=8,
         jobs=workers.jobs, cluster=workers.cluster,
@@ -102,7 +91,7 @@ def results_of(workers: Workers, shards: Path, models: Path, folder: Path) -> di
     return {
         "eval": sqnr,
         "quantize": quantized.model,
-        "search": dict(searched.mixes.points),
+        "search": searched(workers),
         "optimize": (optimized.recommendation.point, optimized.score, optimized.folder.quantized.read_bytes()),
         "sweep": sweep([models], REQUEST, workers=workers).rows,
     }
@@ -117,28 +106,70 @@ def alone(shards: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.mark.parametrize("nodes", [1, 2, 4])
 def test_every_command_gives_what_one_process_gives(
-    clusters: Clusters, nodes: int, alone: dict[str, Any], shards: Path, models: Path, tmp_path: Path
+    clusters: LocalCluster, nodes: int, alone: dict[str, Any], shards: Path, models: Path, tmp_path: Path
 ) -> None:
     spread_out = results_of(Workers(cluster=clusters.of(nodes)), shards, models, tmp_path / "out")
     for command, result in alone.items():
         assert spread_out[command] == result, command
 
 
-def test_a_node_killed_in_the_middle_of_a_data_set(clusters: Clusters, alone: dict[str, Any], shards: Path) -> None:
-    address = clusters.of(2)
-    node = clusters.made.add_node(num_cpus=1, object_store_memory=100 << 20)
-    clusters.made.wait_for_nodes()
+SQNR = f"sqnr:{MODEL}"
+
+
+@pytest.mark.parametrize("dies", ["worker", "node"])
+def test_what_dies_in_the_middle_of_a_data_set_costs_what_it_was_at(
+    clusters: LocalCluster, shards: Path, tmp_path: Path, dies: str
+) -> None:
+    """Ray Data reads the set; whoever had results delivered them, so only what was under way is run again."""
+    for name in ("alone", "spread"):
+        (tmp_path / name).mkdir()
+    alone, engine = (NotingEngine(str(tmp_path / name)) for name in ("alone", "spread"))
+    expected = hexforge.evaluate(MODEL, shards, metric=SQNR, backend=alone)
+    address, killed_at, order = clusters.of(2), 60, list(alone.runs())
+    node = clusters.add_node() if dies == "node" else None
+    before: Counter[str] = Counter()
 
     def killing(done: int, total: int) -> None:
-        if done == 30:
-            clusters.made.remove_node(node, allow_graceful=False)
+        if done == killed_at:
+            before.update(engine.runs())
+            if node is not None:
+                clusters.kill(node)
+            else:
+                os.kill(next(p for p in engine.processes() if alive(p)), signal.SIGKILL)
 
-    found = hexforge.evaluate(MODEL, shards, metric=f"sqnr:{MODEL}", cluster=address, progress=killing)
-    assert found == alone["eval"]
+    assert hexforge.evaluate(MODEL, shards, metric=SQNR, backend=engine, cluster=address, progress=killing) == expected
+    runs = engine.runs()
+    assert set(runs) == set(order)
+    assert len(order) == 239
+    assert max(runs.values()) <= 2
+    assert all(runs[sample] == 1 for sample in order[: killed_at - 1]), "finished work was done again"
+    again = sum(runs.values()) - len(order)
+    assert again <= 100, "more was run again than one worker had in its list"
+
+
+def alive(process: int) -> bool:
+    """Whether a process is there."""
+    return Path(f"/proc/{process}").exists()
+
+
+def test_a_folder_that_disappears_while_a_cluster_reads_it_says_so(clusters: LocalCluster, tmp_path: Path) -> None:
+    folder, notes = tmp_path / "set", tmp_path / "notes"
+    folder.mkdir()
+    notes.mkdir()
+    for i, picture in enumerate(PICTURES):
+        np.save(folder / f"{i}.npy", picture)
+
+    def removing(done: int, total: int) -> None:
+        if done == 1:
+            shutil.rmtree(folder)
+
+    engine = NotingEngine(str(notes), seconds=0.02)
+    with pytest.raises(CallError, match="the folder of samples is no longer there"):
+        hexforge.evaluate(MODEL, folder, metric=SQNR, backend=engine, cluster=clusters.of(1), progress=removing)
 
 
 def test_a_driver_killed_and_resumed_repeats_nothing(
-    clusters: Clusters, alone: dict[str, Any], models: Path, tmp_path: Path
+    clusters: LocalCluster, alone: dict[str, Any], models: Path, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
     command = [sys.executable, "-m", "hexforge", "sweep", str(models), "--soc", "SM8650", "--precision", "float,w8a8"]
@@ -155,12 +186,44 @@ def test_a_driver_killed_and_resumed_repeats_nothing(
     assert state.read_bytes().count(b"\n") == 5, "a model was timed twice"
 
 
+def test_a_search_whose_driver_was_killed_measures_nothing_twice(
+    clusters: LocalCluster, alone: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    driver = subprocess.Popen(
+        [sys.executable, "-c", SEARCH, str(clusters.of(2)), str(state)], cwd=ROOT, stderr=subprocess.DEVNULL
+    )
+    while driver.poll() is None and not (state.exists() and json.loads(state.read_text())["points"]):
+        time.sleep(0.02)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    done = len(json.loads(state.read_text())["points"])
+    measured: list[Any] = []
+
+    def counted(make: Any, arguments: Any, tasks: Any, workers: Workers) -> Any:
+        if make is searching.Measurer:
+            measured.extend(tasks)
+        return spread(make, arguments, tasks, workers)
+
+    monkeypatch.setattr(searching, "spread", counted)
+    assert searched(Workers(cluster=clusters.of(2)), state) == alone["search"]
+    assert done >= 1
+    assert len(measured) == len(json.loads(state.read_text())["points"]) - done
+
+
+SEARCH = """
+import sys
+from tests.analysis.spread.test_cluster_results import Workers, searched
+searched(Workers(cluster=sys.argv[1]), sys.argv[2])
+"""
+
+
 def takes_bytes(content: Any) -> Any:
     """A function of tasks that has something with it."""
     return lambda task: len(content)
 
 
-def test_what_does_not_fit_the_machines_says_so(clusters: Clusters) -> None:
+def test_what_does_not_fit_the_machines_says_so(clusters: LocalCluster) -> None:
     with pytest.raises(CallError, match="a worker needs 1,000,000,000,000,000 bytes of memory"):
         list(spread(takes_bytes, (b"",), [1], Workers(cluster=clusters.of(1), memory_bytes=10**15)))
     with pytest.raises(CallError, match="and a worker takes 1000"):

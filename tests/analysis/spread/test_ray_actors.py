@@ -17,9 +17,11 @@ from hexforge.analysis.spread.spread import spread, spread_on
 from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.sweep.run import SweepRequest, sweep
 from hexforge.errors import CallError, HexforgeError
+from tests.analysis.spread.ray_clusters import LocalCluster
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.timeout(900),
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="make cluster installs Ray"),
 ]
 
@@ -42,19 +44,10 @@ class ReadsFiles:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Three nodes of one processor each on this machine."""
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    for _ in range(2):
-        made.add_node(num_cpus=1)
-    made.wait_for_nodes()
+def cluster() -> Iterator[LocalCluster]:
+    made = LocalCluster()
     yield made
-    import ray
-
-    ray.shutdown()
-    made.shutdown()
+    made.close()
 
 
 @pytest.fixture
@@ -68,41 +61,43 @@ def tasks(tmp_path: Path) -> tuple[Path, list[tuple[int, Path]]]:
     return base, list(enumerate(files))
 
 
-def test_files_travel_and_dead_workers_lose_nothing(cluster: Any, tasks: Any, tmp_path: Path) -> None:
+def test_files_travel_and_dead_workers_lose_nothing(cluster: LocalCluster, tasks: Any, tmp_path: Path) -> None:
     base, numbered = tasks
-    results = list(spread_on(ReadsFiles, (base, str(tmp_path)), numbered, Workers(cluster=cluster.address)))
+    results = list(spread_on(ReadsFiles, (base, str(tmp_path)), numbered, Workers(cluster=cluster.of(3))))
     assert isinstance(results[13], SetAside)
     assert all(r == (1001 * i + 100, True) for i, r in enumerate(results) if i != 13)
 
 
-def test_a_node_that_dies_in_the_middle_loses_nothing(cluster: Any, tasks: Any, tmp_path: Path) -> None:
+def test_a_node_that_dies_in_the_middle_loses_nothing(cluster: LocalCluster, tasks: Any, tmp_path: Path) -> None:
     base, numbered = tasks
     kept = [task for task in numbered if task[0] not in (7, 13)]
-    node = cluster.add_node(num_cpus=1)
+    node = cluster.add_node()
     results = []
-    for result in spread(ReadsFiles, (base, str(tmp_path)), kept, Workers(cluster=cluster.address)):
+    for result in spread(ReadsFiles, (base, str(tmp_path)), kept, Workers(cluster=cluster.of(3))):
         results.append(result)
         if len(results) == 4:
-            cluster.remove_node(node, allow_graceful=False)
+            cluster.kill(node)
     assert [r[0] for r in results] == [1001 * i + 100 for i, _ in kept]
 
 
-def test_a_sweep_is_the_same_on_a_cluster(cluster: Any, tmp_path: Path) -> None:
+def test_a_sweep_is_the_same_on_a_cluster(cluster: LocalCluster, tmp_path: Path) -> None:
     from tests.analysis.sweep.test_sweep import write_model
 
     for width in (8, 16, 1024):
         write_model(tmp_path / f"m{width}.onnx", width)
     request = SweepRequest(("SM8650",), ("float", "w8a8"))
     here = sweep([tmp_path], request)
-    assert sweep([tmp_path], request, workers=Workers(cluster=cluster.address)).rows == here.rows
+    assert sweep([tmp_path], request, workers=Workers(cluster=cluster.of(3))).rows == here.rows
 
 
-def test_a_worker_of_another_version_refuses(cluster: Any, tasks: Any, monkeypatch: Any, tmp_path: Path) -> None:
+def test_a_worker_of_another_version_refuses(
+    cluster: LocalCluster, tasks: Any, monkeypatch: Any, tmp_path: Path
+) -> None:
     import hexforge
 
     monkeypatch.setattr(hexforge, "__version__", "0.0.1", raising=False)
     with pytest.raises(HexforgeError, match=r"has hexforge .*, and this one 0\.0\.1"):
-        list(spread(ReadsFiles, (tasks[0], str(tmp_path)), tasks[1][:2], Workers(cluster=cluster.address)))
+        list(spread(ReadsFiles, (tasks[0], str(tmp_path)), tasks[1][:2], Workers(cluster=cluster.of(3))))
 
 
 def test_no_cluster_at_an_address_says_so() -> None:

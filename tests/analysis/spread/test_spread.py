@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -134,6 +136,32 @@ def test_of_a_list_only_the_task_that_kills_is_set_aside(pool_of: Any, deaths: i
     assert (first, third) == (2, 6)
     assert (second == 4) if deaths <= 2 else isinstance(second, SetAside)
     assert len(lists) <= 6
+
+
+def test_of_a_long_list_the_task_that_kills_is_found_in_few_tries(pool_of: Any) -> None:
+    pool, lists = pool_of({777: 100})
+    results = pool.submit(list(range(1000))).result()
+    assert isinstance(results[777], SetAside)
+    assert [r for i, r in enumerate(results) if i != 777] == [2 * i for i in range(1000) if i != 777]
+    assert len(lists) <= 1 + 3 * 16 + 1
+
+
+NO_GUARD = """
+from hexforge.analysis.spread.spread import spread
+from hexforge.analysis.spread.workers import Workers
+def keeps(content):
+    return lambda task: task
+print(list(spread(keeps, (bytes(1 << 20),), [1, 2, 3], Workers(2))))
+"""
+
+
+def test_a_script_that_cannot_be_imported_says_so_and_does_not_wait_for_ever(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(NO_GUARD)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, check=False)
+    assert ran.returncode == 1
+    assert "a worker process could not be started" in ran.stderr
+    assert "needs `if __name__ == '__main__':`" in ran.stderr
 
 
 def test_a_worker_process_says_how_it_ended(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hexforge.analysis.quality.comparison import Comparison, ComparisonSettings, LayerError, TensorError
-from hexforge.analysis.quality.decisions.collect import DecisionCollector
-from hexforge.analysis.quality.decisions.judge import DecisionJudge
+from hexforge.analysis.quality.decisions.judge import DecisionCollector, DecisionJudge
 from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.held_out import sample_names
 from hexforge.analysis.quality.layer_sensitivity import Progress, layer_errors

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hexforge.analysis.quality.decisions.collect import DecisionCollector
-from hexforge.analysis.quality.decisions.judge import DecisionJudge, JudgedSample
+from hexforge.analysis.quality.decisions.judge import DecisionCollector, DecisionJudge, JudgedSample
 from hexforge.analysis.quality.decisions.measure import Outputs
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decision_metric
 from hexforge.analysis.quality.decisions.verdict import Decisions

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,7 +102,7 @@ def evaluate(
     beside = chosen if isinstance(chosen, DecisionAgreement) else judged
     workers = workers.for_model(ran, float_model, gpu=backend in ON_GPU)
     measured = spread(_SampleScorer, (ran, backend, soc, threads, chosen, judged), chosen_samples.tasks(), workers)
-    left_out, total, evaluated, numbers = chosen_samples.left_out, len(chosen_samples), 0, list[int]()
+    left_out, total, evaluated, numbers = chosen_samples.left_out, len(chosen_samples), 0, array("q")
     for number, label, measurement, decided in measured:
         if isinstance(measurement, UnreadableSample):
             chosen_samples.leave_out(number, measurement)

@@ -19,8 +19,7 @@ import numpy as np
 
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.quality.decision_agreement import DecisionAgreement
-from hexforge.analysis.quality.decisions.collect import DecisionCollector
-from hexforge.analysis.quality.decisions.judge import DecisionJudge, ReferenceSample
+from hexforge.analysis.quality.decisions.judge import DecisionCollector, DecisionJudge, ReferenceSample
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions_or_none
 from hexforge.analysis.quality.labelled_samples import labelled_samples
 from hexforge.analysis.quality.metrics import Sqnr, TopK, check_numbers, in_decibels, metric_of

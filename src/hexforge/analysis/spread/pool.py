@@ -15,6 +15,8 @@ from hexforge.errors import HexforgeError
 
 TRIES = 2
 """Workers that may die of one task before it is set aside."""
+_PARTS = 16
+"""Into so many parts a list is cut whose worker died."""
 _STARTS = 5
 """Workers that may die one after the other before they have any work."""
 
@@ -120,14 +122,15 @@ class WorkerPool:
         return True
 
     def _again(self, work: _Work, reason: str) -> None:
-        """Have tasks whose worker died done by others: one by one, so that the one that kills is known."""
+        """Have tasks whose worker died done by others: in ever smaller parts, so that the one that kills is known."""
         if len(work.tasks) == 1:
             if work.deaths + 1 >= TRIES:
                 work.future.set_result([SetAside(f"{TRIES} workers died of it; the last was {reason}")])
             else:
                 self._waiting.put(_Work(work.future, work.tasks, work.deaths + 1))
             return
-        parts = [_Work(Future(), work.tasks[i : i + 1]) for i in range(len(work.tasks))]
+        each = -(-len(work.tasks) // _PARTS)
+        parts = [_Work(Future(), work.tasks[i : i + each]) for i in range(0, len(work.tasks), each)]
         left = len(parts)
 
         def joined(_: Future[list[Any]]) -> None:

@@ -9,8 +9,10 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ class ProcessWorker:
     """A process that was started for the work and is asked through a pipe."""
 
     def __init__(self, code: WorkerCode) -> None:
-        self._code, self._started, self._closed = code, False, False
+        self._code, self._has_code, self._started, self._closed = code, False, False, False
         self._lock = threading.Lock()  # one thread asks, another may close
 
     def wait(self) -> None:
@@ -41,7 +43,7 @@ class ProcessWorker:
             self._pipe, far_end = context.Pipe()
             with tempfile.NamedTemporaryFile(prefix="hexforge-worker-", suffix=".log", delete=False) as log:
                 self._log = Path(log.name)
-            self._process = context.Process(target=_work, args=(far_end, self._code, str(self._log)), daemon=True)
+            self._process = context.Process(target=_work, args=(far_end, str(self._log)), daemon=True)
             self._process.start()
             self._started = True
         far_end.close()
@@ -58,7 +60,9 @@ class ProcessWorker:
         try:
             if not self._started:
                 self._start()
-            self._pipe.send(tasks)
+            # not among the process's arguments: one that dies before it has read them would never let the start return
+            self._pipe.send((None if self._has_code else self._code, tasks))
+            self._has_code = True
             done, answer = self._pipe.recv()
         except (EOFError, OSError):
             raise WorkerDiedError(self._how_it_died()) from None
@@ -78,6 +82,8 @@ class ProcessWorker:
         """Wait for the process to end, and take what it wrote to standard error; the second who asks gets nothing."""
         with self._lock:
             self._process.join()
+            while self._process.exitcode is None:  # another thread that starts a process has just seen this one end
+                time.sleep(0.001)
             if not self._log.exists():
                 return ""
             said = self._log.read_text(errors="replace")
@@ -94,20 +100,23 @@ class ProcessWorker:
         sys.stderr.write(self._last_words())
 
 
-def _work(pipe: Connection, code: WorkerCode, log: str) -> None:
-    """The process: tasks come and results go until the pipe is closed."""
+def _work(pipe: Connection, log: str) -> None:
+    """The process: tasks come, with the code at first, and results go until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of them: the one that asked says so
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     os.dup2(descriptor, 2)
     os.close(descriptor)
     pipe.send(_READY)
+    code: WorkerCode | None = None
     function = None
     while True:
         try:
-            tasks = pipe.recv()
+            sent = pipe.recv_bytes()
         except EOFError:
             return
         try:
+            first_code, tasks = ForkingPickler.loads(sent)
+            code = code or first_code
             if function is None:
                 function = code.make(*code.arguments)
             answer: tuple[bool, Any] = True, results_of(function, tasks)

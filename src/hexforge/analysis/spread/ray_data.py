@@ -12,13 +12,18 @@ import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, overload
 
 from hexforge.analysis.spread.ranged_tasks import RangedTasks
+from hexforge.errors import HexforgeError
 
-_COLUMN = "task"
+_BUNDLE, _PLACE = "bundle", "place"
+"""Columns of a block: a row is a task, which is at a place of a bundle that rows side by side share."""
 _BLOCK_BYTES = 4 << 20
 """Tasks of a block have about as many bytes."""
+_BUNDLE_BYTES, _BUNDLE_TASKS = 64 << 10, 64
+"""Tasks are packed together up to as many: packed one by one, small ones cost three times as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,15 @@ class TaskBlock(Sequence[Any]):
 
 def tasks_of(block: Any, first: int, count: int) -> list[Any]:
     """The tasks of a block that arrived at a worker; they were written by this job's own readers."""
-    return [pickle.loads(cell.as_buffer()) for cell in block.column(_COLUMN).slice(first, count)]
+    rows = block.slice(first, count)
+    places, tasks = iter(rows.column(_PLACE).to_pylist()), list[Any]()
+    for bundles in rows.column(_BUNDLE).chunks:
+        known, bundle = -1, []
+        for number in bundles.indices.to_pylist():
+            if number != known:
+                known, bundle = number, pickle.loads(bundles.dictionary[number].as_buffer())
+            tasks.append(bundle[next(places)])
+    return tasks
 
 
 def blocks(ray: Any, tasks: RangedTasks[Any], readers: int) -> Iterator[TaskBlock]:
@@ -69,10 +82,21 @@ def blocks(ray: Any, tasks: RangedTasks[Any], readers: int) -> Iterator[TaskBloc
         override_num_blocks=len(tasks.ranges),
         resources=None if tasks.anywhere else here,  # files of this machine are read on it
     )
-    for bundle in read.iter_internal_ref_bundles():
-        for block in bundle.blocks:
-            if block.metadata.num_rows:
-                yield TaskBlock(block.ref, 0, block.metadata.num_rows)
+    try:
+        for bundle in read.iter_internal_ref_bundles():
+            for block in bundle.blocks:
+                if block.metadata.num_rows:
+                    yield TaskBlock(block.ref, 0, block.metadata.num_rows)
+    except ray.exceptions.RayTaskError as error:
+        raise _fault_of_reading(error) from None
+
+
+def _fault_of_reading(error: BaseException) -> BaseException:
+    """What a reader met, without what Ray has put around it; the error itself where that is no user's mistake."""
+    inner: BaseException | None = error
+    while inner is not None and not isinstance(inner, HexforgeError):
+        inner = getattr(inner, "cause", None) or inner.__cause__
+    return inner or error
 
 
 def _source(ranges: Any, tasks: RangedTasks[Any]) -> Any:
@@ -100,15 +124,27 @@ class _Reading:
     number: int
 
     def __call__(self) -> Iterator[Any]:
-        import pyarrow as pa
         import ray
 
-        some, size = list[bytes](), 0
-        for task in self.read(ray.get(self.ranges)[self.number]):
-            some.append(pickle.dumps(task, 5))
-            size += len(some[-1])
-            if size >= _BLOCK_BYTES:
-                yield pa.table({_COLUMN: pa.array(some, pa.large_binary())})
-                some, size = [], 0
-        if some:
-            yield pa.table({_COLUMN: pa.array(some, pa.large_binary())})
+        bundles, sizes, at_once = list[bytes](), list[int](), 1
+        tasks = iter(self.read(ray.get(self.ranges)[self.number]))
+        while some := list(islice(tasks, at_once)):
+            bundles.append(pickle.dumps(some, 5))
+            sizes.append(len(some))
+            at_once = max(1, min(_BUNDLE_TASKS, _BUNDLE_BYTES * len(some) // len(bundles[-1])))
+            if sum(map(len, bundles)) >= _BLOCK_BYTES:
+                yield _block(bundles, sizes)
+                bundles, sizes = [], []
+        if bundles:
+            yield _block(bundles, sizes)
+
+
+def _block(bundles: Sequence[bytes], sizes: Sequence[int]) -> Any:
+    """A table with a row for each task of some bundles: it stays right where Ray cuts or joins it."""
+    import numpy as np
+    import pyarrow as pa
+
+    numbers = np.repeat(np.arange(len(bundles), dtype=np.int32), sizes)
+    places = np.concatenate([np.arange(size, dtype=np.int32) for size in sizes])
+    shared = pa.DictionaryArray.from_arrays(numbers, pa.array(bundles, pa.large_binary()))
+    return pa.table({_BUNDLE: shared, _PLACE: places})

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -22,9 +23,19 @@ Result = TypeVar("Result")
 
 _AHEAD = 3
 """Lists of tasks handed out for each worker before the first result is waited for."""
-_LIST_S = 0.02
-"""A list of tasks has about this much work, in seconds, so that handing it out costs little beside it."""
-_LIST_MOST = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _ListSize:
+    """How much work is handed out at a time, so that handing it out costs little beside it."""
+
+    seconds: float
+    most_tasks: int
+
+
+_TO_PROCESSES = _ListSize(0.02, 256)
+_TO_CLUSTER = _ListSize(0.2, 4096)
+"""A call of an actor costs about a millisecond of processors, a pipe a twentieth of it."""
 
 
 def spread(
@@ -72,8 +83,9 @@ def spread_on(
     else:
         start, count = partial(ProcessWorker, code), workers.jobs
     pool = WorkerPool(start, count)
+    lists = _lists_of(tasks) if blocks is None else _parts_of(blocks)
     try:
-        yield from _ordered(pool, count, _lists_of(tasks) if blocks is None else lambda size: next(blocks, []))
+        yield from _ordered(pool, count, lists, _TO_CLUSTER if workers.cluster else _TO_PROCESSES)
     finally:
         pool.close()
 
@@ -93,7 +105,22 @@ def _lists_of(tasks: Iterable[Any]) -> Callable[[int], Sequence[Any]]:
     return lambda size: list(islice(left, size))
 
 
-def _ordered(pool: WorkerPool, count: int, next_list: Callable[[int], Sequence[Any]]) -> Iterator[Any]:
+def _parts_of(blocks: Iterator[Sequence[Any]]) -> Callable[[int], Sequence[Any]]:
+    """Blocks that are read elsewhere, cut to lists."""
+    left: Sequence[Any] = []
+
+    def next_part(size: int) -> Sequence[Any]:
+        nonlocal left
+        left = left or next(blocks, [])
+        part, left = left[:size], left[size:]
+        return part
+
+    return next_part
+
+
+def _ordered(
+    pool: WorkerPool, count: int, next_list: Callable[[int], Sequence[Any]], wanted: _ListSize
+) -> Iterator[Any]:
     """Results in the order of tasks, which are handed out in lists; none is read before workers can soon take it."""
     waiting, size = deque[tuple[Future[list[Any]], _Took]](), 1
     while True:
@@ -107,7 +134,7 @@ def _ordered(pool: WorkerPool, count: int, next_list: Callable[[int], Sequence[A
         yield from future.result()
         # so many are handed out that a list is worth its way, unless others would have nothing to do meanwhile
         each_s = took.seconds / (_AHEAD * took.tasks)
-        size = max(1, min(_LIST_MOST, 2 * size, int(_LIST_S / each_s) if each_s else _LIST_MOST))
+        size = max(1, min(wanted.most_tasks, 2 * size, int(wanted.seconds / each_s) if each_s else wanted.most_tasks))
 
 
 class _Took:

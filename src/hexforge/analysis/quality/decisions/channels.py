@@ -51,8 +51,8 @@ class ChannelSums:
         self.low, self.high = np.fmin(self.low, other.low), np.fmax(self.high, other.high)
         for mine, more in zip(self.groups, other.groups, strict=True):
             mine.merge(more)
-        for end, number in other.clipped.items():
-            self.clipped[end] = self.clipped.get(end, 0) + number
+        ends = _ends(self)  # only what stays at the ends of all samples counts
+        self.clipped = {end: count for end in ends if (count := self.clipped.get(end, 0) + other.clipped.get(end, 0))}
         self.least_step = min(self.least_step, other.least_step)
         self.count += other.count
 

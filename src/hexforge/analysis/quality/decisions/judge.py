@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from hexforge.analysis.quality.decisions.detection import Detection, Detections
 from hexforge.analysis.quality.decisions.detection_layout import of_first_picture
 from hexforge.analysis.quality.decisions.graph_facts import ModelFacts, model_facts
 from hexforge.analysis.quality.decisions.maps import Segmentation
-from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally, finite_numbers
+from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally, TallySum, finite_numbers
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decision_metric
 from hexforge.analysis.quality.decisions.verdict import Alarm, Decisions, GroupQuality, OutputDecisions, WorstSample
 from hexforge.analysis.quality.pictures import as_picture
@@ -89,51 +90,14 @@ class DecisionJudge:
         drawn = (reference.decisions, decided) if draw else ()
         return JudgedSample(tallies, channels, drawn)
 
-    def agreement(self, sample: JudgedSample) -> float:
-        """The least agreement of a sample's decisions; NaN where nothing is decided."""
+    def agreements(self, sample: JudgedSample) -> list[float]:
+        """How far both models agree on a sample, by each kind of decision; NaN where nothing is decided."""
         assert self.measures is not None
-        figures = [m.figures([tally])["agreement"] for m, tally in zip(self.measures, sample.tallies, strict=True)]
-        return min((f for f in figures if not math.isnan(f)), default=math.nan)
+        return [m.figures([tally])["agreement"] for m, tally in zip(self.measures, sample.tallies, strict=True)]
 
-    def decisions(self, samples: Sequence[JudgedSample], worst: WorstSample | None = None) -> Decisions:
-        """The verdict over samples; `worst` is the worst of them where it is known already."""
-        if self.measures is None or not samples:
-            raise CallError("there are no samples to judge by")
-        parts = tuple(self._part(i, measure, samples) for i, measure in enumerate(self.measures))
-        groups: list[GroupQuality] = []
-        alarms: list[Alarm] = []
-        lowest = math.inf
-        for name, own in self._channels.items():
-            pieces = [sample.channels[name] for sample in samples if name in sample.channels]
-            if not pieces:
-                continue
-            sums = _merged(pieces)
-            qualities = own.qualities(sums)
-            alarms += own.alarms(sums, qualities, len(pieces))
-            if not own.integers:
-                groups += qualities
-                whole = ErrorSums()
-                for piece in sums.groups:
-                    whole.merge(piece)
-                lowest = min(lowest, whole.sqnr_db)
-        if worst is None:
-            worst = self._worst(samples)
-        return Decisions(parts, tuple(groups), tuple(alarms), len(samples), lowest, worst)
-
-    def _part(self, index: int, measure: DecisionMeasure, samples: Sequence[JudgedSample]) -> OutputDecisions:
-        tallies = [sample.tallies[index] for sample in samples]
-        figures = measure.figures(tallies)
-        agreement = figures.pop("agreement")
-        by_sample = tuple(measure.figures([tally])["agreement"] for tally in tallies)
-        return OutputDecisions(measure.kind, measure.outputs, agreement, figures, by_sample, measure.about)
-
-    def _worst(self, samples: Sequence[JudgedSample]) -> WorstSample | None:
-        agreements = [self.agreement(sample) for sample in samples]
-        known = [i for i, a in enumerate(agreements) if not math.isnan(a)]
-        if not known:
-            return None
-        i = min(known, key=lambda i: (agreements[i], sample_sqnr_db(samples[i])))
-        return self.worst_sample(i, agreements[i], samples[i])
+    def channels(self) -> Iterator[OutputChannels]:
+        """The outputs that are numbers, as channels."""
+        yield from self._channels.values()
 
     def worst_sample(
         self,
@@ -147,7 +111,7 @@ class DecisionJudge:
         assert self.measures is not None
         if not sample.drawn:
             return WorstSample(number, name, agreement, "", "")
-        known = [m.figures([t])["agreement"] for m, t in zip(self.measures, sample.tallies, strict=True)]
+        known = self.agreements(sample)
         least = min(range(len(known)), key=lambda i: math.inf if math.isnan(known[i]) else known[i])
         measure, one, two = self.measures[least], sample.drawn[0][least], sample.drawn[1][least]
         firsts = [a[:1] if np.ndim(a) == 4 else a for a in (feeds or {}).values()]  # a batch is shown by its first
@@ -174,6 +138,84 @@ class DecisionJudge:
         )
 
 
+class DecisionCollector:
+    """Judges a second model sample by sample, and adds up what they say: all that grows is a figure for each.
+
+    Of the worst sample it keeps the input too.
+    """
+
+    def __init__(self, judge: DecisionJudge) -> None:
+        self.judge = judge
+        self._count = 0
+        self._tallies: list[TallySum] = []
+        self._agreements: list[array[float]] = []
+        self._channels: dict[str, tuple[ChannelSums, int]] = {}
+        self._worst: tuple[tuple[float, float], int, JudgedSample, Mapping[str, Array]] | None = None
+
+    def add(self, feeds: Mapping[str, Array], reference: Outputs | ReferenceSample, outputs: Outputs) -> None:
+        """Judge one sample; outputs that only one model has are left out."""
+        if not isinstance(reference, ReferenceSample):
+            reference = self.judge.reference({n: a for n, a in reference.items() if n in outputs})
+        self.keep(feeds, self.judge.compare(reference, outputs, draw=True))
+
+    def keep(self, feeds: Mapping[str, Array], sample: JudgedSample) -> None:
+        """Add a sample that is judged already."""
+        agreements = self.judge.agreements(sample)
+        if not self._count:
+            self._tallies, self._agreements = [TallySum() for _ in agreements], [array("d") for _ in agreements]
+        for tally, sums, agreement, own in zip(
+            sample.tallies, self._tallies, agreements, self._agreements, strict=True
+        ):
+            sums.add(tally)
+            own.append(agreement)
+        for name, piece in sample.channels.items():
+            whole, pieces = self._channels.get(name) or (_no_channels(piece), 0)
+            if piece.low.shape == whole.low.shape:
+                whole.merge(piece)
+            self._channels[name] = whole, pieces + 1
+        known = [agreement for agreement in agreements if not math.isnan(agreement)]
+        if known and (self._worst is None or (min(known), sample_sqnr_db(sample)) < self._worst[0]):
+            self._worst = (min(known), sample_sqnr_db(sample)), self._count, sample, feeds
+        self._count += 1
+
+    def decisions(self, names: Sequence[str] = (), numbers: Sequence[int] = ()) -> Decisions:
+        """The verdict; `names` are the samples' files, `numbers` theirs among all, where these are known."""
+        if not self._count:
+            raise CallError("there are no samples to judge by")
+        groups: list[GroupQuality] = []
+        alarms: list[Alarm] = []
+        lowest = math.inf
+        for own in self.judge.channels():
+            if own.name not in self._channels:
+                continue
+            sums, pieces = self._channels[own.name]
+            qualities = own.qualities(sums)
+            alarms += own.alarms(sums, qualities, pieces)
+            if not own.integers:
+                groups += qualities
+                whole = ErrorSums()
+                for piece in sums.groups:
+                    whole.merge(piece)
+                lowest = min(lowest, whole.sqnr_db)
+        worst = self._shown_worst(names, numbers)
+        return Decisions(tuple(self._parts()), tuple(groups), tuple(alarms), self._count, lowest, worst)
+
+    def _parts(self) -> Iterator[OutputDecisions]:
+        """How often both models decide alike, by each kind of decision."""
+        for measure, sums, own in zip(self.judge.measures or (), self._tallies, self._agreements, strict=True):
+            figures = measure.figures([sums.tally()])
+            agreement = figures.pop("agreement")
+            yield OutputDecisions(measure.kind, measure.outputs, agreement, figures, tuple(own), measure.about)
+
+    def _shown_worst(self, names: Sequence[str], numbers: Sequence[int]) -> WorstSample | None:
+        if self._worst is None:
+            return None
+        (agreement, _), index, sample, feeds = self._worst
+        name = names[index] if index < len(names) else ""
+        number = numbers[index] if index < len(numbers) else index
+        return self.judge.worst_sample(number, agreement, sample, feeds, name)
+
+
 def judge(
     float_outputs: Iterable[Outputs],
     other_outputs: Iterable[Outputs],
@@ -186,19 +228,15 @@ def judge(
     `metric` is a kind of decision, such as "detection", where that is known.
     """
     judged = DecisionJudge(model, metric)
-    samples = []
+    collector = DecisionCollector(judged)
     for one, two in zip(float_outputs, other_outputs, strict=True):
-        samples.append(judged.compare(judged.reference(one), two, draw=True))
-    return judged.decisions(samples)
+        collector.keep({}, judged.compare(judged.reference(one), two, draw=True))
+    return collector.decisions()
 
 
-def _merged(pieces: Sequence[ChannelSums]) -> ChannelSums:
-    groups = [ErrorSums() for _ in pieces[0].groups]
-    sums = ChannelSums(np.full_like(pieces[0].low, np.nan), np.full_like(pieces[0].high, np.nan), groups)
-    for piece in pieces:
-        if piece.low.shape == sums.low.shape:
-            sums.merge(piece)
-    return sums
+def _no_channels(like: ChannelSums) -> ChannelSums:
+    groups = [ErrorSums() for _ in like.groups]
+    return ChannelSums(np.full_like(like.low, np.nan), np.full_like(like.high, np.nan), groups)
 
 
 def sample_sqnr_db(sample: JudgedSample) -> float:

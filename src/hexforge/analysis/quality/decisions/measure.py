@@ -15,6 +15,12 @@ LARGE = 1e30
 """What stands for an infinity: above all that a model computes, and its square is a number."""
 Tally = dict[str, Any]
 """What one sample adds: sums, or lists that are joined."""
+JOINED = ("scores", "right")
+"""What is joined of tallies: a score for each box, which an average precision needs one by one."""
+LEAST = ("least", "columns")
+"""Of which the least counts; everything else is added."""
+_TOGETHER = 1024
+"""Lists of so many samples are joined to one."""
 
 
 class DecisionMeasure(Protocol):
@@ -43,6 +49,39 @@ class DecisionMeasure(Protocol):
 
     def words(self, decision: Any) -> str:
         """A decision in words."""
+
+
+class TallySum:
+    """The tallies of any number of samples as one, added up in the order of the samples."""
+
+    def __init__(self) -> None:
+        self._sums: Tally | None = None
+        self._joined: dict[str, tuple[list[Array], list[Array]]] = {}
+
+    def add(self, tally: Tally) -> None:
+        """Add one more; what is not known of every sample is not known of all."""
+        single = {key: value for key, value in tally.items() if key not in JOINED}
+        mine = self._sums
+        self._sums = single if mine is None else {k: _added(k, mine[k], single[k]) for k in mine if k in single}
+        for key in (key for key in JOINED if key in tally):
+            blocks, pieces = self._joined.setdefault(key, ([], []))
+            pieces.append(tally[key])
+            if len(pieces) == _TOGETHER:
+                blocks.append(np.concatenate(pieces))
+                pieces.clear()
+
+    def tally(self) -> Tally:
+        """All of them."""
+        return (self._sums or {}) | {key: np.concatenate([*b, *p]) for key, (b, p) in self._joined.items()}
+
+
+def _added(key: str, first: Any, second: Any) -> Any:
+    if key in LEAST:
+        return min(first, second)
+    if isinstance(first, np.ndarray) and len(first) != len(second):
+        longer, shorter = (first, second) if len(first) > len(second) else (second, first)
+        return longer + np.pad(shorter, (0, len(longer) - len(shorter)))
+    return first + second
 
 
 def total(tallies: Sequence[Tally], key: str) -> float:
