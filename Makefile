@@ -199,7 +199,7 @@ sanitize: $(VENV)/.dev
 
 # Commands over Ray, on clusters of several nodes on this machine: the same code that a cluster runs.
 cluster: models
-	@$(INSTALL) -e '.[cluster]'
+	@$(INSTALL) -e '.[cluster]' kubernetes-validate
 	@$(BIN)/python -m pytest -m cluster
 
 # ExecuTorch and torch in an environment of their own, which sees what .venv has. The wheel's pins on other backends are

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,17 +32,21 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from hexforge.analysis.spread.spread import spread
-from hexforge.analysis.spread.workers import Workers
+from hexforge.analysis.spread.pool import WorkerPool
+from hexforge.analysis.spread.processes import ProcessWorker
+from hexforge.analysis.spread.ray_actors import actors
+from hexforge.analysis.spread.workers import WorkerCode, Workers
 
 PARTS = ("overhead", "memory", "calls")
-ROUNDS = 3
+ROUNDS = 2
 WIDTH = 16
 ROWS = 10_000
 """Samples of a shard."""
 MARKS = 10
 """How often memory is read."""
 STORE_BYTES = 200 << 20
+LISTS = 1000
+"""Lists of tasks that are handed out to be timed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +98,9 @@ def picture_model(path: Path) -> Path:
 
 
 CASES = (
-    Case("tiny: 16 numbers, one product in onnxruntime", "ort", (WIDTH,), 20_000, 120_000, ROWS, product_model),
+    Case("tiny: 16 numbers, one product in onnxruntime", "ort", (WIDTH,), 10_000, 60_000, 5_000, product_model),
     Case(
-        "small: a picture of 3 x 32 x 32, four convolutions on htp", "htp", (3, 32, 32), 500, 3500, 250, picture_model
+        "small: a picture of 3 x 32 x 32, four convolutions on htp", "htp", (3, 32, 32), 300, 1800, 100, picture_model
     ),
 )
 
@@ -158,16 +163,20 @@ def memory(samples: int, jobs: int) -> None:
                 if done % max(1, total // MARKS) == 0:
                     driver = own_bytes(os.getpid())
                     rows.append((driver / 2**20, max(map(own_bytes, children()), default=0) / 2**20))
+                    share = len(rows) * 100 // MARKS
+                    print(
+                        f"  after {share:3} %: driver {rows[-1][0]:6.0f} MiB, largest worker {rows[-1][1]:6.0f} MiB",
+                        flush=True,
+                    )
 
+            print(f"{words}:")
             found = hexforge.evaluate(
                 model, shards, "dataset", backend="ort", jobs=jobs, cluster=cluster, progress=seen
             )
             took = time.perf_counter() - began
-            print(f"{found.samples:,} samples on {words}: {took:.0f} s, {took / found.samples * 1e6:.0f} us a sample")
-            for part, (driver, worker) in enumerate(rows, 1):
-                print(f"  after {part * 100 // MARKS:3} %: driver {driver:6.0f} MiB, largest worker {worker:6.0f} MiB")
             grown = [last - first for first, last in zip(rows[1], rows[-1], strict=True)]
             print(f"  growth from 20 % to 100 %: driver {grown[0]:+.0f} MiB, worker {grown[1]:+.0f} MiB")
+            print(f"  {found.samples:,} samples in {took:.0f} s, {took / found.samples * 1e6:.0f} us a sample")
 
 
 def start_ray(jobs: int) -> None:
@@ -262,14 +271,28 @@ def gives_back() -> Callable[[int], int]:
 
 
 def calls(jobs: int) -> None:
-    """Time lists of tasks that are no work, one task each, as the process that asks sees them."""
+    """Time lists of tasks that are no work, as the process that asks sees them."""
     start_ray(jobs)
-    for words, cluster in (("local processes", False), ("Ray", True)):
-        results = spread(gives_back, (), iter(range(10**9)), Workers(jobs, cluster))
+    code = WorkerCode(gives_back, ())
+    for words, (start, count) in (
+        ("local processes", (partial(ProcessWorker, code), jobs)),
+        ("Ray", actors(code, Workers(jobs, cluster=True))),
+    ):
+        pool = WorkerPool(start, count)
         with metered() as started:
-            next(results)
-        print(f"{words}: first result after {started.seconds:.1f} s, {started.processor_seconds:.1f} s of processors")
-        results.close()  # type: ignore[attr-defined]
+            for future in [pool.submit([1]) for _ in range(count)]:
+                future.result()
+        own = time.process_time()
+        with metered() as called:
+            for future in [pool.submit([1]) for _ in range(LISTS)]:
+                future.result()
+        own = time.process_time() - own
+        pool.close()
+        print(
+            f"{words}: {count} workers start in {started.seconds:.1f} s, {started.processor_seconds / count:.1f} s of "
+            f"processors each; a list costs {1e3 * called.processor_seconds / LISTS:.2f} ms of processors, "
+            f"{1e3 * own / LISTS:.2f} ms of them in the process that asks"
+        )
 
 
 def main() -> None:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir
@@ -63,6 +63,14 @@ class ExactMean:
             self._sum += numerator * (self._UNIT // denominator)
         else:
             self._not_finite += figure
+
+    def sums(self) -> list[Any]:
+        """What it holds, as JSON."""
+        return [self._count, hex(self._sum), self._not_finite]
+
+    def go_on(self, sums: Sequence[Any]) -> None:
+        """Hold what another has held."""
+        self._count, self._sum, self._not_finite = int(sums[0]), int(sums[1], 16), float(sums[2])
 
     def result(self) -> float:
         """The sum, rounded once, over the count."""

@@ -18,6 +18,7 @@ from hexforge.ir import Array
 from hexforge.quant.data.feeds import Feeds
 from hexforge.runtime.cpu_part import WholeModel
 
+_STARTS = 5
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
 
 
@@ -41,7 +42,14 @@ class LocalCluster:
 
     def add_node(self) -> Any:
         """One more, to be killed."""
-        node = self._cluster.add_node(**NODE)
+        for _ in range(_STARTS):
+            try:
+                node = self._cluster.add_node(**NODE)
+                break
+            except Exception as error:  # Ray waits half a minute for a node, which a busy machine may need
+                late = error
+        else:
+            raise late
         self._cluster.wait_for_nodes()
         return node
 

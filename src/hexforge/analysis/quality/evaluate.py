@@ -3,29 +3,43 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
+import numpy as np
+
+import hexforge
 from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.decisions.judge import JudgedSample
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions_or_none
 from hexforge.analysis.quality.decisions.verdict import Decisions
 from hexforge.analysis.quality.labelled_samples import LabelledSample, LabelledSamples, labelled_samples
-from hexforge.analysis.quality.metrics import Metric, check_numbers, metric_of
+from hexforge.analysis.quality.metrics import Metric, ResumableMetric, check_numbers, metric_of, metric_source
 from hexforge.analysis.quality.runners import ModelEngine, backend_for, runner
+from hexforge.analysis.spread.finished_work import FinishedWork
 from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.spread.workers import ON_GPU, Workers
 from hexforge.errors import CallError, HexforgeError
 from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
+from hexforge.model.tensors import external_files
 from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.sample_sources import UnreadableSample
+from hexforge.quant.data.samples import LeftOutSamples
 from hexforge.runtime import registry
+
+_EVERY_S = 1.0
+"""How often a state's sums are written: what was done after that is done again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,7 @@ def evaluate(
     limit: int | None = None,
     draw: bool = False,
     strict_samples: bool = False,
+    state: str | Path | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
@@ -83,7 +98,8 @@ def evaluate(
     kind of decisions, such as detection. `reference` is the float model that decisions and sqnr are compared with;
     `draw` keeps the sample on which both decide most differently, and what each of them decides, for a page. With
     `cluster` (True, or its address) the machines of a Ray cluster work, which need not see the files. A sample that
-    cannot be read is left out and counted; with `strict_samples` it is an error.
+    cannot be read is left out and counted; with `strict_samples` it is an error. `state` is a file that keeps what the
+    samples so far add up to: an evaluation that was stopped goes on from there.
     """
     float_model = None if reference is None else Path(reference)
     chosen = metric_of(metric, float_model)
@@ -95,29 +111,42 @@ def evaluate(
     chosen_samples = labelled_samples(data, labels, chosen, loaded.ir, classes, limit, strict=strict_samples)
     workers = Workers(jobs, cluster)
     threads = 1 if workers.several else 0
-    for metric_of_decisions in (chosen, judged):
-        if isinstance(metric_of_decisions, DecisionAgreement):
-            metric_of_decisions.prepare(next(iter(chosen_samples))[1])
     ran = Path(model) if isinstance(model, str) else model
     beside = chosen if isinstance(chosen, DecisionAgreement) else judged
-    workers = workers.for_model(ran, float_model, gpu=backend in ON_GPU)
-    measured = spread(_SampleScorer, (ran, backend, soc, threads, chosen, judged), chosen_samples.tasks(), workers)
-    left_out, total, evaluated, numbers = chosen_samples.left_out, len(chosen_samples), 0, array("q")
-    for number, label, measurement, decided in measured:
-        if isinstance(measurement, UnreadableSample):
-            chosen_samples.leave_out(number, measurement)
-        else:
-            try:
-                chosen.update(measurement, label)
-                if judged is not None and decided is not None:
-                    judged.update(decided, label)
-            except HexforgeError as error:
-                raise _error_at_sample(error, number) from error.__cause__
-            evaluated += 1
-            if beside is not None:
-                numbers.append(number)
-        if progress is not None:
-            progress(evaluated + len(left_out.numbers), total)
+    left_out, total, numbers = chosen_samples.left_out, len(chosen_samples), array("q")
+    with ExitStack() as opened:
+        kept = None
+        if state is not None:
+            if not isinstance(metric, str):
+                raise CallError("a state needs a metric by its name, such as top1 or FILE.py:NAME")
+            named = getattr(chosen, "reference", float_model), metric_source(metric), chosen.name
+            job = _job(ran, chosen_samples, *named, backend, soc, classes, strict_samples)
+            kept = opened.enter_context(_EvaluationState(state, job, beside or chosen, left_out))
+            chosen_samples = chosen_samples.without_first(kept.done)
+        done = 0 if kept is None else kept.done
+        for metric_of_decisions in (chosen, judged):
+            if isinstance(metric_of_decisions, DecisionAgreement):
+                metric_of_decisions.prepare(next(iter(chosen_samples))[1])
+        workers = workers.for_model(ran, float_model, gpu=backend in ON_GPU)
+        measured = spread(_SampleScorer, (ran, backend, soc, threads, chosen, judged), chosen_samples.tasks(), workers)
+        for number, label, measurement, decided in measured:
+            done += 1
+            if isinstance(measurement, UnreadableSample):
+                chosen_samples.leave_out(number, measurement)
+            else:
+                try:
+                    chosen.update(measurement, label)
+                    if judged is not None and decided is not None:
+                        judged.update(decided, label)
+                except HexforgeError as error:
+                    raise _error_at_sample(error, number) from error.__cause__
+                if beside is not None:
+                    numbers.append(number)
+            if kept is not None:
+                kept.add(done, last=done == total)
+            if progress is not None:
+                progress(done, total)
+    evaluated = done - len(left_out.numbers)
     if not evaluated:
         raise CallError(f"no sample can be read; the first: {left_out.reasons[0]}")
     decisions = None if beside is None else beside.decisions(chosen_samples.names(numbers), numbers)
@@ -154,6 +183,52 @@ def _judged_beside(chosen: Metric, metric: Any, reference: Path | None) -> Decis
     if reference is None or isinstance(chosen, DecisionAgreement):
         return None
     return DecisionAgreement(decisions_or_none(metric) or DecisionMetric(), reference)
+
+
+class _EvaluationState:
+    """The sums of an evaluation's first samples; results come in order, so they say what is left."""
+
+    def __init__(self, path: str | Path, job: str, metric: Metric, left_out: LeftOutSamples) -> None:
+        if not isinstance(metric, ResumableMetric) or not metric.resumable:
+            raise CallError(
+                f"metric {metric.name}: cannot go on from a state; top1 (any k), psnr, ssim, sqnr and functions of "
+                "outputs and label can"
+            )
+        self._work, self._metric, self._left_out = FinishedWork(path, job), metric, left_out
+        self.done = max(map(int, self._work), default=0)
+        """Samples that are done, those that could not be read among them."""
+        self._written_at = time.monotonic()
+        if self.done:
+            sums, left_out.numbers, left_out.reasons = self._work[str(self.done)]
+            left_out.numbers = set(left_out.numbers)
+            metric.go_on(sums)
+
+    def add(self, done: int, *, last: bool = False) -> None:
+        """So many samples are done now; what they add up to is written from time to time."""
+        if done > self.done and (last or time.monotonic() - self._written_at >= _EVERY_S):
+            self._work.add(str(done), [self._metric.sums(), sorted(self._left_out.numbers), self._left_out.reasons])
+            self.done, self._written_at = done, time.monotonic()
+
+    def __enter__(self) -> _EvaluationState:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._work.close()
+
+
+def _job(model: Path | bytes, samples: LabelledSamples, reference: Path | None, *parts: Any) -> str:
+    """All that an evaluation's sums depend on: files by their bytes, samples by their names, sizes and times."""
+    digest = hashlib.sha256()
+    for file in (model, reference):
+        if isinstance(file, Path):
+            for path in (file, *external_files(file)):
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+        elif file is not None:
+            digest.update(hashlib.sha256(file).digest())
+    for label in samples.labels or ():
+        digest.update(np.asarray(label).tobytes() if not isinstance(label, str) else label.encode())
+    kept = [hexforge.__version__, digest.hexdigest(), samples.identity(), len(samples), *map(str, parts)]
+    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()
 
 
 class _SampleScorer:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,23 @@ class LabelledSamples:
         if not any_read and self.left_out.reasons:
             raise CallError(f"no sample can be read; the first: {self.left_out.reasons[0]}")
 
+    def without_first(self, count: int) -> LabelledSamples:
+        """The same without the first so many."""
+        return replace(self, order=self.order[count:], labels=None if self.labels is None else self.labels[count:])
+
+    def identity(self) -> list[Any]:
+        """What tells these samples from others: names, sizes and times of files; CallError where these are none."""
+        known: list[Any] = [list(self.order) if not isinstance(self.order, range) else str(self.order)]
+        for part in self.parts:
+            origin = part.origin
+            if not isinstance(origin, ShardSamples | IndexedSamples) or not origin.stored:
+                raise CallError("a state needs samples that are kept in files; these are of this process alone")
+            names = origin.shards if isinstance(origin, ShardSamples) else origin.names
+            folder = getattr(origin, "folder", None) or Path()
+            times = [_stamp(folder / name) for name in names if "://" not in name]
+            known.append([str(folder), part.skip, part.limit, list(names), times, origin.count()])
+        return known
+
     def tasks(self) -> RangedTasks[LabelledSample]:
         """All of them, for others to read; those that cannot be read stand for themselves."""
         origins = [part.origin for part in self.parts]
@@ -98,6 +115,14 @@ class LabelledSamples:
                     labels = None if self.labels is None else self.labels[start:at]
                     yield SampleRange(number, before, self.order[start:at], labels)
             before += len(part)
+
+
+def _stamp(path: Path) -> list[int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return []
+    return [found.st_size, found.st_mtime_ns]
 
 
 def _ends(part: CheckedSamples) -> Sequence[int]:

@@ -10,14 +10,15 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.decisions.metric import NAMES as DECISIONS
-from hexforge.analysis.quality.picture_metrics import PictureMetric
+from hexforge.analysis.quality.picture_metrics import peak_of, psnr_db, ssim
 from hexforge.analysis.quality.runners import runner
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
@@ -59,16 +60,65 @@ class Metric(Protocol):
         """Forget all samples."""
 
 
-class TopK:
+@runtime_checkable
+class ResumableMetric(Protocol):
+    """A metric whose sums can be written down, so that it goes on from there."""
+
+    name: str
+
+    @property
+    def resumable(self) -> bool:
+        """Whether this one can."""
+
+    def sums(self) -> Any:
+        """What all samples add up to, as JSON."""
+
+    def go_on(self, sums: Any) -> None:
+        """Go on from what was written."""
+
+
+class MeanMetric:
+    """A metric that is the mean of a figure for each sample."""
+
+    def __init__(self) -> None:
+        self._figures = ExactMean()
+
+    @property
+    def resumable(self) -> bool:
+        """It is: sums of figures are written down exactly."""
+        return True
+
+    def update(self, measured: Any, label: Any) -> None:
+        """Count it."""
+        self._figures.add(measured)
+
+    def reset(self) -> None:
+        """Forget all samples."""
+        self._figures = ExactMean()
+
+    def result(self) -> float:
+        """The mean of all samples."""
+        return self._figures.result()
+
+    def sums(self) -> Any:
+        """What all samples add up to, as JSON."""
+        return self._figures.sums()
+
+    def go_on(self, sums: Any) -> None:
+        """Go on from what was written."""
+        self._figures.go_on(sums)
+
+
+class TopK(MeanMetric):
     """The share of samples whose label is among the k classes with the highest scores."""
 
     labelled = True
 
     def __init__(self, k: int, output: str = "") -> None:
+        super().__init__()
         self.name, self.k, self.output = f"top{k}", k, output
         self.classes = 0
         """How many scores there must be; 0: any number."""
-        self._right = ExactMean()
 
     def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> float:
         """The share of rows that are right: 0 or 1 where the model has a batch of one."""
@@ -101,23 +151,39 @@ class TopK:
         scores = outputs[self.output or next(iter(outputs))]
         return scores.reshape(-1, scores.shape[-1]) if scores.ndim else scores.reshape(1, 1)
 
-    def update(self, measured: float, label: Any) -> None:
-        """Count it."""
-        self._right.add(measured)
 
-    def reset(self) -> None:
-        """Forget all samples."""
-        self._right = ExactMean()
+class PictureMetric(MeanMetric):
+    """The mean over samples of how near an output is to its label, which is the picture that is wanted."""
 
-    def result(self) -> float:
-        """The share."""
-        return self._right.result()
+    labelled = True
+
+    def __init__(self, name: str, output: str = "") -> None:
+        super().__init__()
+        self.name, self.output = name, output
+
+    def measure(self, feeds: Feeds, outputs: Mapping[str, Array], label: Any) -> float:
+        """The figure of one sample."""
+        if self.output and self.output not in outputs:
+            raise CallError(f"the model has no output {self.output!r}; it has {', '.join(map(repr, outputs))}")
+        if not self.output and len(outputs) > 1:
+            named = ", ".join(map(repr, outputs))
+            raise CallError(f"the model has the outputs {named}; name the picture, as in {self.name}:NAME")
+        picture = np.asarray(outputs[self.output or next(iter(outputs))], np.float64)
+        target = np.asarray(label)
+        if target.dtype.kind not in "iuf" or np.squeeze(target).shape != np.squeeze(picture).shape:
+            raise CallError(
+                f"the label has the shape {list(target.shape)} and the output {list(picture.shape)}; {self.name} needs "
+                "the wanted output as label, such as --labels PICTURES.npy"
+            )
+        wanted = target.reshape(picture.shape).astype(np.float64)
+        peak = peak_of(target)
+        return psnr_db(picture, wanted, peak) if self.name == "psnr" else ssim(picture, wanted, peak)
 
 
 class Sqnr:
     """The SQNR against the outputs of another model, the lowest of all float outputs."""
 
-    labelled = False
+    labelled, resumable = False, True
 
     def __init__(self, reference: Path) -> None:
         self.name, self.reference = "sqnr", reference
@@ -153,17 +219,26 @@ class Sqnr:
         """Forget all samples."""
         self._sums.clear()
 
+    def sums(self) -> Any:
+        """What all samples add up to, as JSON."""
+        return {name: astuple(sums) for name, sums in self._sums.items()}
+
+    def go_on(self, sums: Any) -> None:
+        """Go on from what was written."""
+        self._sums = {name: ErrorSums(*figures) for name, figures in sums.items()}
+
     def result(self) -> float:
         """The lowest SQNR of the outputs, in dB."""
         return min(sums.sqnr_db for sums in self._sums.values())
 
 
-class Custom:
+class Custom(MeanMetric):
     """A function of outputs and label, of which the mean is taken, or an object with update and result."""
 
     labelled = False
 
     def __init__(self, user_metric: Any, name: str) -> None:
+        super().__init__()
         self._class = user_metric if inspect.isclass(user_metric) else None
         user_metric = user_metric() if inspect.isclass(user_metric) else user_metric
         self.name, self.user_metric = name, user_metric
@@ -172,7 +247,11 @@ class Custom:
             raise CallError(
                 f"metric {name}: neither a function of (outputs, label) nor an object with update and result"
             )
-        self._values = ExactMean()
+
+    @property
+    def resumable(self) -> bool:
+        """A function of one sample; what an object has collected nobody can write down."""
+        return not self.collects
 
     def __getstate__(self) -> dict[str, Any]:
         """What measures travels; the metric itself sees the outputs where they are summed up."""
@@ -181,7 +260,7 @@ class Custom:
             "user_metric": None,
             "_class": None,
             "collects": self.collects,
-            "_values": ExactMean(),
+            "_figures": ExactMean(),
         }
 
     def measure(self, feeds: Feeds, outputs: Outputs, label: Any) -> Outputs:
@@ -194,11 +273,11 @@ class Custom:
             self._call(lambda: self.user_metric.update(dict(measured), label))
             return
         value = self._call(lambda: self.user_metric(dict(measured), label))
-        self._values.add(self._figure(value))
+        super().update(self._figure(value), label)
 
     def reset(self) -> None:
         """Forget all samples."""
-        self._values = ExactMean()
+        super().reset()
         if self._class is not None:
             self.user_metric = self._call(self._class)
         elif self.collects:
@@ -208,7 +287,7 @@ class Custom:
         """The mean, or what the object says."""
         if self.collects:
             return self._figure(self._call(self.user_metric.result))
-        return self._values.result()
+        return super().result()
 
     def _figure(self, value: Any) -> float:
         try:
@@ -280,6 +359,12 @@ def _load_function(path: Path, name: str) -> Any:
     if not hasattr(module, name):
         raise CallError(f"metric {path}: has no {name!r}")
     return getattr(module, name)
+
+
+def metric_source(metric: Any) -> str:
+    """The source of a metric that the user wrote, because figures of another are others."""
+    path = Path(metric.rpartition(":")[0]) if isinstance(metric, str) else Path()
+    return path.read_text("utf-8") if path.suffix == ".py" else ""
 
 
 def check_numbers(outputs: Outputs, sample: int) -> None:

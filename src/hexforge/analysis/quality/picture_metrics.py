@@ -4,60 +4,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
-from hexforge.quant.compare import ExactMean
-from hexforge.quant.data.feeds import Feeds
 
 WINDOW = 7
 """SSIM looks at squares of so many pixels, as scikit-image does unless told otherwise."""
 _K1, _K2 = 0.01, 0.03
 """The constants of the paper that defined SSIM (Wang et al., 2004)."""
-
-
-class PictureMetric:
-    """The mean over samples of how near an output is to its label, which is the picture that is wanted."""
-
-    labelled = True
-
-    def __init__(self, name: str, output: str = "") -> None:
-        self.name, self.output = name, output
-        self._values = ExactMean()
-
-    def measure(self, feeds: Feeds, outputs: Mapping[str, Array], label: Any) -> float:
-        """The figure of one sample."""
-        if self.output and self.output not in outputs:
-            raise CallError(f"the model has no output {self.output!r}; it has {', '.join(map(repr, outputs))}")
-        if not self.output and len(outputs) > 1:
-            named = ", ".join(map(repr, outputs))
-            raise CallError(f"the model has the outputs {named}; name the picture, as in {self.name}:NAME")
-        picture = np.asarray(outputs[self.output or next(iter(outputs))], np.float64)
-        target = np.asarray(label)
-        if target.dtype.kind not in "iuf" or np.squeeze(target).shape != np.squeeze(picture).shape:
-            raise CallError(
-                f"the label has the shape {list(target.shape)} and the output {list(picture.shape)}; {self.name} needs "
-                "the wanted output as label, such as --labels PICTURES.npy"
-            )
-        wanted = target.reshape(picture.shape).astype(np.float64)
-        peak = peak_of(target)
-        return psnr_db(picture, wanted, peak) if self.name == "psnr" else ssim(picture, wanted, peak)
-
-    def update(self, measured: float, label: Any) -> None:
-        """Count it."""
-        self._values.add(measured)
-
-    def reset(self) -> None:
-        """Forget all samples."""
-        self._values = ExactMean()
-
-    def result(self) -> float:
-        """The mean of all samples."""
-        return self._values.result()
 
 
 def peak_of(picture: Array) -> float:

@@ -22,7 +22,7 @@ from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.decisions.judge import DecisionCollector, DecisionJudge, ReferenceSample
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions_or_none
 from hexforge.analysis.quality.labelled_samples import labelled_samples
-from hexforge.analysis.quality.metrics import Sqnr, TopK, check_numbers, in_decibels, metric_of
+from hexforge.analysis.quality.metrics import Sqnr, TopK, check_numbers, in_decibels, metric_of, metric_source
 from hexforge.analysis.quality.runners import runner, runner_of_parts
 from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.spread.workers import Workers
@@ -244,7 +244,7 @@ def search(
             measured.name,
             right,
             known,
-            _metric_source(scoring.metric),
+            metric_source(scoring.metric),
         )
         changed = bool(dims or shapes or constants) or loaded is not given
         measured_model = save(loaded.ir, Path(folder) / "model.onnx")[0] if changed else Path(model)
@@ -423,12 +423,6 @@ class Measurer:
         chosen = mixed_recipe(*self._recipes, self._groups, frozenset(choice))
         plan = assign(self._model, self._statistics, chosen, arithmetic=self._arithmetic)
         return to_bytes(write(self._model, plan, self._integers))
-
-
-def _metric_source(metric: Any) -> str:
-    """The source of a metric that the user wrote, because a search with another metric is another search."""
-    path = Path(metric.rpartition(":")[0]) if isinstance(metric, str) else Path()
-    return path.read_text("utf-8") if path.suffix == ".py" else ""
 
 
 def _label_key(label: Any) -> Any:

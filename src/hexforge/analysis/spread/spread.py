@@ -34,8 +34,11 @@ class _ListSize:
 
 
 _TO_PROCESSES = _ListSize(0.02, 256)
-_TO_CLUSTER = _ListSize(0.2, 4096)
-"""A call of an actor costs about a millisecond of processors, a pipe a twentieth of it."""
+
+
+def _to_cluster(workers: int) -> _ListSize:
+    """A call of an actor costs about a millisecond here: lists are so long that all workers together ask for half."""
+    return _ListSize(max(0.2, 0.002 * workers), 4096)
 
 
 def spread(
@@ -85,7 +88,7 @@ def spread_on(
     pool = WorkerPool(start, count)
     lists = _lists_of(tasks) if blocks is None else _parts_of(blocks)
     try:
-        yield from _ordered(pool, count, lists, _TO_CLUSTER if workers.cluster else _TO_PROCESSES)
+        yield from _ordered(pool, count, lists, _to_cluster(count) if workers.cluster else _TO_PROCESSES)
     finally:
         pool.close()
 

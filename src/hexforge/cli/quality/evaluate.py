@@ -61,6 +61,9 @@ def evaluate(
     limit: Limit = 0,
     report: Report = None,
     strict_samples: StrictSamples = False,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="Keeps what the samples add up to: an interrupted run goes on.")
+    ] = None,
     *,
     cluster: ClusterArguments,
     inputs: InputArguments,
@@ -76,12 +79,13 @@ def evaluate(
     pictures.say(samples, quiet=as_json)
     fixed = inputs.request(model)
     start = time.perf_counter()
-    with interruptible("there is no score of a part of the samples"), bar(f"evaluating {model.name}") as progress:
+    part = "there is no score of a part of the samples" if state is None else f"{state} has what was done so far"
+    with interruptible(part), bar(f"evaluating {model.name}") as progress:
         evaluation = evaluated(
             model, samples, labels or None, metric, classes=None if classes is None else read_classes(classes),
             backend=engine_of(backend, soc), soc=soc, reference=reference, jobs=jobs, cluster=cluster.address,
             limit=limit or None,
-            draw=report is not None, strict_samples=strict_samples, dims=fixed.dims,
+            draw=report is not None, strict_samples=strict_samples, state=state, dims=fixed.dims,
             shapes=fixed.shapes, constants=fixed.constants, progress=progress,
         )  # fmt: skip
     seconds = time.perf_counter() - start
