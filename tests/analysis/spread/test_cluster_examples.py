@@ -72,7 +72,7 @@ def test_pods_and_the_nightly_job_are_what_kubernetes_takes() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": {"containers": [resources]}}
     validator.validate(pod, KUBERNETES, strict=True)
     validator.validate(settings("nightly_sweep.yaml"), KUBERNETES, strict=True)
-    pod["spec"]["containers"][0]["ressources"] = {}  # type: ignore[index]
+    pod["spec"]["containers"][0]["ressources"] = {}
     with pytest.raises(validator.ValidationError):
         validator.validate(pod, KUBERNETES, strict=True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions over many samples: added up one by one they are what all of them say together, in a memory that is small."""
+"""Decisions over many samples: added up one by one they say what all say together, in a memory that is small."""
 
 from __future__ import annotations
 
