@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What spreading costs: `python -m benchmarks.scale [overhead] [memory] [calls] [--samples 1000000] [--jobs 2]`.
+"""What spreading costs: `python -m benchmarks.scale [overhead] [memory] [calls] [--samples 1000000] [--rounds 2]`.
 
 `overhead` evaluates the same samples on local processes and on as many of Ray's actors, on the same processors, in
 turns: once few and once many, so that what lies between is what a sample costs and the rest what starting costs, in
@@ -38,7 +38,6 @@ from hexforge.analysis.spread.ray_actors import actors
 from hexforge.analysis.spread.workers import WorkerCode, Workers
 
 PARTS = ("overhead", "memory", "calls")
-ROUNDS = 2
 WIDTH = 16
 ROWS = 10_000
 """Samples of a shard."""
@@ -232,7 +231,7 @@ def metered() -> Iterator[SimpleNamespace]:
     cost.processor_seconds = sum(own - before.get(process, 0.0) for process, own in seen.items())
 
 
-def overhead(jobs: int) -> None:
+def overhead(jobs: int, rounds: int) -> None:
     """Time the same evaluations on local processes and on Ray, in turns."""
     start_ray(jobs)
     for case in CASES:
@@ -241,7 +240,7 @@ def overhead(jobs: int) -> None:
             model = case.write(folder / "model.onnx")
             sets = [write_shards(folder / str(n), n, case.shape, case.shard) for n in (case.few, case.many)]
             best: dict[str, list[tuple[float, float]]] = {}
-            for _ in range(ROUNDS):
+            for _ in range(rounds):
                 for words, cluster in (("--jobs", False), ("Ray", True)):
                     costs = []
                     for shards in sets:
@@ -252,7 +251,7 @@ def overhead(jobs: int) -> None:
                         costs.append((cost.seconds, cost.processor_seconds))
                     known = best.setdefault(words, costs)
                     best[words] = [(min(a[0], b[0]), min(a[1], b[1])) for a, b in zip(known, costs, strict=True)]
-        print(f"{case.name}; {case.few:,} and {case.many:,} samples on {jobs} processes, the best of {ROUNDS} rounds")
+        print(f"{case.name}; {case.few:,} and {case.many:,} samples on {jobs} processes, the best of {rounds} rounds")
         each = {}
         for words, (few, many) in best.items():
             each[words] = [(m - f) / (case.many - case.few) * 1e6 for f, m in zip(few, many, strict=True)]
@@ -300,10 +299,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", default=list(PARTS), metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--samples", type=int, default=1_000_000, help="samples that `memory` streams")
+    parser.add_argument("--rounds", type=int, default=2, help="how often `overhead` measures")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
     if "overhead" in given.parts:
-        overhead(given.jobs)
+        overhead(given.jobs, given.rounds)
     if "memory" in given.parts:
         memory(given.samples, given.jobs)
     if "calls" in given.parts:
