@@ -35,7 +35,7 @@ from tests.quant.data.test_data_sets import npy, write_tar
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
     pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="make cluster installs Ray"),
 ]
