@@ -23,7 +23,6 @@ import numpy as np
 from hexforge.phone.adb_folder import adb_folder
 from hexforge.phone.phones import add_phone, list_phones
 from hexforge.phone.sdk_root import EXECUTORCH_BUILD, sdk_root
-from tests.executorch.own_suite.worker import declare_torchvision
 
 PICTURES = 100
 """How many the scripts ask for."""
@@ -89,7 +88,6 @@ def run_script(name: str, folder: Path, serial: str, soc: str, more: Sequence[st
         more = (*more, "-d", str(folder / "pictures"))
     else:
         write_segmentations(artifact)
-    declare_torchvision()
     from hexforge.executorch import enable
 
     enable()

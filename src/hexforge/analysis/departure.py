@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DepartureResult:
+class DepartureResult(ABC):
     """What a dump says of a model, op by op."""
 
     model: str
@@ -48,9 +49,6 @@ class DepartureResult:
     ops: int
     departures: tuple[Departure, ...]
     """In the model's order; each by its own inputs, so that none is there for another's fault."""
-    placed: PlacedModel
-    dumped: Mapping[str, Array]
-    computed: Mapping[str, Array]
 
     @property
     def first(self) -> Departure | None:
@@ -67,8 +65,21 @@ class DepartureResult:
             "departures": [row.to_json() for row in self.departures],
         }
 
+    @abstractmethod
     def write(self, folder: Path) -> Path | None:
         """Write the first op that departs as a model of a few nodes, with its tensors in an .npz beside it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnnxDeparture(DepartureResult):
+    """What a dump says of an ONNX model."""
+
+    placed: PlacedModel
+    dumped: Mapping[str, Array]
+    computed: Mapping[str, Array]
+
+    def write(self, folder: Path) -> Path | None:
+        """As a DepartureResult does: an ONNX model."""
         if self.first is None:
             return None
         number = next(i for i, unit in enumerate(unit_tensors(self.placed)) if self.first.tensor in unit.writes)
@@ -85,7 +96,7 @@ class DepartureResult:
 
 def first_departure(
     model: Path | Model, dump: Path, backend: Backend, inputs: Mapping[str, Array] | None = None
-) -> DepartureResult:
+) -> OnnxDeparture:
     """Compare a dump with what hexforge computes, op by op, each from the dump's own inputs where it has them.
 
     The model's inputs are taken from the dump unless given. What the dump has not is taken from hexforge's own run.
@@ -121,7 +132,7 @@ def first_departure(
                 if not counts.agree:
                     departures.append(Departure(unit.name, unit.op, tensor, names[tensor], counts))
     compared = sum(any(tensor in names for tensor in unit.writes) for unit in units)
-    return DepartureResult(source.name, compared, len(units), tuple(departures), placed, values, computed)
+    return OnnxDeparture(source.name, compared, len(units), tuple(departures), placed, values, computed)
 
 
 def _inputs(source: Model, files: Dump, given: Mapping[str, Array]) -> dict[str, Array]:

@@ -33,6 +33,11 @@ def ops_key(graph: str) -> str:
     return f"ops of {graph}"
 
 
+def source_key(graph: str) -> str:
+    """Where a context's metadata has a graph as it was handed over, as text, where every tensor was asked for."""
+    return f"source of {graph}"
+
+
 def wrap_context(context: bytes) -> bytes:
     """A context file behind its header; its signature is its checksum and size: equal contexts are equal blobs."""
     signature = checksum(context) << 32 | len(context) & 0xFFFFFFFF

@@ -93,7 +93,7 @@ class QnnManager:
         if request.saver_folder:
             record_graphs(graphs, request.backend, Path(request.saver_folder))
             return b""
-        context = compile_graphs(graphs, request.backend, request.weight_sharing, self._refused)
+        context = compile_graphs(graphs, request.backend, request.weight_sharing, self._refused, request.tensor_dump)
         if request.online_prepare:
             logger.warning("[hexforge] online_prepare: the graph is compiled now, and runs as it is")
             return context  # without a header, as a graph that is yet to be prepared

@@ -15,6 +15,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from hexforge.errors import CallError
+from hexforge.executorch.missing_packages import TORCHVISION, MissingPackages, declare_torchvision_operators
 from hexforge.executorch.stock_modules import ADAPTOR, BINDINGS, LOADERS
 
 TESTED = {"executorch": "1.5.1", "torch": "2.13.0", "torchao": "0.18.0"}
@@ -42,6 +43,8 @@ class StandInFinder(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
         """The stand-in for the stock module, nothing for any other; before the runtime comes its QnnBackend."""
+        if fullname == TORCHVISION:
+            declare_torchvision_operators()
         if fullname == BINDINGS or fullname in LOADERS:
             _before_the_runtime(fullname)
         return ModuleSpec(fullname, _Loads(), origin="hexforge") if fullname == ADAPTOR else None
@@ -69,6 +72,7 @@ def enable() -> None:
             "hexforge.executorch before it, or run the script by `python -m hexforge.executorch SCRIPT`"
         )
     sys.meta_path.insert(0, StandInFinder())
+    sys.meta_path.append(MissingPackages())
     # ExecuTorch downloads Qualcomm's SDK unless this names a folder; hexforge's own stands for it.
     if not os.environ.get("QNN_SDK_ROOT"):
         os.environ["QNN_SDK_ROOT"] = str(Path(__file__).parent)

@@ -25,7 +25,7 @@ from hexforge.cli.arguments import (
 )
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import JudgedBy, print_decisions
-from hexforge.cli.quality.departure import print_departure
+from hexforge.cli.quality.departure import print_departure, print_pte_departure
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
@@ -97,7 +97,12 @@ def compare(
     if dump is not None:
         if quantized is not None or data or report is not None:
             raise CallError("--dump is compared with one model; leave the second one, --data and --report out")
-        print_departure(inputs.read(float_model), dump, pairs(input, "--input"), soc, write, as_json)
+        if not is_pte(float_model):
+            print_departure(inputs.read(float_model), dump, pairs(input, "--input"), soc, write, as_json)
+        elif soc or inputs.fix_inputs:
+            raise CallError(f"{float_model}: is compiled; only --input, --write and --json can be given with --dump")
+        else:
+            print_pte_departure(float_model, dump, pairs(input, "--input"), write, as_json)
         return
     if quantized is None or not data:
         raise CallError("give the quantized model and --data, or a folder of tensors with --dump")

@@ -16,6 +16,7 @@ from hexforge.cli.screen import console, print_json, spinner, table
 from hexforge.errors import FormatError
 
 if TYPE_CHECKING:
+    from hexforge.analysis.departure import DepartureResult
     from hexforge.ir import Array
     from hexforge.model.reader import Model
 
@@ -29,7 +30,20 @@ def print_departure(
 
     with spinner(f"comparing {dump.name}"):
         on_chip = backend(settings={"soc_model": soc or DEFAULT_SOC})
-        result = first_departure(model, dump, on_chip, {name: _array(Path(file)) for name, file in files.items()})
+        result = first_departure(model, dump, on_chip, _arrays(files))
+    _print(result, dump, write, as_json)
+
+
+def print_pte_departure(path: Path, dump: Path, files: Mapping[str, str], write: Path | None, as_json: bool) -> None:
+    """As `print_departure`, of a .pte, on the chip that it was lowered for."""
+    from hexforge.executorch.running.pte_departure import first_pte_departure
+
+    with spinner(f"comparing {dump.name}"):
+        result = first_pte_departure(path, dump, _arrays(files))
+    _print(result, dump, write, as_json)
+
+
+def _print(result: DepartureResult, dump: Path, write: Path | None, as_json: bool) -> None:
     written = None if write is None else result.write(write)
     if as_json:
         print_json(result.to_json() | {"written": None if written is None else str(written)})
@@ -60,6 +74,10 @@ def print_departure(
             screen.print(str(written))
     if result.first is not None:
         raise typer.Exit(1)
+
+
+def _arrays(files: Mapping[str, str]) -> dict[str, Array]:
+    return {name: _array(Path(file)) for name, file in files.items()}
 
 
 def _array(path: Path) -> Array:

@@ -6,6 +6,7 @@ The file is a size-prefixed flatbuffer of ExecuTorch's schema etdump_schema_flat
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,10 +14,14 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
+from hexforge.errors import FormatError
+from hexforge.formats.executorch.flatbuffer import Flatbuffer, FlatTable
 from hexforge.formats.executorch.pte import ScalarType
+from hexforge.ir import Array
 
 IDENTIFIER = b"ED00"
-_TENSOR = 5
+_TENSOR, _TENSOR_LIST = 5, 6
+_MOST_RANK = 16
 _ALIGN = 64
 _TYPES = {t.numpy: t for t in ScalarType}
 
@@ -43,6 +48,25 @@ class LoggedTensor:
     instruction: int = -1
     delegate_id: str = ""
     is_output: bool = False
+    strides: tuple[int, ...] | None = None
+    """How its numbers lie, counted in elements; None: the last dimension side by side."""
+
+    def array(self, data: memoryview, where: str) -> Array:
+        """Its numbers, which lie in `data`; FormatError where they do not."""
+        shape = self.sizes
+        strides = _contiguous(shape) if self.strides is None else self.strides
+        order = sorted(range(len(shape)), key=lambda axis: (-strides[axis], axis))
+        lying = tuple(shape[axis] for axis in order)
+        wide = [axis for axis in order if shape[axis] != 1]
+        if [strides[axis] for axis in wide] != list(_contiguous([shape[axis] for axis in wide])):
+            raise FormatError(f"{where}: tensor {self.name!r} has the sizes {shape} and the strides {strides}")
+        size = int(np.prod(shape, dtype=object)) * self.dtype.numpy.itemsize
+        if min(self.offset, size) < 0 or self.offset + size > len(data):
+            raise FormatError(
+                f"{where}: tensor {self.name!r} has {size} bytes from byte {self.offset} on, the file has {len(data)}"
+            )
+        numbers = np.frombuffer(data, self.dtype.numpy, size // self.dtype.numpy.itemsize, self.offset)
+        return numbers.reshape(lying).transpose(np.argsort(order))
 
 
 @dataclass(slots=True)
@@ -84,6 +108,53 @@ class TensorStore:
 def scalar_type(dtype: np.dtype[Any]) -> ScalarType | None:
     """ExecuTorch's name of a numpy type; None where it has none."""
     return _TYPES.get(dtype)
+
+
+def read_tensors(data: bytes, where: str) -> list[list[LoggedTensor]]:
+    """The tensors that each run of an etdump logged, in their order; FormatError where the file is none."""
+    if len(data) < 12 or data[8:12] != IDENTIFIER or struct.unpack_from("<I", data)[0] != len(data) - 4:
+        raise FormatError(f"{where}: is no etdump, or was cut short: {IDENTIFIER.decode()!r} and its size come first")
+    root = Flatbuffer(memoryview(data)[4:], where, 4).root()
+    return [[tensor for event in run.tables(3) for tensor in _logged(event.table(2))] for run in root.tables(1)]
+
+
+def _logged(event: FlatTable | None) -> list[LoggedTensor]:
+    """The tensors of a debug event."""
+    value = None if event is None else event.table(2)
+    if event is None or value is None:
+        return []
+    kind, tables = value.integer(0, "b"), []
+    if kind == _TENSOR:
+        tables = [value.table(1)]
+    elif kind == _TENSOR_LIST and (listed := value.table(2)) is not None:
+        tables = list(listed.tables(0))
+    delegate = event.text(4) or ""
+    name = delegate or event.text(5) or ""
+    tensors = []
+    for table in tables:
+        if table is None:
+            raise value.fault("has a tensor that says nothing about itself")
+        sizes, strides, number = table.numbers(1, "q"), table.numbers(2, "q"), table.integer(0, "b")
+        if (
+            number not in set(ScalarType)
+            or len(sizes) > _MOST_RANK
+            or len(strides) != len(sizes)
+            or min(sizes, default=0) < 0
+        ):
+            raise table.fault(f"has the tensor {name!r} of the type {number}, sizes {sizes}, strides {strides}")
+        where = (table.integer(3, "q"), event.integer(1, "i", -1))
+        tensors.append(
+            LoggedTensor(name, ScalarType(number), sizes, *where, delegate, value.table(7) is not None, strides)
+        )
+    return tensors
+
+
+def _contiguous(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a tensor whose last dimension lies side by side."""
+    strides = [1]
+    for size in reversed(sizes[1:]):
+        strides.insert(0, strides[0] * size)
+    return tuple(strides[: len(sizes)])
 
 
 def dump(runs: Sequence[RunLog]) -> bytes:
@@ -152,8 +223,7 @@ def _debug(builder: Any, event: LoggedTensor) -> int:
 
 
 def _value(builder: Any, event: LoggedTensor) -> int:
-    strides = np.cumprod((1, *event.sizes[:0:-1]))[::-1].tolist() if event.sizes else []
-    sizes, steps = _longs(builder, event.sizes), _longs(builder, strides)
+    sizes, steps = _longs(builder, event.sizes), _longs(builder, _contiguous(event.sizes))
     builder.StartObject(4)
     builder.PrependInt8Slot(0, int(event.dtype), 0)
     builder.PrependUOffsetTRelativeSlot(1, sizes, 0)
