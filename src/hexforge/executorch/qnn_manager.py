@@ -14,11 +14,15 @@ from hexforge.executorch.compile_spec import CompileRequest
 from hexforge.executorch.qnn_types import Error, Qnn_DataType_t, Qnn_QuantizationEncoding_t, Qnn_TensorType_t
 from hexforge.executorch.stock_modules import restore_builtins
 from hexforge.executorch.wrappers import PyQnnOpWrapper, PyQnnTensorWrapper, TensorWrapper
+from hexforge.formats.file_names import file_stem
 from hexforge.ir import AxisScaleOffset, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.qnn_graphs import record_graphs, refusal
 
 logger = logging.getLogger("hexforge.executorch")
+
+OPTRACE = 3
+"""The profile level under which the SDK leaves schematics for its viewer."""
 
 
 class QnnManager:
@@ -94,10 +98,21 @@ class QnnManager:
             record_graphs(graphs, request.backend, Path(request.saver_folder))
             return b""
         context = compile_graphs(graphs, request.backend, request.weight_sharing, self._refused, request.tensor_dump)
+        if request.profile_level >= OPTRACE:
+            self._write_schematics(context)
         if request.online_prepare:
             logger.warning("[hexforge] online_prepare: the graph is compiled now, and runs as it is")
             return context  # without a header, as a graph that is yet to be prepared
         return blob.wrap_context(context)
+
+    def _write_schematics(self, data: bytes) -> None:
+        """Write <graph>_schematic.bin where the process is, as the SDK does under optrace profiling."""
+        from hexforge.analysis.profile.schematic import write_schematic
+
+        context, backend = Context(data, "the context binary"), self.request.backend
+        for row in context.graphs:
+            path = write_schematic(context.program(row.name, backend), backend, file_stem(row.name), Path.cwd())
+            logger.info("[hexforge] optrace: %s", path)
 
     @property
     def request(self) -> CompileRequest:

@@ -32,8 +32,12 @@ def viewer_files(
     advice: Sequence[Advice] = (),
     advised: bool = False,
     before: Profile | None = None,
+    summary_by_output: bool = False,
 ) -> list[tuple[Path, bytes]]:
-    """What is written for a trace that goes to `output`, beside it; a name that ends in .gz compresses it."""
+    """What is written for a trace that goes to `output`, beside it; a name that ends in .gz compresses it.
+
+    The summary as JSON is called as the model; with `summary_by_output` there is one called as the trace, too.
+    """
     packed = features.gzip or output.suffix == ".gz"
     plain = output.with_suffix("") if output.suffix == ".gz" else output
     stem, folder = plain.with_suffix("").name, output.parent
@@ -45,8 +49,9 @@ def viewer_files(
         page = qhas_page(profile, graph=graph, advice=advice, advised=advised, before=before)
         files.append((folder / f"{stem}{mark}_{SUMMARY}.html", page.encode("utf-8", "replace")))
         if features.qhas_json:
-            name = f"{file_stem(profile.model)}{mark}_{SUMMARY}.json"
-            files.append((folder / name, _json(summary(profile, graph))))
+            data = _json(summary(profile, graph))
+            called = dict.fromkeys([file_stem(profile.model), *[stem] * summary_by_output])
+            files += [(folder / f"{name}{mark}_{SUMMARY}.json", data) for name in called]
         if features.htp_json and graph.ops:
             files.append((folder / f"{stem}{mark}_htp.json", _json(topology(graph, average(graph)))))
     if features.qhas_schema:

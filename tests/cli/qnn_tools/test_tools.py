@@ -161,6 +161,28 @@ def test_priorities_of_a_throughput_test_act_on_the_simulated_chip(folder: Path)
     assert "on_chips" not in json.loads((folder / "done.json").read_text())
 
 
+def test_a_context_in_the_place_of_a_dlc(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What ExecuTorch hands over under online_prepare: the commands of its QnnTool, one after the other."""
+    made = ("--backend", "libQnnHtp.so", "--binary_file")
+    tool("qnn-context-binary-generator", "--model", str(MODEL), *made, "ctx", "--output_dir", ".")
+    (folder / "ctx.bin").rename(folder / "digits_0.dlc")
+    traced = ("--profiling_level", "detailed", "--profiling_option", "optrace")
+    dlc = ("--model", "libQnnModelDlc.so", "--dlc_path", "digits_0.dlc")
+    tool("qnn-context-binary-generator", *dlc, *made, "digits.serialized", "--output_dir", ".", *traced)
+    assert "is prepared already" in capfd.readouterr().err
+    assert (folder / "digits.serialized.bin").read_bytes() == (folder / "digits_0.dlc").read_bytes()
+    where = ("--retrieve_context", "digits.serialized.bin", "--input_list", "list.txt")
+    tool("qnn-net-run", "--backend", "libQnnHtp.so", *where, *traced)
+    reader = ("--reader", "libQnnHtpOptraceProfilingReader.so", "--schematic", "digits_schematic.bin")
+    seen = ("--input_log", "output/qnn-profiling-data_0.log", "--output", "optrace_0.json")
+    (folder / "features.json").write_text('{"features": {"qhas_json": true}}')
+    tool("qnn-profile-viewer", "--config", "features.json", *reader, *seen)
+    assert json.loads((folder / "optrace_0.json").read_text())
+    assert json.loads((folder / "optrace_0_qnn_htp_analysis_summary.json").read_text())
+    with pytest.raises(CallError, match="is taken alone"):
+        tool("qnn-context-binary-generator", "--dlc_path", "digits_0.dlc,digits_0.dlc", *made, "two")
+
+
 def test_profiles_are_logs_that_read_back(folder: Path) -> None:
     (folder / "htp.json").write_text('{"devices": [{"soc_model": 57, "profiling_level": "linting"}]}')
     config = ("--config_file", "tool.json")
@@ -174,6 +196,7 @@ def test_profiles_are_logs_that_read_back(folder: Path) -> None:
     made = ("--model", str(MODEL), "--backend", "libQnnHtp.so", "--binary_file", "ctx")
     tool("qnn-context-binary-generator", *made, *config, *traced)
     assert not log.read(folder / "digits_schematic.bin").graphs[0].runs
+    assert log.read(folder / "output" / "qnn-profiling-data_0.log").level == "optrace"
     with pytest.raises(CallError, match="did you mean 'detailed'"):
         tool("qnn-net-run", *NET_RUN, "--profiling_level", "detaild")
     with pytest.raises(CallError, match="needs --profiling_level"):

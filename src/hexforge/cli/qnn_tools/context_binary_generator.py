@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,11 +15,13 @@ from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.adapter_config import AdapterConfig, changed_constants, read_adapter_config
 from hexforge.cli.qnn_tools.data_formats import read_data_formats
 from hexforge.cli.qnn_tools.flags import NOTHING, ToolFlags, with_tool_flags
-from hexforge.cli.qnn_tools.profiling import level_of, write_schematic
+from hexforge.cli.qnn_tools.profiling import level_of
 from hexforge.cli.say import say
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
+from hexforge.formats.backend_extensions import Config
 from hexforge.formats.file_names import file_names
+from hexforge.formats.files import write_atomically
 
 TOOL = "qnn-context-binary-generator"
 
@@ -65,7 +68,9 @@ def run(flags: GeneratorFlags) -> None:
     graphs.check_log_level(flags.log_level)
     if not flags.backend:
         raise CallError("--backend is missing; see --help")
+    from hexforge.analysis.profile.schematic import write_schematic
     from hexforge.runtime.contexts.compile import compile as compile_models
+    from hexforge.runtime.contexts.context import is_context
     from hexforge.runtime.contexts.lora import make_adapter
     from hexforge.runtime.contexts.request import ContextRequest
     from hexforge.runtime.tool_config import graph_settings, power_of
@@ -74,6 +79,9 @@ def run(flags: GeneratorFlags) -> None:
     config = graphs.read_config(flags.config_file, TOOL)
     level = level_of(flags.profiling_level, flags.profiling_option, config)
     paths = graphs.model_paths(flags.model, flags.dlc_path)
+    if any(path.is_file() and is_context(path) for path in paths):
+        _write_prepared(flags, config, paths, level)
+        return
     for path in paths:
         graphs.require_model(path)
     names = tuple(graphs.graph_name(path) for path in paths)
@@ -93,8 +101,7 @@ def run(flags: GeneratorFlags) -> None:
         power=power_of(config),
         settings=[graph_settings(config.graph(name), {}) if isinstance(made, ContextBackend) else {} for name in names],
     )
-    name = flags.binary_file or names[0]
-    target = flags.output_dir / (name if name.endswith(".bin") else f"{name}.bin")
+    target = _target(flags, names[0])
     with bar(f"preparing {', '.join(names)}") as progress:
         compiled = compile_models(paths, None, made, request, progress=progress)
     flags.output_dir.mkdir(parents=True, exist_ok=True)
@@ -103,8 +110,35 @@ def run(flags: GeneratorFlags) -> None:
         make_adapter(target, models[case.graph], weights=case.weights, output=flags.output_dir / case.output)
         say(f"{flags.output_dir / case.output}: adapter {case.name} of {case.graph}")
     for graph, stem in file_names(names).items() if level == "optrace" else ():
-        say(str(write_schematic(compiled.program(graph), made, power_of(config), stem, Path.cwd())))
+        say(str(write_schematic(compiled.program(graph), made, stem, Path.cwd(), power_of(config))))
     say(f"{target}: {compiled.nbytes:,} bytes, graphs {', '.join(names)}")
+
+
+def _target(flags: GeneratorFlags, default: str) -> Path:
+    name = flags.binary_file or default
+    return flags.output_dir / (name if name.endswith(".bin") else f"{name}.bin")
+
+
+def _write_prepared(flags: GeneratorFlags, config: Config, paths: Sequence[Path], level: str) -> None:
+    """Write a context as it is: what ExecuTorch hands over as a .dlc (online_prepare) was prepared when lowered."""
+    from hexforge.analysis.profile.schematic import write_schematic
+    from hexforge.runtime.contexts.context import Context
+    from hexforge.runtime.registry import backend
+    from hexforge.runtime.tool_config import power_of
+
+    if len(paths) > 1 or flags.adapter_weight_config is not None or flags.enable_intermediate_outputs:
+        raise CallError(f"{paths[0]}: is prepared already; it is taken alone, without adapters and further outputs")
+    context = Context(paths[0])
+    names = [row.name for row in context.graphs]
+    chips = ", ".join(target.label for target in context.info.targets) or context.info.backend
+    graphs.print_notice(TOOL, f"{paths[0]}: is prepared already, for {chips}, and is written as it is")
+    target = _target(flags, names[0])
+    flags.output_dir.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, paths[0].read_bytes())
+    made = backend(context.info.backend, context.info.options)
+    for graph, stem in file_names(names).items() if level == "optrace" else ():
+        say(str(write_schematic(context.program(graph, made), made, stem, Path.cwd(), power_of(config))))
+    say(f"{target}: {target.stat().st_size:,} bytes, graphs {', '.join(names)}")
 
 
 def _exposed(flags: GeneratorFlags, names: tuple[str, ...]) -> dict[str, list[str]]:

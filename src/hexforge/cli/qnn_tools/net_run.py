@@ -14,7 +14,7 @@ from hexforge.cli.qnn_tools import graphs
 from hexforge.cli.qnn_tools.flags import with_tool_flags
 from hexforge.cli.qnn_tools.net_run_flags import NetRunFlags
 from hexforge.cli.qnn_tools.on_device import DeviceProgram, free_contexts, memory_lines, on_device
-from hexforge.cli.qnn_tools.profiling import device_profile, level_of, simulated_profile, write_log
+from hexforge.cli.qnn_tools.profiling import device_profile, level_of, write_log
 from hexforge.cli.qnn_tools.raw import (
     SKIPPED,
     InputList,
@@ -267,6 +267,8 @@ def _profile(job: GraphRun, flags: NetRunFlags, config: Config, level: str, coun
     if isinstance(job.program, DeviceProgram):
         return device_profile(job.program, level, power)
     chip = graphs.tool_backend(flags.backend, config, TOOL, job.name)
+    from hexforge.analysis.profile.schematic import simulated_profile
+
     return simulated_profile(job.program, chip, power, level, max(count, 1))
 
 

@@ -87,7 +87,7 @@ def run(
         raise CallError(f"{RAW} prints text; for a trace name {AVERAGE} or {OPTRACE}")
     if not output.parent.is_dir():
         raise CallError(f"--output {output}: there is no folder {output.parent}")
-    files = viewer_files(profile, output, features)
+    files = viewer_files(profile, output, features, summary_by_output=True)  # where ExecuTorch's QnnTool looks for it
     if chosen != OPTRACE:  # the summary is of single activities, which only optrace has
         files = files[:1]
     write_together(files)

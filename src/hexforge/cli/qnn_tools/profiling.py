@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles that tools write: the level that their flags and the config file ask for, the log and the schematic."""
+"""Profiles that tools write: the level that their flags and the config file ask for, and the log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from hexforge.formats.backend_extensions import Config
 from hexforge.options import did_you_mean
 
 if TYPE_CHECKING:
-    from hexforge.backend import Backend, Program
     from hexforge.chips.power import Power
     from hexforge.cli.qnn_tools.on_device import DeviceProgram
     from hexforge.formats.profile.record import GraphProfile, HostEvent, Profile, ProfiledRun
@@ -48,11 +47,13 @@ def write_log(profile: Profile, folder: Path, number: int, events: Sequence[Host
     """Write the log of a graph's runs, with figures beside them, as the vendor's tools name it."""
     from hexforge.formats.profile import log
 
-    optrace = profile.level == "optrace" and not number
-    name = "qnn-profiling-data.log" if optrace else f"qnn-profiling-data_{number}.log"
+    names = [f"qnn-profiling-data_{number}.log"]
+    if profile.level == "optrace" and not number:  # its documentation has the one name, ExecuTorch's QnnTool the other
+        names.append("qnn-profiling-data.log")
     folder.mkdir(parents=True, exist_ok=True)
-    log.write(folder / name, replace(profile, events=(*profile.events, *events)))
-    return folder / name
+    for name in names:
+        log.write(folder / name, replace(profile, events=(*profile.events, *events)))
+    return folder / names[0]
 
 
 def device_profile(program: DeviceProgram, level: str, power: Power) -> Profile:
@@ -82,25 +83,3 @@ def device_profile(program: DeviceProgram, level: str, power: Power) -> Profile:
         )  # fmt: skip
     whole = replace(next(iter(made.values())), name=handle.name, runs=tuple(runs))
     return profile_of_graphs(program.graph.name, level, [whole], (time.monotonic_ns() - began) // 1000)
-
-
-def simulated_profile(program: Program, backend: Backend, power: Power, level: str, runs: int) -> Profile:
-    """What runs of a graph that lies on no device would do on the backend's chip."""
-    from hexforge.analysis.profile.simulated import profile
-    from hexforge.backend import TimedBackend
-    from hexforge.chips.deployment import Deployment
-
-    if not isinstance(backend, TimedBackend):
-        raise CallError(f"--profiling_level: the {backend.name} backend has no clock here; use libQnnHtp.so")
-    deployment = Deployment(backend.chip_name, config=backend.graph_config, power=power, backend=backend.name)
-    return profile(program, deployment, level=level, runs=runs)
-
-
-def write_schematic(program: Program, backend: Backend, power: Power, stem: str, folder: Path) -> Path:
-    """Write the schematic of a graph, its ops without any run, into the file that `stem` names."""
-    from hexforge.formats.profile import log
-
-    profile = simulated_profile(program, backend, power, "optrace", 1)
-    bare = replace(profile, graphs=tuple(replace(graph, runs=()) for graph in profile.graphs))
-    log.write(folder / f"{stem}_schematic.bin", bare)
-    return folder / f"{stem}_schematic.bin"
