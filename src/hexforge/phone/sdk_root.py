@@ -34,7 +34,10 @@ LIBRARIES = (
 )  # fmt: skip
 EXECUTORCH_BUILD = "executorch-build"
 """The folder in the tree that stands for an ExecuTorch build for Android."""
-RUNNER = "examples/qualcomm/executor_runner/qnn_executor_runner"
+RUNNERS = (
+    "examples/qualcomm/executor_runner/qnn_executor_runner", "examples/qualcomm/oss_scripts/llama/qnn_llama_runner",
+)  # fmt: skip
+"""What ExecuTorch's scripts push out of that folder and run."""
 _MARK = (
     "#!/system/bin/sh\n# {name}: a file of hexforge {version} in the place of the SDK's.\n"
     "# A virtual phone (`hexforge phone`) runs it by its name; a real phone needs the one of Qualcomm's SDK.\n"
@@ -63,7 +66,8 @@ def sdk_root() -> Path:
             _write_mark(root / "lib" / f"hexagon-v{arch}" / "unsigned" / name, own)
     for name in LIBRARIES:
         _place_library(root / "lib" / HOST / name, native / name, own)
-    _write_mark(root / EXECUTORCH_BUILD / RUNNER, own)
+    for name in RUNNERS:
+        _write_mark(root / EXECUTORCH_BUILD / name, own)
     _write_mark(root / EXECUTORCH_BUILD / "backends/qualcomm/libqnn_executorch_backend.so", own)
     write_script(root / "bin" / "envsetup.sh", _setup(root))
     headers = Path(__file__).parent.parent / "include" / "QNN"
