@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hexforge llm llama-runner`: qnn_llama_runner's flags, files and last lines, over a bundle."""
+"""`hexforge llm llama-runner`: qnn_llama_runner's flags, files and last lines, over a bundle or a .pte."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from hexforge.formats.files import write_atomically
 from hexforge.terminal_text import visible
 
 if TYPE_CHECKING:
-    from hexforge.llm import LanguageModel
-    from hexforge.llm.serving.answers import Pace
+    from hexforge.cli.llm.runner_models import RunnerModel
 
 DEFAULT_PROMPT, DEFAULT_TOKENIZER = "The answer to the ultimate question is", Path("tokenizer.bin")
 VERSIONS = (
@@ -83,15 +82,19 @@ def llama_runner(
     decoder_model_version: Annotated[str, _flag("decoder_model_version", "The kind of model: llama2, llama3, …")] = (
         "llama2"
     ),
-    model_path: Annotated[Path, _flag("model_path", "A bundle (`hexforge llm export`), or a file in it.")] = Path(
-        "kv_llama_qnn.pte"
-    ),
+    model_path: Annotated[
+        Path, _flag("model_path", "The .pte of llama.py, or a bundle (`hexforge llm export`).")
+    ] = Path("kv_llama_qnn.pte"),
     output_path: Annotated[Path, _flag("output_path", "Where prompts and answers are written.")] = Path("outputs.txt"),
     performance_output_path: Annotated[Path, _flag("performance_output_path", "Where tokens a second are written.")] = (
         Path("inference_speed.txt")
     ),
-    dump_logits_path: Annotated[Path | None, _flag("dump_logits_path", "Where logits go, in float32.")] = None,
-    tokenizer_path: Annotated[Path, _flag("tokenizer_path", "The bundle's own tokenizer.json.")] = DEFAULT_TOKENIZER,
+    dump_logits_path: Annotated[
+        Path | None, _flag("dump_logits_path", "Where logits go, as the model gives them.")
+    ] = None,
+    tokenizer_path: Annotated[
+        Path, _flag("tokenizer_path", "tokenizer.bin or tokenizer.json of the model.")
+    ] = DEFAULT_TOKENIZER,
     prompt: Annotated[list[str] | None, _flag("prompt", "A prompt; several are turns of a conversation.")] = None,
     tokenized_prompt: Annotated[Path | None, _flag("tokenized_prompt", "Tokens as uint64 in a file.")] = None,
     system_prompt: Annotated[str, _flag("system_prompt", "What the model is told first.")] = "",
@@ -124,15 +127,13 @@ def llama_runner(
         if kv_updater not in ("SmartMask", "ShiftPointer"):
             raise CallError(f"kv_updater {kv_updater!r}: SmartMask and ShiftPointer are")
         began = time.time() * 1e3
-        model = _loaded(model_path, tokenizer_path)
+        model = _loaded(model_path, tokenizer_path, soc, eval_mode)
         _log(f"creating module: model_path={model_path}")
         _log(f"creating runner: tokenizer_path={tokenizer_path}")
         _log(f"eval mode={eval_mode}")
         if eval_mode == LOOKAHEAD:
             _log("lookahead gives the tokens of mode 1; they come as those do here")
-        from hexforge.llm.serving.answers import device_pace
-
-        runner = _Runner(model, device_pace(model.bundle, soc) if soc else None, eval_mode, temperature, seq_len)
+        runner = _Runner(model, eval_mode, temperature, seq_len)
         runner.loaded = (began, time.time() * 1e3)
         for _ in range(num_iters):
             for text in (None,) if tokenized_prompt is not None else (prompt or [DEFAULT_PROMPT]):
@@ -154,52 +155,50 @@ def llama_runner(
 class _Runner:
     """Prompts and answers over one session."""
 
-    def __init__(self, model: LanguageModel, pace: Pace | None, mode: int, temperature: float, seq_len: int) -> None:
-        self.model, self.pace, self.mode, self.temperature = model, pace, mode, temperature
-        self.session = model.session()
+    def __init__(self, model: RunnerModel, mode: int, temperature: float, seq_len: int) -> None:
+        self.model, self.mode, self.temperature = model, mode, temperature
         self.said: list[str] = []
         self.logits: list[bytes] = []
         self.loaded = (0.0, 0.0)
-        context = model.bundle.context
+        context = model.context
         if seq_len > context or seq_len <= 0:
-            _log(f"Warning: seq_len ({seq_len}) is not from 1 to the context of the bundle. Using {context}.")
+            _log(f"Warning: seq_len ({seq_len}) is not from 1 to the context of the model. Using {context}.")
         self.seq_len = context if seq_len > context or seq_len <= 0 else seq_len
 
     def answer(self, tokens: list[int] | None, text: str, dump: bool) -> _Turn:
         """One turn; times are those of this computer, or of the chip."""
         from hexforge.llm.sampling import Sampler, Sampling
 
-        session, words = self.session, self.model.text
+        model, words = self.model, self.model.text
         turn = _Turn(*self.loaded, start=time.time() * 1e3)
-        tokens = words.encode(text, not session.tokens) if tokens is None else tokens
-        if len(session.tokens) + len(tokens) >= self.seq_len:
+        tokens = words.encode(text, not model.tokens) if tokens is None else tokens
+        if len(model.tokens) + len(tokens) >= self.seq_len:
             raise CallError("sequence length exceeded - please increase the seq_len value")
         self.said.append(text)
         sampler, stream = Sampler(Sampling(self.temperature)), words.stream()
-        turn.prompt_tokens, before = len(tokens), len(session.tokens)
+        turn.prompt_tokens, before = len(tokens), len(model.tokens)
         pieces = [[token] for token in tokens] if self.mode == KV else [tokens]
         for piece in pieces:
-            logits = session.feed(piece)
+            logits = model.feed(piece)
             if dump:
-                self.logits.append(logits.tobytes())
+                self.logits.append(model.raw_logits)
         turn.first = time.time() * 1e3
         while True:
-            token = sampler.choose(sampler.shares(logits, session.tokens))
-            if token in self.model.bundle.end_tokens:
+            token = sampler.choose(sampler.shares(logits, model.tokens))
+            if token in model.end_tokens:
                 break
             self.said.append(stream.text(token))
             turn.generated += 1
-            if len(session.tokens) + 1 >= self.seq_len:
+            if len(model.tokens) + 1 >= self.seq_len:
                 _log(f"Sequence length ({self.seq_len} tokens) reached!")
                 break
-            logits = session.feed([token])
+            logits = model.feed([token])
             if dump:
-                self.logits.append(logits.tobytes())
+                self.logits.append(model.raw_logits)
         turn.end = time.time() * 1e3
-        if self.pace is not None:
-            turn.first = turn.start + 1e3 * self.pace.first_token(turn.prompt_tokens)
-            later = (self.pace.token(before + turn.prompt_tokens + i) for i in range(1, turn.generated))
-            turn.end = turn.first + 1e3 * sum(later)
+        if (spent := model.spent_ms(turn.prompt_tokens, before, turn.generated)) is not None:
+            turn.first = turn.start + spent[0]
+            turn.end = turn.first + spent[1]
         return turn
 
 
@@ -207,21 +206,12 @@ def _log(line: str) -> None:
     sys.stderr.write(visible(f"I executorch:runner] {line}\n"))
 
 
-def _loaded(path: Path, tokenizer: Path) -> LanguageModel:
-    from hexforge.llm import load
+def _loaded(path: Path, tokenizer: Path, soc: str, mode: int) -> RunnerModel:
+    from hexforge.cli.llm.runner_models import BundleModel, PteModel
 
     if path.suffix == ".pte" and not (path.parent / "bundle.json").is_file():
-        raise CallError(
-            f"{path}: bundles of `hexforge llm export` are run here; {path.name} is a program of ExecuTorch's"
-        )
-    model = load(path if path.is_dir() else path.parent)
-    own = model.bundle.folder / "tokenizer.json"
-    if tokenizer != DEFAULT_TOKENIZER:
-        if not tokenizer.is_file():
-            raise CallError(f"{tokenizer}: Failed to load tokenizer: no such file")
-        if tokenizer.read_bytes() != own.read_bytes():
-            raise CallError(f"{tokenizer}: is another model's tokenizer; the bundle's is {own}")
-    return model
+        return PteModel(path, tokenizer, soc, mode != KV)
+    return BundleModel(path, None if tokenizer == DEFAULT_TOKENIZER else tokenizer, soc)
 
 
 def _tokens_of(path: Path) -> list[int]:
@@ -232,7 +222,7 @@ def _tokens_of(path: Path) -> list[int]:
     return [int(token) for token in np.fromfile(path, "<u8")]
 
 
-def _formatted(model: LanguageModel, prompt: str, system: str, version: str) -> str:
+def _formatted(model: RunnerModel, prompt: str, system: str, version: str) -> str:
     """The prompt as the model was taught to read it: its own chat template, of models that have one."""
     if version in AS_THEY_ARE:
         return prompt
