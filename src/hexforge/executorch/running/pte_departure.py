@@ -133,7 +133,7 @@ def first_pte_departure(
 ) -> PteDeparture:
     """Compare a dump of a run of a .pte with what hexforge computes, op by op, each from the dump's own inputs.
 
-    The method's inputs are `input_0` and so on; they are taken from the dump (`input_0_0.raw`, as scripts push them)
+    The method's inputs are `input_0` and so on; they are taken from the dump (`_input_0_0.raw`, as scripts push them)
     unless given.
     """
     file, files = read_pte(path), read_dump(dump)
@@ -180,11 +180,12 @@ def _input(index: int, value: object, files: Dump, given: Mapping[str, Array]) -
     if name in given:
         return np.asarray(given[name], dtype).reshape(value.sizes)
     like = np.zeros(value.sizes, dtype)
-    candidates = (aligned(array, like, 0.0, 0) for _, array in files.matching([f"input_0_{index}", name]))
+    called = [f"_input_0_{index}", f"input_0_{index}", name]
+    candidates = (aligned(array, like, 0.0, 0) for _, array in files.matching(called))
     fitting = next((array for array in candidates if array is not None), None)
     if fitting is None:
         raise CallError(
             f"{files.folder}: has no {value} for {name!r}: give it with --input {name}=FILE.npy, or put the "
-            f"input_0_{index}.raw that was pushed there"
+            f"_input_0_{index}.raw that was pushed there"
         )
     return fitting

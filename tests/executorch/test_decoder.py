@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoders in .pte files: attention over caches, a token at a time and several, and qnn_llama_runner over it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import hexforge.ops  # noqa: F401 - fills the table
+from hexforge.cli import app
+from hexforge.errors import CallError, FormatError
+from hexforge.executorch.running.decoder import KV, PREFILL, PteDecoder
+from hexforge.ir import Array, DType, Graph, Role, TensorType
+from tests.executorch.pte_files import Plan, Tensor, context_blob, pte
+from tests.llm.test_llama2c_tokens import WORDS
+from tests.llm.test_llama2c_tokens import path as tokenizer  # noqa: F401 - a fixture
+
+WIDE, VOCABULARY, CONTEXT = 4, len(WORDS), 12
+RANDOM = np.random.default_rng(0)
+WORD, HEAD = (
+    RANDOM.standard_normal((VOCABULARY, WIDE), np.float32),
+    RANDOM.standard_normal((WIDE, VOCABULARY), np.float32),
+)
+FACTS = {
+    "get_vocab_size": VOCABULARY, "get_max_context_len": CONTEXT, "get_n_layers": 1, "get_kv_io_bit_width": 32,
+    "get_eos_id": 2,
+}  # fmt: skip
+
+
+def decoder_graph(name: str, count: int) -> Graph:
+    """Logits of words that look back: one head whose keys, values and queries are the words themselves."""
+    made, room = Graph(name), CONTEXT - count
+    real, whole = DType.FLOAT32, DType.INT32
+
+    def given(number: int, type: DType, *shape: int) -> object:
+        return made.value(f"input_{number}_x@0", TensorType(type, shape), Role.APP_WRITE)
+
+    tokens, mask = given(0, whole, 1, count), given(1, real, 1, 1, count, CONTEXT)
+    position = given(2, whole, 1, count)
+    keys, values = given(3, real, 1, 1, WIDE, room), given(4, real, 1, 1, room, WIDE)
+
+    def put(op: str, reads: list[object], *shape: int, out: str = "", **params: object) -> object:
+        role = Role.APP_READ if out else Role.NATIVE
+        value = made.value(out or made.unique("t"), TensorType(real, shape), role)
+        made.node(op, reads, [value], **params)  # type: ignore[arg-type]
+        return value
+
+    words = put("Gather", [made.static(WORD), tokens], 1, count, WIDE, axis=0)
+    row = put("Reshape", [words], 1, 1, count, WIDE)
+    new = put("Transpose", [row], 1, 1, WIDE, count, perm=(0, 1, 3, 2))
+    # positions take part, so that none of the inputs is unused
+    at = made.value("at", TensorType(real, (1, count)))
+    made.node("Cast", [position], [at])  # type: ignore[list-item]
+    here = put("Reshape", [at], 1, 1, count, 1)
+    all_keys = put("Concat", [keys, new], 1, 1, WIDE, CONTEXT, axis=3)
+    all_values = put("Concat", [values, row], 1, 1, CONTEXT, WIDE, axis=2)
+    scores = put("ElementWiseAdd", [put("MatMul", [row, all_keys], 1, 1, count, CONTEXT), mask], 1, 1, count, CONTEXT)
+    shares = put("Softmax", [scores], 1, 1, count, CONTEXT, axis=3)
+    seen = put("ElementWiseAdd", [put("MatMul", [shares, all_values], 1, 1, count, WIDE), here], 1, 1, count, WIDE)
+    flat = put("Reshape", [seen], 1, count, WIDE)
+    put("MatMul", [flat, made.static(HEAD)], 1, count, VOCABULARY, out="output_logits@0")
+    put("Reshape", [new], 1, 1, WIDE, count, out="output_keys@0")
+    put("Reshape", [row], 1, 1, count, WIDE, out="output_values@0")
+    return made
+
+
+def method(name: str, count: int) -> Plan:
+    room = CONTEXT - count
+    values = [
+        Tensor(np.int32, (1, count)), Tensor(np.float32, (1, 1, count, CONTEXT)), Tensor(np.int32, (1, count)),
+        Tensor(np.float32, (1, 1, WIDE, room)), Tensor(np.float32, (1, 1, room, WIDE)),
+        Tensor(np.float32, (1, count, VOCABULARY)), Tensor(np.float32, (1, 1, WIDE, count)),
+        Tensor(np.float32, (1, 1, count, WIDE)),
+    ]  # fmt: skip
+    data = context_blob(decoder_graph(name, count))
+    calls = [("delegate", 0, [*range(8)])]
+    return Plan(values, [*range(5)], [5, 6, 7], calls, delegates=[("QnnBackend", data)], name=name)
+
+
+def constant(name: str, number: float) -> Plan:
+    return Plan([number], [], [0], [], name=name)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("decoder") / "hybrid_llama_qnn.pte"
+    facts = [constant(name, number) for name, number in FACTS.items()]
+    path.write_bytes(pte(method(KV, 1), method(PREFILL, 4), *facts))
+    return path
+
+
+def expected(tokens: list[int]) -> Array:
+    """Logits behind the last token, by numpy."""
+    words = WORD[tokens]
+    scores = words[-1] @ words.T
+    shares = np.exp(scores - scores.max())
+    result: Array = (shares / shares.sum() @ words + len(tokens) - 1) @ HEAD
+    return result
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_logits_are_those_of_the_whole_sequence(file: Path, several: bool) -> None:
+    """Prompts of any length, in pieces of four or one by one, up to the end of the context."""
+    tokens = [5, 9, 2, 7, 1, 3, 3, 260, 8, 262, 11, 4]
+    session = PteDecoder(file).session(several)
+    for start, end in ((0, 6), (6, 7), (7, 12)):
+        logits = session.feed(tokens[start:end])
+        np.testing.assert_allclose(logits, expected(tokens[:end]), atol=0.15)  # float16 of numbers up to 30
+        assert len(session.raw) == end - start
+    with pytest.raises(CallError, match="13 tokens are more than the context of 12"):
+        session.feed([1])
+
+
+def test_the_runner(file: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    flags = ["--model_path", str(file), "--tokenizer_path", str(tokenizer), "--prompt", "ab", "--seq_len", "9"]
+    said = {}
+    for mode in ("0", "1"):
+        given = CliRunner().invoke(app, ["llm", "llama-runner", *flags, "--eval_mode", mode, "--soc", "SM8650"])
+        assert given.exit_code == 0, given.output
+        line = next(line for line in given.stdout.splitlines() if line.startswith("PyTorchObserver "))
+        said[mode] = json.loads(line.removeprefix("PyTorchObserver "))
+        assert (said[mode]["prompt_tokens"], said[mode]["generated_tokens"]) == (2, 7)
+        assert Path("outputs.txt").read_text().startswith("ab")
+        assert float(Path("inference_speed.txt").read_text()) > 0
+    dumped = ["--dump_logits_path", "logits.raw"]
+    assert CliRunner().invoke(app, ["llm", "llama-runner", *flags, *dumped]).exit_code == 0
+    logits = np.fromfile("logits.raw", np.float32).reshape(-1, VOCABULARY)
+    np.testing.assert_allclose(logits[1], expected([1, 264]), atol=0.15)
+
+
+def test_files_that_are_no_decoder(tmp_path: Path) -> None:
+    facts = [constant(name, number) for name, number in FACTS.items()]
+    for plans, words in (
+        ([method("forward", 1), *facts], "not kv_forward"),
+        ([method(KV, 1), *facts[1:]], "has no get_vocab_size"),
+        ([method(KV, 1), *facts[:2], constant("get_n_layers", 3), *facts[3:]], "a decoder of 3 layers"),
+        ([method(KV, 1), facts[0], constant("get_max_context_len", 99), *facts[2:]], "a context of 99"),
+    ):
+        (tmp_path / "model.pte").write_bytes(pte(*plans))
+        with pytest.raises((CallError, FormatError), match=words):
+            PteDecoder(tmp_path / "model.pte")
