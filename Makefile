@@ -214,14 +214,14 @@ $(TORCH_VENV)/.installed: constraints.txt $(VENV)/.dev
 	@echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')')" \
 	  > "$$($(TORCH_VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/hexforge_of_venv.pth"
 	@$(TORCH) -m pip --disable-pip-version-check -q install -c constraints.txt torch expecttest graphviz hydra-core kgb \
-	  omegaconf openpyxl pandas parameterized py-cpuinfo pydot requests ruamel.yaml tabulate transformers
+	  omegaconf openpyxl pandas parameterized py-cpuinfo pydot requests ruamel.yaml tabulate tiktoken transformers
 	@$(TORCH) -m pip --disable-pip-version-check -q install -c constraints.txt --no-deps executorch torchao \
-	  pytorch-tokenizers timm torchaudio torchsr torchvision
+	  pytorch-tokenizers sentencepiece timm torchaudio torchsr torchvision
 	@rm -f $(TORCH_VENV)/lib/python3*/site-packages/torchaudio/lib/*.so
 	@touch $@
 
 executorch-check: executorch
-	@$(TORCH) -m pytest -m executorch tests/executorch
+	@$(TORCH) -m pytest -m executorch tests/executorch tests/phone
 
 executorch-test: executorch-check
 	@$(TORCH) -m tests.executorch.own_suite --jobs $(JOBS) --resume build/executorch-tests $(TESTS)

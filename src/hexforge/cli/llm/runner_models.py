@@ -19,13 +19,30 @@ if TYPE_CHECKING:
 class RunnerModel(Protocol):
     """A language model over one sequence."""
 
-    text: Llama2cTokens | TextTokens
-    context: int
-    end_tokens: Collection[int]
-    tokens: list[int]
-    """Those of the sequence so far."""
-    raw_logits: bytes
-    """The logits of the last tokens that were fed, as they are dumped."""
+    @property
+    def text(self) -> Llama2cTokens | TextTokens:
+        """The tokenizer."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """The most tokens of a sequence."""
+        ...
+
+    @property
+    def end_tokens(self) -> Collection[int]:
+        """Tokens that end an answer."""
+        ...
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """Those of the sequence so far."""
+        ...
+
+    @property
+    def raw_logits(self) -> bytes:
+        """The logits of the last tokens that were fed, as they are dumped."""
+        ...
 
     def feed(self, tokens: Sequence[int]) -> Array:
         """Go on with tokens: the logits behind the last."""
