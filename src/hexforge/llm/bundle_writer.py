@@ -27,6 +27,7 @@ from hexforge.llm.lora.low_rank_branches import PATTERN, LowRankBranches
 from hexforge.llm.lora.peft_adapter import read_adapter
 from hexforge.llm.precision import BundlePrecision, precision_named
 from hexforge.llm.text_tokens import TOKENIZER, TextTokens
+from hexforge.llm.weight_rounding import InputCorrelations
 
 WEIGHTS, OPEN_MODEL = "weights{}.bin", "model.onnx"
 FACTORS, COMPILED_ADAPTER = "factors.{}{}.bin", "adapter.{}{}.bin"
@@ -54,6 +55,8 @@ class ExportRequest:
     """A text that ranges of activations are taken from; None: of Python's language reference."""
     part_bytes: int = MOST_PART_BYTES
     """Weights of one part at most."""
+    compensated: bool = False
+    """Round weights such that later ones make up for the errors of earlier ones, over the calibration text (GPTQ)."""
     adapters: Mapping[str, str | Path] = field(default_factory=dict)
     """LoRA adapters by name: folders as PEFT writes them."""
 
@@ -98,6 +101,8 @@ def _require(request: ExportRequest, checkpoint: Checkpoint, precision: BundlePr
     longest = min(checkpoint.architecture.positions, MOST_CONTEXT)
     if not 2 <= request.context <= longest:
         raise CallError(f"--context {request.context}: the model was made for 2 to {longest} tokens")
+    if request.compensated and not precision.quantized:
+        raise CallError("floats are not rounded to integers; export with --precision w8a16 or w4a16 to compensate")
     if request.native and not precision.quantized:
         raise UnsupportedError("native caches are 8-bit; export with --precision w8a16 or w4a16")
     if request.native and not request.compiled:
@@ -117,10 +122,12 @@ def _exported(
     branches = LowRankBranches(checkpoint, adapters)
     copied = _copy_texts(checkpoint, folder)
     ranges = {}
+    correlations = InputCorrelations() if request.compensated else None
     if precision.quantized:
         say("ranges of activations, over calibration text")
         texts = _calibration(checkpoint, request)
-        ranges = branches.widened(observed_ranges(checkpoint, texts), texts)
+        seen = {} if correlations is None else {"also": correlations.observe}
+        ranges = branches.widened(observed_ranges(checkpoint, texts, **seen), texts)
     parts: list[BundlePart] = []
     split = _split(checkpoint, precision, request.part_bytes)
     for index, (first, last) in enumerate(split, 1):
@@ -133,7 +140,7 @@ def _exported(
                 for file in (WEIGHTS, *(FACTORS.format(adapter.name, "{}") for adapter in adapters))
             )
             factors = {adapter.name: file for adapter, file in zip(adapters, others, strict=True)}
-            graph = DecoderGraph(checkpoint, precision, ranges, weights, branches, factors)
+            graph = DecoderGraph(checkpoint, precision, ranges, weights, branches, factors, correlations)
             for tokens in sorted(request.tokens, reverse=True):
                 names[tokens] = f"{graph_name(tokens)}{number}.onnx"
                 for adapter in ("", *factors):

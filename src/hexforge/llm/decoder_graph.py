@@ -24,8 +24,9 @@ from hexforge.llm.architecture import Rotation
 from hexforge.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS
 from hexforge.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
 from hexforge.llm.lora.low_rank_branches import LowRankBranches, quantized_factor
-from hexforge.llm.precision import BundlePrecision, CodeSteps, cache_steps, quantized_weight, steps_between
+from hexforge.llm.precision import BundlePrecision, CodeSteps, cache_steps, steps_between
 from hexforge.llm.weight_file import WeightFile, small
+from hexforge.llm.weight_rounding import InputCorrelations, RoundedWeight, rounded_weight
 
 OPSET, IR_VERSION = 23, 11
 MASKED = -30000.0
@@ -60,10 +61,13 @@ class DecoderGraph:
     def __init__(
         self, checkpoint: Checkpoint, precision: BundlePrecision, ranges: Ranges, weights: WeightFile,
         branches: LowRankBranches | None = None, factors: Mapping[str, WeightFile] | None = None,
+        correlations: InputCorrelations | None = None,
     ) -> None:  # fmt: skip
         self.checkpoint, self.precision, self.ranges, self.weights = checkpoint, precision, ranges, weights
         self.architecture = checkpoint.architecture
         self.branches = branches or LowRankBranches(checkpoint)
+        self.correlations = correlations
+        """What weights are rounded by, where the errors of some are made up for by others."""
         self.factors = {"": weights, **(factors or {})}
         """For each adapter, the base called "" among them, the file that its factors go into."""
 
@@ -297,11 +301,15 @@ class _Nodes:
         def matrix() -> Array:
             return checkpoint.weight(name, layer).T * scale
 
-        def codes() -> tuple[Array, Array] | None:
-            stored = checkpoint.codes(name, layer, self.precision.weight_bits, self.precision.block)
-            return None if stored is None else (stored[0], stored[1] * scale)
+        def rounded() -> RoundedWeight:
+            precision, correlations = self.precision, self.graph.correlations
+            stored = checkpoint.codes(name, layer, precision.weight_bits, precision.block)
+            if stored is not None and not precision.expanded:
+                return RoundedWeight(stored[0], stored[1] * scale)
+            factor = None if correlations is None else correlations.factor(name, layer)
+            return rounded_weight(matrix(), precision, factor)
 
-        y = self._node("MatMul", [x, self._matrix(f"{at}.weight", matrix, codes)])
+        y = self._node("MatMul", [x, self._matrix(f"{at}.weight", matrix, rounded)])
         if f"{name}_bias" in checkpoint.names() and layer is not None:
             y = self._value(f"{output}.product", y, self._range(f"{output}_product"))
             bias = checkpoint.weight(f"{name}_bias", layer) * scale
@@ -333,27 +341,26 @@ class _Nodes:
         ]
         return self._node("DequantizeLinear", placed)
 
-    def _matrix(self, name: str, make: Any, stored: Any) -> str:
-        """A matrix [inputs, outputs], as integers where weights are: those that are stored, or the nearest."""
+    def _matrix(self, name: str, make: Any, round_: Any) -> str:
+        """A matrix [inputs, outputs], as integers where weights are."""
         bits, block = self.precision.weight_bits, self.precision.block
         weights = self.graph.weights
         if not bits:
             return self._placed(weights.constant(name, make, TensorProto.FLOAT))
-        made: list[tuple[Array, Array]] = []
+        made: list[RoundedWeight] = []
 
         def integers() -> Array:
-            codes = stored()
-            if codes is None:
-                matrix = make()
-                codes = quantized_weight(matrix, bits, block if matrix.shape[0] % (block or 1) == 0 else 0)
-            made.append(codes)
-            return made[0][0]
+            made.append(round_())
+            return made[0].integers
 
         integer = weights.constant(f"{name}.int{bits}", integers, TensorProto.INT4 if bits == 4 else TensorProto.INT8)
-        scales = weights.constant(f"{name}.scales", lambda: made[0][1], TensorProto.FLOAT)
-        blocks = len(scales.dims) == 2
+        scales = weights.constant(f"{name}.scales", lambda: made[0].scales, TensorProto.FLOAT)
+        scale, blocks = self._placed(scales), len(scales.dims) == 2
+        if self.precision.expanded and integer.dims[0] % block == 0:
+            whole = weights.constant(f"{name}.expansion", lambda: np.asarray(made[0].expansion), TensorProto.UINT8)
+            scale, blocks = self._node("DequantizeLinear", [self._placed(whole), scale], axis=1), True
         settings: dict[str, Any] = {"axis": 0, "block_size": block} if blocks else {"axis": 1}
-        return self._node("DequantizeLinear", [self._placed(integer), self._placed(scales)], **settings)
+        return self._node("DequantizeLinear", [self._placed(integer), scale], **settings)
 
     def _norm(self, output: str, name: str, x: str, layer: int | None) -> str:
         weight = (self.graph.checkpoint.weight(name, layer) + np.float32(self.arch.norm_offset)) * np.float32(

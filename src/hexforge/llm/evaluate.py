@@ -15,7 +15,8 @@ from hexforge.ir import Array
 from hexforge.llm.checkpoint import EMBEDDING, HEAD, Checkpoint, open_checkpoint
 from hexforge.llm.float_decoder import FloatDecoder
 from hexforge.llm.generate import LanguageModel, load
-from hexforge.llm.precision import precision_named, quantized_weight
+from hexforge.llm.precision import precision_named
+from hexforge.llm.weight_rounding import rounded_weight
 
 LENGTH = 256
 
@@ -103,10 +104,12 @@ class _RoundedCheckpoint(Checkpoint):
         head = name == (EMBEDDING if self.architecture.shape.tied else HEAD)
         if weight.ndim != 2 or layer != self._layer or (layer is None and not head):
             return weight
-        block = self._precision.block if weight.shape[1] % (self._precision.block or 1) == 0 else 0
-        integers, scales = quantized_weight(np.ascontiguousarray(weight.T), self._precision.weight_bits, block)
-        rounded: Array = integers.astype(np.float32) * np.repeat(np.atleast_2d(scales), block or len(integers), 0)
-        return rounded.T
+        rounded = rounded_weight(np.ascontiguousarray(weight.T), self._precision)
+        scales = np.atleast_2d(rounded.scales)
+        if rounded.expansion is not None:
+            scales = scales * rounded.expansion
+        real: Array = rounded.integers.astype(np.float32) * np.repeat(scales, len(rounded.integers) // len(scales), 0)
+        return real.T
 
 
 def _blame(

@@ -136,13 +136,16 @@ def _layer(arch: Architecture, index: int, weights: dict[str, Array], x: Array, 
     return seen("fed", x + out)
 
 
-def observed_ranges(checkpoint: Checkpoint, texts: Sequence[Sequence[int]]) -> dict[str, tuple[float, float]]:
-    """The lowest and highest number of every value of a model over texts."""
+def observed_ranges(
+    checkpoint: Checkpoint, texts: Sequence[Sequence[int]], also: Observe = _ignore
+) -> dict[str, tuple[float, float]]:
+    """The lowest and highest number of every value of a model over texts; `also` sees the values, too."""
     ranges: dict[str, tuple[float, float]] = {}
 
     def widen(name: str, value: Array) -> None:
         low, high = ranges.get(name, (0.0, 0.0))
         ranges[name] = (min(low, float(value.min())), max(high, float(value.max())))
+        also(name, value)
 
     FloatDecoder(checkpoint).logits(texts, widen)
     return ranges

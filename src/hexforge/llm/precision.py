@@ -26,6 +26,8 @@ class BundlePrecision:
     weight_bits: int
     activation_bits: int
     block: int = 0
+    expanded: bool = False
+    """Whether scales of blocks are whole numbers of their output's (LPBQ)."""
 
     @property
     def quantized(self) -> bool:
@@ -39,6 +41,7 @@ PRECISIONS = {
         BundlePrecision("float", 0, 0),
         BundlePrecision("w8a16", 8, 16),
         BundlePrecision("w4a16", 4, 16, 32),
+        BundlePrecision("w4a16_lpbq", 4, 16, 32, True),
         BundlePrecision("w4a16_channel", 4, 16),
     )
 }

@@ -26,13 +26,17 @@ def export(
     context: Annotated[int, typer.Option("--context", help="Tokens that the caches hold.")] = 4096,
     ar: Annotated[str, typer.Option("--ar", help="New tokens of each graph, 1 among them.")] = "128,1",
     precision: Annotated[
-        str, typer.Option("--precision", help="float, w8a16, w4a16 (blocks of 32) or w4a16_channel.")
+        str, typer.Option("--precision", help="float, w8a16, w4a16 (blocks of 32), w4a16_lpbq or w4a16_channel.")
     ] = "w8a16",
     native_kv: Annotated[bool, typer.Option("--native-kv", help="Caches as the matrix unit reads them.")] = False,
     no_context: Annotated[bool, typer.Option("--no-context", help="ONNX models alone, nothing compiled.")] = False,
     calibration: Annotated[
         Path | None, typer.Option("--calibration", help="A text for ranges of activations.", exists=True)
     ] = None,
+    compensate: Annotated[
+        bool,
+        typer.Option("--compensate", help="Round weights so that they make up for each other's errors (GPTQ)."),
+    ] = False,
     adapter: Annotated[
         list[str] | None,
         typer.Option("--adapter", metavar="NAME=FOLDER", help="A LoRA adapter as PEFT writes it; several times."),
@@ -55,7 +59,8 @@ def export(
             raise CallError(f"--adapter {text}: give NAME=FOLDER, each name once")
         adapters[name] = folder
     request = ExportRequest(
-        soc or DEFAULT_SOC, context, tokens, precision, native_kv, not no_context, calibration, adapters=adapters
+        soc or DEFAULT_SOC, context, tokens, precision, native_kv, not no_context, calibration, adapters=adapters,
+        compensated=compensate,
     )  # fmt: skip
     with spinner(f"exporting {output.name}"):
         bundle = exported(checkpoint, output, request, random_seed=random)

@@ -84,6 +84,7 @@ class StoredBits(NamedTuple):
 PRECISIONS: Mapping[str, StoredBits] = {
     "w4a16": StoredBits(4, 8, 8, "w8a16", True),
     "w4": StoredBits(4, 8, 16, "float", True),
+    "w4a16_lpbq": StoredBits(4, 8, 8, "w8a16", True),
     "w4a16_channel": StoredBits(4, 8, 8, "w8a16", True),
     "w8a16": StoredBits(8, 8, 8, "w8a16", False),
     "float": StoredBits(16, 16, 16, "float", False),
