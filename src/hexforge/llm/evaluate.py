@@ -56,11 +56,13 @@ def evaluate_bundle(
         source.architecture.shape.layers != model.bundle.layers
     ):
         raise CallError(f"{source.folder}: is not the checkpoint of {model.bundle.folder}: its sizes are others")
+    if length < 2 or rows < 0:
+        raise CallError(f"rows of {length} tokens, {rows} of them: give 2 or more tokens, and 0 rows for all")
     length = min(length, model.bundle.context)
     tokens = model.text.encode(text)
     count = len(tokens) // length
     count = min(count, rows) if rows else count
-    if count < 1 or length < 2:
+    if count < 1:
         raise CallError(f"the text has {len(tokens)} tokens, and a row has {length}; give a longer one")
     texts = [tokens[i * length : (i + 1) * length] for i in range(count)]
     expected = FloatDecoder(source).logits(texts)

@@ -31,6 +31,8 @@ class Sampling:
             raise CallError("sampling: temperature is 0 to 100, top_p above 0 and at most 1, top_k at least 0")
         if not 0 < self.repetition_penalty <= 100:
             raise CallError("sampling: repetition_penalty is above 0 and at most 100")
+        if self.seed is not None and self.seed < 0:
+            raise CallError(f"sampling: the seed {self.seed} is below 0; give a whole number from 0 on")
 
 
 class Sampler:

@@ -22,11 +22,13 @@ from hexforge.cli.llm.sampling_arguments import (
 )
 from hexforge.cli.say import say
 from hexforge.errors import CallError
+from hexforge.options import did_you_mean
 
 HELP = (
     "/undo forgets the last turn, /reset all of them, /adapter NAME goes on with a LoRA adapter (no name: the base), "
-    "/end leaves; Ctrl-C stops an answer."
+    "/help says this, /end leaves; Ctrl-C stops an answer."
 )
+COMMANDS = ("/undo", "/reset", "/adapter", "/help", "/end")
 
 
 def chat(
@@ -67,8 +69,14 @@ def chat(
             continue
         if not line:
             continue
+        command = line.split()[0]
+        if command == "/help":
+            say(HELP, err=True)
+            continue
         try:
-            if line.split()[0] == "/adapter":
+            if command.startswith("/") and command[1:].isalpha() and command not in COMMANDS:
+                raise CallError(f"{command}: is no command{did_you_mean(command, COMMANDS)}; /help lists them")
+            if command == "/adapter":
                 conversation.use(line.removeprefix("/adapter").strip())
                 continue
             with closing(conversation.answer(line, tokens, sampling)) as pieces:

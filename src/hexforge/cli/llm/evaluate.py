@@ -13,14 +13,18 @@ from hexforge.cli.arguments import Json
 from hexforge.cli.llm.sampling_arguments import BundleFolder, LlmBackend
 from hexforge.cli.say import say
 from hexforge.cli.screen import console, print_json, spinner, table
+from hexforge.errors import CallError
 
 
 def evaluate(
     bundle: BundleFolder,
     checkpoint: Annotated[Path, typer.Option("--checkpoint", help="What it was exported from.")],
     text: Annotated[Path, typer.Option("--text", help="A text that the model was not trained on.")],
-    length: Annotated[int, typer.Option("--length", help="Tokens of a row; each row begins anew.")] = 256,
-    rows: Annotated[int, typer.Option("--rows", help="At most so many rows; 0: all.")] = 0,
+    length: Annotated[
+        int | None,
+        typer.Option("--length", help="Tokens of a row; each row begins anew. [default: 256, or the context]", min=2),
+    ] = None,
+    rows: Annotated[int, typer.Option("--rows", help="At most so many rows; 0: all.", min=0)] = 0,
     blame: Annotated[bool, typer.Option("--blame", help="Say what each layer's rounding costs.")] = False,
     backend: LlmBackend = "",
     as_json: Json = False,
@@ -29,10 +33,14 @@ def evaluate(
     from hexforge.llm.evaluate import evaluate_bundle
     from hexforge.llm.generate import load
 
+    model = load(bundle, backend=backend)
+    context = model.bundle.context
+    if length is not None and length > context:
+        raise CallError(f"--length {length}: a row does not fit the context of {context}; give 2 to {context}")
     with spinner("reading the text"):
         result = evaluate_bundle(
-            load(bundle, backend=backend), checkpoint, text.read_text(encoding="utf-8", errors="replace"),
-            length=length, rows=rows, blame=blame,
+            model, checkpoint, text.read_text(encoding="utf-8", errors="replace"),
+            length=length or min(256, context), rows=rows, blame=blame,
         )  # fmt: skip
     if as_json:
         print_json(asdict(result))

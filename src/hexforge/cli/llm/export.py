@@ -23,7 +23,7 @@ def export(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.", file_okay=False)],
     soc: Soc = "",
-    context: Annotated[int, typer.Option("--context", help="Tokens that the caches hold.")] = 4096,
+    context: Annotated[int, typer.Option("--context", help="Tokens that the caches hold.", min=2)] = 4096,
     ar: Annotated[str, typer.Option("--ar", help="New tokens of each graph, 1 among them.")] = "128,1",
     precision: Annotated[
         str, typer.Option("--precision", help="float, w8a16, w4a16 (blocks of 32), w4a16_lpbq or w4a16_channel.")

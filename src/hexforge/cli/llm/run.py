@@ -23,6 +23,7 @@ from hexforge.cli.llm.sampling_arguments import (
 )
 from hexforge.cli.say import say
 from hexforge.cli.screen import print_json
+from hexforge.errors import CallError
 
 
 def run(
@@ -47,6 +48,8 @@ def run(
     from hexforge.llm import Sampling, load
 
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
+    if "" in (stop or ()):
+        raise CallError("--stop: an empty text ends nothing; give some text, or leave it out")
     began = time.perf_counter()
     model = load(bundle, backend=backend)
     loaded = time.perf_counter()
@@ -70,6 +73,9 @@ def run(
         )  # fmt: skip
         return
     say("")
+    if pieces[-1].end == "length" and len(given) < tokens:
+        context = model.bundle.context
+        say(f"ended after {len(given)} of {tokens} tokens: the context of {context} is full", err=True)
     if len(given) > 1:
         rate = (len(given) - 1) / seconds
         say(f"loaded in {loaded - began:.2f} s, first token {first - loaded:.3f} s, {rate:.1f} tokens/s here", err=True)

@@ -37,6 +37,6 @@ def serve(
     key = token or secrets.token_urlsafe(24)
     model = load(bundle, backend=backend)
     model.prepare_adapters()
-    say(f"{model.bundle.name} at http://127.0.0.1:{port}/v1" + ("" if token else f" with the token {key}"))
     pace = device_pace(model.bundle, soc) if at_device_speed else None
+    say(f"{model.bundle.name} at http://127.0.0.1:{port}/v1" + ("" if token else f" with the token {key}"))
     served(model, key, port=port, together=together, pace=pace)
