@@ -245,3 +245,17 @@ def test_another_models_tokenizer_is_refused(tmp_path: Path) -> None:
 def test_requests_that_cannot_be_met(request_: ExportRequest, fault: str, tmp_path: Path) -> None:
     with pytest.raises((CallError, UnsupportedError), match=fault):
         export(SMALL, tmp_path / "b", request_)
+
+
+def test_two_rotations_are_exported_up_to_the_first_ones_length(tmp_path: Path) -> None:
+    """longrope turns heads otherwise in texts that are longer than those it was trained on first."""
+    scaling = {"rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    config = SIZES | {"model_type": "phi3", "rope_scaling": scaling, "original_max_position_embeddings": 32}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    checkpoint = open_checkpoint(tmp_path, random_seed=3)
+    assert checkpoint.architecture.positions == 32
+    with pytest.raises(CallError, match="made for 2 to 32 tokens"):
+        export(checkpoint, tmp_path / "b", ExportRequest(context=64, tokens=(1,), precision="float"))
+    same = config | {"rope_scaling": scaling | {"long_factor": [1.0] * 8}}
+    (tmp_path / "config.json").write_text(json.dumps(same))
+    assert open_checkpoint(tmp_path, random_seed=3).architecture.positions == 128

@@ -105,7 +105,7 @@ def architecture_of_config(config: Mapping[str, Any], name: str, where: str = CO
         rotation=rotation,
         local_rotation=local_rotation,
         activation=activation,
-        positions=int(text.get("max_position_embeddings", 2048)),
+        positions=_positions(text),
         end_tokens=_tokens(config, "eos_token_id"),
         begin_token=next(iter(_tokens(config, "bos_token_id")), None),
         attention_scale=1 / math.sqrt(scalar),
@@ -122,6 +122,16 @@ def architecture_of_config(config: Mapping[str, Any], name: str, where: str = CO
         windows=_windows(text, shape),
         rotated=tuple(map(bool, without)) if isinstance(without, list) and len(without) == shape.layers else (),
     )
+
+
+def _positions(text: Mapping[str, Any]) -> int:
+    """The longest text; of two rotations (longrope), the one for longer texts is another model's, and not exported."""
+    longest = int(text.get("max_position_embeddings", 2048))
+    scaling = text.get("rope_scaling") or text.get("rope_parameters")
+    if isinstance(scaling, Mapping) and scaling.get("long_factor") not in (None, scaling.get("short_factor")):
+        key = "original_max_position_embeddings"
+        return min(longest, int(text.get(key, scaling.get(key, longest))))
+    return longest
 
 
 def _tokens(config: Mapping[str, Any], key: str) -> tuple[int, ...]:

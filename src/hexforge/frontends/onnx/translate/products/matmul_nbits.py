@@ -38,8 +38,6 @@ def matmul_nbits(b: Builder, u: Unit) -> None:
         raise Refusal(f"weights of {bits} bits; 2, 4 and 8 are known")
     if block < 1 or depth < 1 or rows < 1:
         raise Refusal(f"K {depth}, N {rows} and block_size {block} must be positive")
-    if b.has(u, 4):
-        raise Refusal("g_idx reorders the groups; quantize without act-order")
     packed, scales = b.constant(u, 1, "B"), b.constant(u, 2, "scales")
     if packed is None or scales is None:
         raise Refusal("B and scales are missing")
@@ -49,8 +47,15 @@ def matmul_nbits(b: Builder, u: Unit) -> None:
     x, out = b.input(u, 0), b.output(u)
     numbers = unpack(packed.reshape(rows, blocks, -1), bits, block)
     scales, zeros = scales.reshape(rows, blocks), _zero_points(b, u, rows, blocks, bits)
+    groups = b.constant(u, 4, "g_idx")
+    if groups is not None and (groups.size < depth or groups.min() < 0 or groups.max() >= blocks):
+        raise Refusal(f"g_idx has {groups.size} groups from {groups.min()} to {groups.max()} for K {depth} of {blocks}")
     weight: Value
-    if depth % block == 0 and zeros.dtype == np.uint8 and (scales > 0).all() and np.isfinite(scales).all():
+    if groups is not None:
+        of = groups.reshape(-1)[:depth]
+        real = (numbers.reshape(rows, -1)[:, :depth] - zeros.astype(np.float32)[:, of]) * scales[:, of]
+        weight = b.static(real.astype(out.dtype.numpy))
+    elif depth % block == 0 and zeros.dtype == np.uint8 and (scales > 0).all() and np.isfinite(scales).all():
         dtype = DType.UINT4 if bits == 4 else DType.UINT8
         encoding = Block(
             (1, block), NumberArray(scales), NumberArray(-zeros.astype(np.int16)), bits if bits != dtype.bits else 0,
