@@ -15,7 +15,7 @@ import pytest
 import hexforge.executorch
 from hexforge.executorch.running.pte_departure import first_pte_departure
 from hexforge.phone.adb_folder import adb_folder
-from hexforge.phone.phones import add_phone, unplug
+from hexforge.phone.phones import add_phone, list_phones, unplug
 from hexforge.phone.sdk_root import EXECUTORCH_BUILD, sdk_root
 
 torch = pytest.importorskip("torch")
@@ -107,10 +107,10 @@ def test_a_phone_that_is_unplugged(ready: Path, inputs: Any, capfd: pytest.Captu
     many = [inputs[0]] * 3
     for phone in (first, second):
         phone.push(inputs=many)
-    cut = threading.Timer(3.0, unplug, ["one"])
+    cut = threading.Timer(3.0, unplug, [next(phone for phone in list_phones() if phone.serial == "one")])
     cut.start()
     with pytest.raises(RuntimeError, match="adb command failed"):
-        first.execute(iteration=1_000_000)
+        first.execute(iteration=100_000)
     cut.join()
     second.execute()
     second.pull(str(ready))
