@@ -47,6 +47,16 @@ struct PackedWeights {
 struct PackedScaling {
   double in, out;  // scales of the input and of the output
   std::int32_t rest;
+  double ratio, ratio_rest;  // in / out in two parts, where both are of float32's numbers; else zeros
+};
+
+// Many rows of inputs in blocks, [depth / block][rows][block], of every four (a, b, c, d) as (a, c, b, d).
+struct PackedRows {
+  const std::int16_t* values;
+  const std::int32_t* products;  // [depth / block][rows]: sums of a b + c d, modulo 2^32
+  const std::uint8_t* large;     // [depth / block][rows]: whether a code added to a value may not fit into 16 bits
+  std::int64_t rows;
+  std::int32_t zero;
 };
 
 // Rows and columns of an image blended, in the type that sums are taken in.
@@ -147,10 +157,17 @@ struct Loops {
   // 128 more than its planes say, less zero_a: `rest`.
   void (*packed_row_scaled)(const PackedWeights&, int planes, const std::int8_t* x, const std::int32_t* starts,
                             const PackedScaling&, double* totals);
-  // The same of many rows, whose x is [depth / block][rows][block] as it is stored; `panel` holds block * lanes / 2
-  // words, and totals are [rows][lanes].
-  void (*packed_rows_scaled)(const PackedWeights&, const std::int16_t* x, std::int64_t rows, std::int32_t zero_a,
-                             const PackedScaling&, std::uint32_t* panel, double* totals);
+  // The same of many rows; `panel` holds block * lanes / 2 words, and totals are [rows][lanes].
+  void (*packed_rows_scaled)(const PackedWeights&, const PackedRows&, const PackedScaling&, std::uint32_t* panel,
+                             double* totals);
+  // Makes PackedRows of so many blocks of rows.
+  void (*pair_rows)(std::int16_t* x, std::int64_t blocks, std::int64_t block, std::int32_t* products,
+                    std::uint8_t* large);
+  // y[i] = round_and_clamp(totals[i] + bias[i]), no bias where it is null; low and high are less the zero point.
+  void (*round_totals_u8)(const double* totals, const double* bias, double low, double high, std::int32_t zero,
+                          std::uint8_t* y, std::int64_t n);
+  void (*round_totals_s16)(const double* totals, const double* bias, double low, double high, std::int32_t zero,
+                           std::int16_t* y, std::int64_t n);
   // factor * (code - zero) of 4-bit codes in the k-steps of conv.h, as bytes and as 16 bits.
   void (*unpack_bytes)(const PackedWeights&, std::uint32_t* to);
   void (*unpack_words)(const PackedWeights&, std::uint32_t* to);

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 from unittest.mock import patch
 
@@ -81,9 +82,10 @@ def _encoding(kind: str, outputs: int, inputs: int, rng: np.random.Generator) ->
         factors = rng.integers(1, 17, (outputs, inputs // 16))
         return DType.INT4, BlockwiseExpansion(0, 1, scales, (0,) * outputs, tuple(map(int, factors.ravel()))), (-8, 8)
     if kind == "block":
-        count = outputs * inputs // 16
+        block = next(size for size in (64, 32, 16) if inputs % size == 0)
+        count = outputs * inputs // block
         steps = tuple(float(np.float32(s)) for s in rng.uniform(1e-3, 1e-2, count))
-        return DType.INT4, Block((1, 16), steps, (0,) * count), (-8, 8)
+        return DType.INT4, Block((1, block), steps, (0,) * count), (-8, 8)
     if kind == "channel":
         return DType.INT4, AxisScaleOffset(0, scales, (0,) * outputs), (-8, 8)
     return DType.UINT4, ScaleOffset(scales[0], -5), (0, 16)
@@ -92,7 +94,7 @@ def _encoding(kind: str, outputs: int, inputs: int, rng: np.random.Generator) ->
 @settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from([DType.UINT8, DType.INT8, DType.UINT16, DType.INT16]),
-    st.sampled_from(["lpbq", "channel", "one", "block"]), st.sampled_from([32, 48, 2064]),
+    st.sampled_from(["lpbq", "channel", "one", "block"]), st.sampled_from([32, 48, 192, 2064]),
     st.sampled_from(OUTPUTS), st.sampled_from([1, 3, 5, 13]), st.booleans(), st.booleans(), st.integers(0, 2**32 - 1),
 )  # fmt: skip
 def test_integers(
@@ -103,8 +105,10 @@ def test_integers(
     dtype, encoding, (low, high) = _encoding(kind, outputs, inputs, rng)
     data = rng.choice([low, high - 1], (outputs, inputs)) if ends else rng.integers(low, high, (outputs, inputs))
     least, most = activation.range
-    x_type = TensorType(activation, (rows, inputs), ScaleOffset(0.01, -int(rng.integers(least, most + 1))))
-    y_type = TensorType(activation, (rows, outputs), ScaleOffset(0.05 * inputs**0.5, -(least + most + 1) // 2))
+    narrow = np.float32 if rng.integers(2) else np.float64  # scales of float32 are divided without a division
+    x_scale, y_scale = float(narrow(0.01)), float(narrow(0.05 * inputs**0.5))
+    x_type = TensorType(activation, (rows, inputs), ScaleOffset(x_scale, -int(rng.integers(least, most + 1))))
+    y_type = TensorType(activation, (rows, outputs), ScaleOffset(y_scale, -(least + most + 1) // 2))
     graph = _graph(x_type, data.astype(dtype.numpy), TensorType(dtype, data.shape, encoding), y_type, bias)
     x = (rng.choice([least, most], x_type.shape) if ends else rng.integers(least, most + 1, x_type.shape)).astype(
         activation.numpy
@@ -116,6 +120,15 @@ def test_integers(
     with patch.object(packed_weights, "product", lambda *_: False):
         wide = HtpBackend().compile(graph).run({"x": x})["y"]
     assert_bits((got.astype(np.int32) - shift).astype(wide.dtype), wide)
+
+
+@given(*[st.floats(2.0**-126, 2.0**120, width=32)] * 3)
+def test_a_ratio_in_two_parts_divides_as_a_division(scale: float, of_input: float, of_output: float) -> None:
+    """What kernels take for in * scale / out of float32's numbers, both operations rounded."""
+    ratio = of_input / of_output
+    rest = float(Fraction(of_input) - Fraction(ratio) * Fraction(of_output)) / of_output
+    fused = float(Fraction(scale) * Fraction(ratio) + Fraction(scale * rest))
+    assert fused == of_input * scale / of_output
 
 
 @pytest.mark.parametrize("kind", ["lpbq", "channel", "block"])

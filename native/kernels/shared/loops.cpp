@@ -2,6 +2,7 @@
 // The table of loops.h, compiled once for each instruction set (CMakeLists.txt): vectorisation on and contraction off,
 // so that every set does the same float operations in the same order.
 #include "kernels/shared/loops_packed.h"
+#include "kernels/shared/loops_packed_scaled.h"
 #include "kernels/shared/loops_pointwise.h"
 #include "kernels/shared/loops_products.h"
 #include "kernels/shared/loops_reductions.h"
@@ -60,6 +61,9 @@ constexpr Loops kShared{
     .packed_row_bytes = packed_row_bytes,
     .packed_row_scaled = packed_row_scaled,
     .packed_rows_scaled = packed_rows_scaled,
+    .pair_rows = pair_rows,
+    .round_totals_u8 = round_totals<std::uint8_t>,
+    .round_totals_s16 = round_totals<std::int16_t>,
     .unpack_bytes = unpack_integers<4>,
     .unpack_words = unpack_integers<2>,
     .resize_u8 = resize<std::uint8_t, float>(),

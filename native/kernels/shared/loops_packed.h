@@ -89,8 +89,17 @@ inline Reals scales_of(const PackedWeights& w, std::int64_t at) {
 #endif
 }
 
-// What is read next but the processor does not foresee: the next page of weights. Nothing happens where there is none.
-inline void fetch(const std::uint32_t* codes) { __builtin_prefetch(codes + 1024); }
+// What is read next but the processor does not foresee: the weights two pages on, into the second cache, from which it
+// fetches by itself. Nothing happens where there are none.
+inline void fetch(const std::uint32_t* codes) { __builtin_prefetch(codes + 2048, 0, 2); }
+
+// The same of scales, of which there are fewer.
+inline void fetch_scales(const PackedWeights& w, std::int64_t at) {
+  if (w.half_scales)
+    __builtin_prefetch(w.half_scales + at + 2048, 0, 2);
+  else
+    __builtin_prefetch(w.scales + at + 1024, 0, 2);
+}
 
 // Vectors of outputs that are computed at a time.
 constexpr int kTogether = 4;
@@ -123,7 +132,11 @@ void row_f32(const PackedWeights& w, std::int64_t first, const float* x, float* 
         }
       }
     }
-    for (int i = 0; i < V; ++i) total[i] = fused(sum[i], scales_of(w, at + i * kLanes), total[i]);
+#pragma GCC unroll 4
+    for (int i = 0; i < V; ++i) {
+      total[i] = fused(sum[i], scales_of(w, at + i * kLanes), total[i]);
+      fetch_scales(w, at + i * kLanes);
+    }
   }
   for (int i = 0; i < V; ++i) store(sums + first + i * kLanes, total[i]);
 }
@@ -339,162 +352,6 @@ void some_row_bytes(const PackedWeights& w, const std::int8_t* x, const std::int
 void packed_row_bytes(const PackedWeights& w, int planes, const std::int8_t* x, const std::int32_t* starts,
                       std::int32_t* sums) {
   planes == 1 ? some_row_bytes<1>(w, x, starts, sums) : some_row_bytes<2>(w, x, starts, sums);
-}
-
-// One vector of sums of a block, exact, times what its scale is of the output's.
-inline void add_scaled(const Integers& exact, const Reals& scale, const PackedScaling& by, Doubles* totals) {
-  using HalfReals = Vector<float, kRegister / 2>;
-  HalfIntegers sums[2];
-  HalfReals scales[2];
-  std::memcpy(sums, &exact, sizeof exact);
-  std::memcpy(scales, &scale, sizeof scale);
-  for (int i = 0; i < 2; ++i)
-    totals[i] +=
-        __builtin_convertvector(sums[i], Doubles) * (by.in * __builtin_convertvector(scales[i], Doubles) / by.out);
-}
-
-template <int Planes, bool Rest, int V>
-void row_scaled(const PackedWeights& w, std::int64_t first, const std::int8_t* x, const std::int32_t* starts,
-                const PackedScaling& by, double* totals) {
-  constexpr std::int8_t kOnes[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-  const std::uint32_t* from = w.codes + first;
-  const auto least = static_cast<std::int32_t>(-w.zero * w.block);
-  Doubles total[V][2] = {};
-  for (std::int64_t at = first; at < w.depth / w.block * w.lanes; at += w.lanes) {
-    Integers sum[Planes + Rest][V];
-    for (int i = 0; i < V; ++i) {
-      for (int p = 0; p < Planes; ++p) sum[p][i] = splat(starts[p]);
-      if constexpr (Rest) sum[Planes][i] = splat(least);
-    }
-    starts += Planes;
-    for (std::int64_t k = 0; k < w.block; k += 8, from += w.lanes, x += 8 * Planes) {
-#pragma GCC unroll 4
-      for (int i = 0; i < V; ++i) {
-        const Integers v = load<Integers>(from + i * kLanes), even = v & 0x0f0f0f0f, odd = v >> 4 & 0x0f0f0f0f;
-        fetch(from + i * kLanes);
-#pragma GCC unroll 2
-        for (int p = 0; p < Planes; ++p) add_dots(sum[p][i], even, odd, x + 8 * p);
-        if constexpr (Rest) add_dots(sum[Planes][i], even, odd, kOnes);
-      }
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < V; ++i) {
-      Integers exact = sum[0][i];
-      if constexpr (Rest) exact += by.rest * sum[Planes][i];
-      if constexpr (Planes == 2) exact += 256 * sum[1][i];
-      add_scaled(exact, scales_of(w, at + i * kLanes), by, total[i]);
-    }
-  }
-  for (int i = 0; i < V; ++i) std::memcpy(totals + first + i * kLanes, total[i], sizeof total[i]);
-}
-
-template <int Planes, bool Rest>
-void some_row_scaled(const PackedWeights& w, const std::int8_t* x, const std::int32_t* starts, const PackedScaling& by,
-                     double* totals) {
-  std::int64_t first = 0;
-  for (; first + kTogether * kLanes <= w.lanes; first += kTogether * kLanes)
-    row_scaled<Planes, Rest, kTogether>(w, first, x, starts, by, totals);
-  for (; first < w.lanes; first += kLanes) row_scaled<Planes, Rest, 1>(w, first, x, starts, by, totals);
-}
-
-// One row of one plane of bytes or two times the outputs of a block, whose blocks of inputs have a float scale each.
-void packed_row_scaled(const PackedWeights& w, int planes, const std::int8_t* x, const std::int32_t* starts,
-                       const PackedScaling& by, double* totals) {
-  const auto pick = [&]<int Planes>() {
-    by.rest ? some_row_scaled<Planes, true>(w, x, starts, by, totals)
-            : some_row_scaled<Planes, false>(w, x, starts, by, totals);
-  };
-  planes == 1 ? pick.template operator()<1>() : pick.template operator()<2>();
-}
-
-// Adds to each lane the products of its two 16-bit numbers with two others.
-inline void add_pairs(Integers& sum, Integers w, Integers x) {
-#if defined(__AVX512VNNI__)
-  // Inline assembly: GCC 12 spills the accumulators with the intrinsics.
-  __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
-#elif defined(__AVX2__)
-  sum += (Integers)_mm256_madd_epi16((__m256i)w, (__m256i)x);
-#else
-  sum += (w << 16 >> 16) * (x << 16 >> 16) + (w >> 16) * (x >> 16);
-#endif
-}
-
-// A block of codes less their zero, as pairs of 16 bits [block / 2][lanes]; of each output -zero_a times their sum, and
-// what its scale is of the output's.
-void unpack_scaled(const PackedWeights& w, std::int64_t block, std::int32_t zero_a, const PackedScaling& by,
-                   std::uint32_t* panel, std::int32_t* starts, double* factors) {
-  using HalfReals = Vector<float, kRegister / 2>;
-  const std::uint32_t* from = w.codes + block * w.block / 8 * w.lanes;
-  for (std::int64_t i = 0; i < w.lanes; i += kLanes) {
-    Integers sum = {};
-    for (std::int64_t k = 0; k < w.block; k += 8) {
-      const Integers v = load<Integers>(from + k / 8 * w.lanes + i);
-#pragma GCC unroll 4
-      for (int c = 0; c < 4; ++c) {
-        const Integers low = (v >> (8 * c) & 15) - w.zero, high = (v >> (8 * c + 4) & 15) - w.zero;
-        sum += low + high;
-        store(panel + (k / 2 + c) * w.lanes + i, (low & 0xffff) | high << 16);
-      }
-    }
-    store(starts + i, sum * -zero_a);
-    const Reals scale = scales_of(w, block * w.lanes + i);
-    HalfReals halves[2];
-    std::memcpy(halves, &scale, sizeof scale);
-    for (int half = 0; half < 2; ++half)
-      store(factors + i + half * kLanes / 2, by.in * __builtin_convertvector(halves[half], Doubles) / by.out);
-  }
-}
-
-template <int R, int V>
-void tile_scaled(const PackedWeights& w, const std::uint32_t* panel, const std::int32_t* starts, const double* factors,
-                 const std::int16_t* x, double* totals) {
-  Integers sum[R][V];
-#pragma GCC unroll 4
-  for (int i = 0; i < V; ++i) {
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) sum[r][i] = load<Integers>(starts + i * kLanes);
-  }
-  for (std::int64_t k = 0; k < w.block / 2; ++k) {
-    Integers q[V];
-#pragma GCC unroll 4
-    for (int i = 0; i < V; ++i) q[i] = load<Integers>(panel + k * w.lanes + i * kLanes);
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      std::int32_t pair;
-      std::memcpy(&pair, x + r * w.block + 2 * k, 4);
-      const Integers xk = splat(pair);
-#pragma GCC unroll 4
-      for (int i = 0; i < V; ++i) add_pairs(sum[r][i], q[i], xk);
-    }
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < V; ++i) {
-    const Doubles low = load<Doubles>(factors + i * kLanes), high = load<Doubles>(factors + i * kLanes + kLanes / 2);
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      double* total = totals + r * w.lanes + i * kLanes;
-      HalfIntegers halves[2];
-      std::memcpy(halves, &sum[r][i], sizeof halves);
-      store(total, load<Doubles>(total) + __builtin_convertvector(halves[0], Doubles) * low);
-      total += kLanes / 2;
-      store(total, load<Doubles>(total) + __builtin_convertvector(halves[1], Doubles) * high);
-    }
-  }
-}
-
-// As `packed_row_scaled` of many rows: a block of codes becomes 16-bit integers once for all of them.
-void packed_rows_scaled(const PackedWeights& w, const std::int16_t* x, std::int64_t rows, std::int32_t zero_a,
-                        const PackedScaling& by, std::uint32_t* panel, double* totals) {
-  std::int32_t starts[kPackedOutputs];
-  double factors[kPackedOutputs];
-  for (std::int64_t i = 0; i < rows * w.lanes; ++i) totals[i] = 0;
-  for (std::int64_t block = 0; block < w.depth / w.block; ++block, x += rows * w.block) {
-    unpack_scaled(w, block, zero_a, by, panel, starts, factors);
-    for_tiles(rows, w.lanes, [&]<int R, int V>(std::int64_t r, std::int64_t first) {
-      tile_scaled<R, V>(w, panel + first, starts + first, factors + first, x + r * w.block,
-                        totals + r * w.lanes + first);
-    });
-  }
 }
 
 // Codes of 4 bits as the integers that they are, in the k-steps of conv.h: Values of them in four bytes.

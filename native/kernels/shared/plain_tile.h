@@ -152,8 +152,7 @@ struct PlainTile {
       const std::int16_t* x = readable(row + j, lanes - j, some_x);
       const std::int16_t* y = readable(other + j, lanes - j, some_y);
       store_lanes(row + j, lanes - j, [=](int l) __attribute__((always_inline)) {
-        const Doubles steps = __builtin_convertvector(widen(x + l) - own_zero, Doubles) * own +
-                              __builtin_convertvector(widen(y + l) - side_zero, Doubles) * side;
+        const Doubles steps = doubles(widen(x + l) - own_zero) * own + doubles(widen(y + l) - side_zero) * side;
         return rounded(steps, low, high) + zero;
       });
     }

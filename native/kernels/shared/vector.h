@@ -31,6 +31,7 @@ using Reals = Vector<float, kRegister>;
 using Integers = Vector<std::int32_t, kRegister>;
 using Doubles = Vector<double, kRegister>;
 using HalfIntegers = Vector<std::int32_t, kRegister / 2>;  // as many as there are doubles
+using HalfReals = Vector<float, kRegister / 2>;
 
 template <class V>
 inline V load(const void* from) {
@@ -159,6 +160,27 @@ inline Doubles doubles(Longs v) {
   const Doubles high = (Doubles)(((Bits)v >> 32) ^ 0x4530000080000000u),
                 low = (Doubles)(((Bits)v & 0xffffffffu) | 0x4330000000000000u);
   return (high - (0x1p84 + 0x1p63 + 0x1p52)) + low;
+#endif
+}
+
+// Half a register of integers or float32 numbers; the compilers convert these in parts.
+inline Doubles doubles(HalfIntegers v) {
+#if defined(__AVX512F__)
+  return (Doubles)_mm512_cvtepi32_pd((__m256i)v);
+#elif defined(__AVX2__)
+  return (Doubles)_mm256_cvtepi32_pd((__m128i)v);
+#else
+  return __builtin_convertvector(v, Doubles);
+#endif
+}
+
+inline Doubles doubles(HalfReals v) {
+#if defined(__AVX512F__)
+  return (Doubles)_mm512_cvtps_pd((__m256)v);
+#elif defined(__AVX2__)
+  return (Doubles)_mm256_cvtps_pd((__m128)v);
+#else
+  return __builtin_convertvector(v, Doubles);
 #endif
 }
 

@@ -2,6 +2,8 @@
 // Steps "packed_f32", "packed_s16", "packed_u8" and "packed_scaled_…": rows times constant weights of few bits, which
 // stay packed in memory. Few rows multiply codes as they lie; for many, the codes of 64 outputs are made numbers once.
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -72,17 +74,20 @@ struct Packed {
   }
 };
 
-// Working memory that each thread keeps, apart for each use of it.
+// Working memory that each thread keeps, apart for each use of it; it begins with a line of the cache.
 template <class T, int Use = 0>
 T* kept(std::int64_t count) {
-  thread_local std::vector<T> memory;
-  if (static_cast<std::int64_t>(memory.size()) < count) memory.resize(static_cast<std::size_t>(count));
-  return memory.data();
+  constexpr std::size_t kLine = 64;
+  thread_local std::vector<std::byte> memory;
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
+  if (memory.size() < bytes + kLine) memory.resize(bytes + kLine);
+  const auto start = reinterpret_cast<std::uintptr_t>(memory.data());
+  return reinterpret_cast<T*>(memory.data() + (kLine - start % kLine) % kLine);
 }
 
 // Rows as kernels of many rows read them: [inputs / block][rows][block].
 template <class Q, class T>
-const Q* in_blocks(const T* x, std::int64_t rows, const PackedWeights& w) {
+Q* in_blocks(const T* x, std::int64_t rows, const PackedWeights& w) {
   Q* blocks = kept<Q, 1>(rows * w.depth);
   Q* to = blocks;
   for (std::int64_t k = 0; k < w.depth; k += w.block) {
@@ -270,6 +275,18 @@ Run packed_fixed(const Attributes& at, std::span<const Tensor> ins, std::span<co
   };
 }
 
+PackedScaling scaling(double in, double out, std::int32_t rest) {
+  PackedScaling by{in, out, rest, 0, 0};
+  const auto narrow = [](double x) {
+    return x > 0 && std::isnormal(static_cast<float>(x)) && static_cast<float>(x) == x;
+  };
+  if (narrow(in) && narrow(out)) {
+    by.ratio = in / out;
+    by.ratio_rest = std::fma(-by.ratio, out, in) / out;
+  }
+  return by;
+}
+
 // As "conv_wide_…" of the same weights: round_and_clamp(sum over blocks of exact * (in_scale * scale / out_scale) +
 // bias), in float64. Attributes besides: zero_a, in_scale, out_scale, zero_point, low, high. Constants besides: scales,
 // and bias (float64, in steps of the output) for every output.
@@ -283,7 +300,7 @@ Run packed_scaled(const Attributes& at, std::span<const Tensor> ins, std::span<c
   require(p.weights.bits == 4 && !p.weights.zeros && !p.weights.factors && p.weights.block <= 1024 &&
               std::abs(zero_a) <= 65536,
           "packed_scaled: bad codes of integers");
-  const PackedScaling by{at.real("in_scale"), at.real("out_scale"), 128 - zero_a};
+  const PackedScaling by = scaling(at.real("in_scale"), at.real("out_scale"), 128 - zero_a);
   const double* bias = at.has("bias") ? at.constant<double>("bias", p.outputs) : nullptr;
   const Target target(at);
   return [=](const Operands& o) {
@@ -291,20 +308,29 @@ Run packed_scaled(const Attributes& at, std::span<const Tensor> ins, std::span<c
     const T* x = o.in<T>(0);
     T* y = o.out<T>();
     const auto stored = [&](std::int64_t row, std::int64_t block, const double* totals) {
-      for (std::int64_t c = block * kBlock; c < std::min(p.outputs, (block + 1) * kBlock); ++c)
-        y[row * p.outputs + c] =
-            target.template round_and_clamp<T>(totals[c - block * kBlock] + (bias ? bias[c] : 0.0));
+      const std::int64_t first = block * kBlock, count = std::min<std::int64_t>(kBlock, p.outputs - first);
+      const double* own = bias ? bias + first : nullptr;
+      T* to = y + row * p.outputs + first;
+      if constexpr (kPlanes == 2)
+        loop.round_totals_s16(totals, own, target.low, target.high, target.zero, to, count);
+      else
+        loop.round_totals_u8(totals, own, target.low, target.high, target.zero, to, count);
     };
     if (p.rows > kFewRows) {
       for (std::int64_t row = 0; row < p.rows; row += kRowsAtOnce) {
         const std::int64_t rows = std::min(kRowsAtOnce, p.rows - row);
-        const std::int16_t* from = in_blocks<std::int16_t>(x + row * p.inputs, rows, p.weights);
+        const std::int64_t blocks = rows * (p.inputs / p.weights.block);
+        std::int16_t* from = in_blocks<std::int16_t>(x + row * p.inputs, rows, p.weights);
+        std::int32_t* products = kept<std::int32_t, 2>(blocks);
+        std::uint8_t* large = kept<std::uint8_t, 2>(blocks);
+        loop.pair_rows(from, blocks, p.weights.block, products, large);
+        const PackedRows paired{from, products, large, rows, zero_a};
         parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
           double* totals = kept<double>(rows * kBlock);
           std::uint32_t* panel = kept<std::uint32_t>(p.weights.block / 2 * kBlock);
           for (std::int64_t block = begin; block < end; ++block) {
             const PackedWeights w = p.of(block);
-            loop.packed_rows_scaled(w, from, rows, zero_a, by, panel, totals);
+            loop.packed_rows_scaled(w, paired, by, panel, totals);
             for (std::int64_t r = 0; r < rows; ++r) stored(row + r, block, totals + r * w.lanes);
           }
         });
@@ -314,13 +340,13 @@ Run packed_scaled(const Attributes& at, std::span<const Tensor> ins, std::span<c
     const std::int64_t row_bytes = p.inputs * kPlanes, row_starts = p.inputs / p.weights.block * kPlanes;
     std::vector<std::int8_t> bytes(static_cast<std::size_t>(p.rows * row_bytes));
     std::vector<std::int32_t> starts(static_cast<std::size_t>(p.rows * row_starts));
-    PackedScaling scaling[kFewRows];
+    PackedScaling own[kFewRows];
     for (std::int64_t r = 0; r < p.rows; ++r) {
       std::int8_t* to = bytes.data() + r * row_bytes;
       std::int32_t* from = starts.data() + r * row_starts;
-      scaling[r] = by;
+      own[r] = by;
       if (spread_centered(x + r * p.inputs, zero_a, p.weights, to, from)) {
-        scaling[r].rest = 0;
+        own[r].rest = 0;
       } else {
         spread(x + r * p.inputs, p.weights, to, from);
       }
@@ -330,7 +356,7 @@ Run packed_scaled(const Attributes& at, std::span<const Tensor> ins, std::span<c
         const PackedWeights w = p.of(block);
         for (std::int64_t r = 0; r < p.rows; ++r) {
           double totals[kBlock] = {};
-          loop.packed_row_scaled(w, kPlanes, bytes.data() + r * row_bytes, starts.data() + r * row_starts, scaling[r],
+          loop.packed_row_scaled(w, kPlanes, bytes.data() + r * row_bytes, starts.data() + r * row_starts, own[r],
                                  totals);
           stored(r, block, totals);
         }

@@ -184,9 +184,13 @@ class Container:
         data = self._view[section.offset : section.offset + section.bytes]
         if check and section not in self._checked:
             self._check(section, checksum(data))
+        return data
+
+    def leave_memory(self) -> None:
+        """Let the pages of all large sections go."""
+        for section in self.sections:
             if section.bytes >= LARGE_BYTES:
                 self._leave_memory(section)
-        return data
 
     def _leave_memory(self, section: ContainerSection) -> None:
         """Let a section's pages go; what is used of it comes back, as of an embedding only some rows do."""
@@ -217,6 +221,8 @@ class Container:
                 section.offset,
             )
         self._checked.add(section)
+        if section.bytes >= LARGE_BYTES:
+            self._leave_memory(section)
 
     def _read_table(self) -> tuple[ContainerSection, ...]:
         view, where = self._view, self.where

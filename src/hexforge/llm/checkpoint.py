@@ -174,7 +174,9 @@ class RandomCheckpoint(Checkpoint):
         key = zlib.crc32(f"{name} {layer}".encode())
         random = np.random.default_rng((self._seed, key))
         size = 1.0 if name == EMBEDDING else wanted[-1] ** -0.5
-        return random.standard_normal(wanted, np.float32) * np.float32(size)
+        drawn: Array = random.standard_normal(wanted, np.float32)
+        drawn *= np.float32(size)
+        return drawn
 
 
 def open_checkpoint(source: str | Path, *, random_seed: int | None = None) -> Checkpoint:

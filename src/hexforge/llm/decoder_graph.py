@@ -120,7 +120,7 @@ class _Nodes:
     def _embedded(self) -> str:
         arch, checkpoint = self.arch, self.graph.checkpoint
         scale = np.float32(arch.embedding_scale)
-        table = self._stored("embedding", lambda: checkpoint.weight(EMBEDDING) * scale, self._range("embedded"))
+        table = self._stored("embedding", lambda: _times(checkpoint.weight(EMBEDDING), scale), self._range("embedded"))
         return self._value("embedded", self._node("Gather", [table, TOKENS], axis=0), self._range("embedded"))
 
     def _layer(self, layer: int, x: str) -> str:
@@ -299,7 +299,7 @@ class _Nodes:
         at = name if layer is None else f"layer.{layer}.{name}"
 
         def matrix() -> Array:
-            return checkpoint.weight(name, layer).T * scale
+            return _times(checkpoint.weight(name, layer).T, scale)
 
         def rounded() -> RoundedWeight:
             precision, correlations = self.precision, self.graph.correlations
@@ -446,3 +446,8 @@ class _Nodes:
     def _output(self, made: str, name: str, kind: int, sizes: list[Any]) -> None:
         self._node("Identity", [made], name)
         self.outputs.append(helper.make_tensor_value_info(name, kind, sizes))
+
+
+def _times(array: Array, scale: np.float32) -> Array:
+    """A weight times a number, without a copy where that is 1."""
+    return array if scale == 1 else array * scale

@@ -16,6 +16,10 @@ CACHE_ZERO = 128
 _LARGEST_16 = 65535
 _STRIPE = 256
 """Outputs of a matrix that are quantized at a time: what is computed of them stays in a cache."""
+_STRETCH = 1 << 20
+"""Numbers of a table that are quantized at a time."""
+_LEAST_SCALE = 2.0**-24
+"""Of a block: float16's least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +70,12 @@ class CodeSteps:
 
     def quantized(self, array: Array) -> Array:
         """Integers nearest to numbers."""
-        kind = np.uint16 if self.bits == 16 else np.uint8
-        integers = np.rint(array / np.float32(self.scale)) + self.zero
-        codes: Array = np.clip(integers, 0, (1 << self.bits) - 1).astype(kind)
+        codes: Array = np.empty(array.shape, np.uint16 if self.bits == 16 else np.uint8)
+        flat, to = array.reshape(-1), codes.reshape(-1)
+        for start in range(0, flat.size, _STRETCH):
+            own = slice(start, start + _STRETCH)
+            integers = np.rint(flat[own] / np.float32(self.scale)) + self.zero
+            to[own] = np.clip(integers, 0, (1 << self.bits) - 1)
         return codes
 
 
@@ -87,8 +94,9 @@ def cache_steps(largest: float) -> CodeSteps:
 def quantized_weight(weight: Array, bits: int, block: int) -> tuple[Array, Array]:
     """Integers and float32 scales of a matrix [inputs, outputs]: a scale for each output, or for each block of inputs.
 
-    The scale of 4 bits is the one of sixteen candidates that loses least of the squares. Few outputs are done at a
-    time, so that what is computed of a large matrix stays small beside it.
+    Scales of blocks are float16's numbers, which programs keep in two bytes. The scale of 4 bits is the one of sixteen
+    candidates that loses least of the squares. Few outputs are done at a time, so that what is computed of a large
+    matrix stays small beside it.
     """
     inputs, outputs = weight.shape
     integers = np.empty((inputs, outputs), np.int8)
@@ -103,13 +111,26 @@ def _quantized_stripe(weight: Array, bits: int, block: int) -> tuple[Array, Arra
     inputs, outputs = weight.shape
     groups = weight.reshape(inputs // block if block else 1, block or inputs, outputs)
     top = (1 << bits - 1) - 1
-    largest = np.abs(groups).max(1, keepdims=True)
-    best = np.maximum(largest / np.float32(top), np.float32(1e-8))
+    largest = np.abs(groups).max(1, keepdims=True) / np.float32(top)
+
+    def scale_of(share: np.float32) -> Array:
+        scale: Array = np.maximum(largest * share, np.float32(1e-8))
+        if block and scale.max() < np.finfo(np.float16).max:
+            scale = np.maximum(scale.astype(np.float16).astype(np.float32), np.float32(_LEAST_SCALE))
+        return scale
+
+    best = scale_of(np.float32(1))
     if bits == 4:
-        least = np.full(best.shape, np.inf, np.float32)
-        for share in np.linspace(0.7, 1.0, 16, dtype=np.float32) if bits == 4 else ():
-            scale = np.maximum(largest * share / np.float32(top), np.float32(1e-8))
-            lost = np.square(np.clip(np.rint(groups / scale), -top - 1, top) * scale - groups).sum(1, keepdims=True)
+        least, off = np.full(best.shape, np.inf, np.float32), np.empty_like(groups)
+        for share in np.linspace(0.7, 1.0, 16, dtype=np.float32):
+            scale = scale_of(share)
+            np.divide(groups, scale, out=off)
+            np.rint(off, out=off)
+            np.clip(off, -top - 1, top, out=off)
+            off *= scale
+            off -= groups
+            off *= off
+            lost = off.sum(1, keepdims=True)
             best, least = np.where(lost < least, scale, best), np.minimum(lost, least)
     integers = np.clip(np.rint(groups / best), -top - 1, top).astype(np.int8).reshape(inputs, outputs)
     return integers, best.reshape(-1, outputs).astype(np.float32)

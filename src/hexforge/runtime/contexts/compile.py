@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,7 +138,9 @@ def compile(
     left_on_cpu: list[NodesOnCpu] = []
     graphs: dict[str, list[str]] = {}
     formats: dict[str, NativeFormat] = {}
-    for name, source, how, settings in zip(names, sources, hows, settings_of_models, strict=True):
+
+    def add(name: str, source: ModelSource, how: Mapping[str, Any], settings: GraphSettings) -> None:
+        """Compile one model's graphs into the context; what else was made of it goes when this returns."""
         exposed = request.exposed_of(name)
         parts = prepare_model(source, backend, ModelRequest(**how, offload_io_quantization=request.quantized_io))
         label = parts.model.name
@@ -147,11 +150,11 @@ def compile(
             request.native, _graph_names(name, sum(part.taken for part in parts.parts)), backend, settings
         )
         plan = Plan(parts, backend, no_cpu_part, exposed, native.mark)
-        formats |= native.formats
+        formats.update(native.formats)
         report.step()
         programs = _programs(plan, name, label)
         _require_exposed(exposed, name, [program for _, program in programs])
-        left_on_cpu += [NodesOnCpu(label, parts.left_on_cpu)] if parts.left_on_cpu else []
+        left_on_cpu.extend([NodesOnCpu(label, parts.left_on_cpu)] if parts.left_on_cpu else [])
         if not sharing:
             builder.pool.forget()
         for number, ((graph_name, program), (updatable, updatable_bytes)) in enumerate(
@@ -164,6 +167,11 @@ def compile(
             weights[name] = weights.get(name, 0) + builder.add(entry)
         graphs.setdefault(label if label not in graphs else name, []).extend(n for n, _ in programs)
         report.step()
+
+    for model in zip(names, sources, hows, settings_of_models, strict=True):
+        add(*model)
+        if len(sources) > 1:
+            gc.collect()  # graphs refer to their own parts: of large models two would be in memory at once
     _require_updatable(request.updatable, builder.info)
     if request.native:
         builder.metadata |= native_metadata(request.native, formats)

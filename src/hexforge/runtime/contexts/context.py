@@ -137,6 +137,7 @@ class Context:
             program = backend.load(row.name, inputs, outputs, read, arrays)
         except FormatError as error:
             raise FormatError(f"{where}: {error}" if where not in str(error) else str(error)) from None
+        self._container.leave_memory()  # of what was copied; what is used where it lies comes back
         program.on_first_run = functools.partial(self._executed.add, row.name)
         program.threads = self._threads.get(row.name, program.threads)
         self._loaded.setdefault(row.name, weakref.WeakSet()).add(program)

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.large_pages import LEAST_ARRAY, LEAST_BLOCK, gather
+from hexforge.backends.htp.numbers.large_pages import LEAST_ARRAY, LEAST_BLOCK, LEAST_SHARED, gather, share
+from hexforge.formats.container import map_file
 
 RNG = np.random.default_rng(3)
 
@@ -49,3 +52,26 @@ def test_memory_of_others_is_not_copied() -> None:
     attributes = [{"weights": owner[:LEAST_BLOCK]}, {"weights": owner[LEAST_BLOCK:]}]
     gather(attributes)
     assert all(np.shares_memory(each["weights"], owner) for each in attributes)
+
+
+def test_graphs_of_a_mapped_file_share_one_copy_of_large_weights(tmp_path: Path) -> None:
+    """The numbers of the file, in memory of their own; small ones, and arrays of no file, stay where they are."""
+    path = tmp_path / "weights"
+    path.write_bytes(RNG.bytes(LEAST_SHARED + 3 * LEAST_ARRAY))
+    mapped = np.frombuffer(map_file(path), np.uint8)
+    weights, scales = mapped[:LEAST_SHARED], mapped[LEAST_SHARED : LEAST_SHARED + LEAST_ARRAY].view(np.uint16)
+    own, few = np.zeros(LEAST_ARRAY, np.uint8), mapped[-16:]
+    first = share([{"weights": weights, "scales": scales, "own": own, "few": few, "rows": 1}])
+    assert set(first) == {id(weights), id(scales)}
+    for array in (weights, scales):
+        copy = first[id(array)]
+        assert np.array_equal(copy, array)
+        assert copy.dtype == array.dtype
+        assert copy.ctypes.data % 64 == 0
+        assert not np.shares_memory(copy, array)
+    again = share([{"weights": weights}])
+    assert np.shares_memory(again[id(weights)], first[id(weights)])
+    assert share([{"scales": scales}]) == {}  # not worth a copy
+    del first, again, copy
+    gc.collect()
+    assert np.array_equal(share([{"weights": weights}])[id(weights)], weights)  # made anew: the old one is gone

@@ -13,6 +13,7 @@ import numpy as np
 
 from hexforge import _native
 from hexforge.backend import Get, Put, Spinning, interruption
+from hexforge.backends.htp.numbers import large_pages
 from hexforge.backends.htp.numbers.file_arrays import (
     DTYPES,
     LEAST,
@@ -124,8 +125,10 @@ class SegmentRunner:
                 program.input_tensor(tensor[2])
             else:
                 program.output_tensor(tensor[2], ROOM if i in read else 0)
+        copies = large_pages.share(call.attributes for call in segment.calls if call.kind.startswith("packed_"))
         for call in segment.calls:
-            program.step(call.kind, call.ins, call.outs, call.attributes)
+            attributes = {name: copies.get(id(value), value) for name, value in call.attributes.items()}
+            program.step(call.kind, call.ins, call.outs, attributes)
         program.require_assigned()
         self._program = program
         self.states = _states(segment)
