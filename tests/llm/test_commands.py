@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 from typer.testing import CliRunner
@@ -87,4 +88,12 @@ def test_a_server_that_cannot_be_names_no_address(bundled: Bundled, capsys: pyte
     assert run("serve", str(bundled("w8a16")), "--at-device-speed", "--soc", "nope") == 2
     told = capsys.readouterr()
     assert "not a known chip" in told.err
+    assert told.out == ""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert run("serve", str(bundled("w8a16")), "--port", port) == 2
+    told = capsys.readouterr()
+    assert f"--port {port}: Address already in use; give another" in told.err
     assert told.out == ""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from hexforge.cli.arguments import Soc
 from hexforge.cli.llm.sampling_arguments import BundleFolder, LlmBackend
 from hexforge.cli.say import say
+from hexforge.errors import CallError
 
 
 def serve(
@@ -34,9 +36,20 @@ def serve(
     from hexforge.llm.serving.answers import device_pace
     from hexforge.llm.serving.app import serve as served
 
+    _refuse_a_taken_port(port)
     key = token or secrets.token_urlsafe(24)
     model = load(bundle, backend=backend)
     model.prepare_adapters()
     pace = device_pace(model.bundle, soc) if at_device_speed else None
     say(f"{model.bundle.name} at http://127.0.0.1:{port}/v1" + ("" if token else f" with the token {key}"))
     served(model, key, port=port, together=together, pace=pace)
+
+
+def _refuse_a_taken_port(port: int) -> None:
+    """CallError where nothing can be served at a port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise CallError(f"--port {port}: {error.strerror}; give another") from None
