@@ -70,6 +70,12 @@ def test_a_split_model_computes_the_same(tmp_path: Path) -> None:
     whole = export(SMALL, tmp_path / "whole", request)
     parts = export(SMALL, tmp_path / "parts", ExportRequest(context=64, tokens=(32, 1), part_bytes=1_300_000))
     assert (len(whole.parts), len(parts.parts)) == (1, 3)
+    settings = json.loads((tmp_path / "parts" / "genai_config.json").read_text())["model"]
+    stages = [stage for named in settings["decoder"]["pipeline"] for stage in named.values()]
+    assert (settings["type"], [stage["filename"] for stage in stages]) == (
+        "decoder-pipeline", ["model.1.onnx", "model.2.onnx", "model.3.onnx"],
+    )  # fmt: skip
+    assert [list(stage.get("output_names_forwarder", ())) for stage in stages] == [["hidden_states_out"]] * 2 + [[]]
     first, second = (load(tmp_path / name).session().feed(TEXT, all_logits=True) for name in ("whole", "parts"))
     assert np.array_equal(first, second)
 

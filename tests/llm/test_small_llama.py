@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -204,11 +205,15 @@ def test_torch_gives_what_was_recorded() -> None:
 
 @pytest.mark.genai
 @pytest.mark.skipif(not GENAI.exists(), reason="make genai")
-def test_onnxruntime_genai_runs_the_bundle(bundled: Bundled) -> None:
-    script = ROOT / "tests" / "llm" / "with_genai.py"
-    made = subprocess.run(
-        [GENAI, script, bundled("float"), SMALL / "reference.json"], capture_output=True, text=True, check=True
-    )
+@pytest.mark.parametrize("parts", [1, 3])
+def test_onnxruntime_genai_runs_the_bundle(parts: int, bundled: Bundled, tmp_path: Path) -> None:
+    """As one model, and as a pipeline of three stages."""
+    folder, script = bundled("float"), ROOT / "tests" / "llm" / "with_genai.py"
+    if parts > 1:
+        folder = tmp_path / "parts"
+        request = ExportRequest(context=512, tokens=(1,), precision="float", compiled=False, part_bytes=4_500_000)
+        assert len(export(SMALL, folder, request).parts) == parts
+    made = subprocess.run([GENAI, script, folder, SMALL / "reference.json"], capture_output=True, text=True, check=True)
     for case, given in zip(REFERENCE["generated"], json.loads(made.stdout), strict=True):
         end = case["next"].index(0) if 0 in case["next"] else len(case["next"])
         assert given["ids"] == case["ids"]

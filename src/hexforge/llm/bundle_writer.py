@@ -21,7 +21,7 @@ from hexforge.formats.json_text import read_json
 from hexforge.llm.bundle import BUNDLE, PAST, PRESENT, Bundle, BundlePart, adapted_file, checksum, read_bundle
 from hexforge.llm.checkpoint import TOKENIZER_FILES, Checkpoint, open_checkpoint
 from hexforge.llm.float_decoder import observed_ranges
-from hexforge.llm.genai.genai_config import GENAI_CONFIG, genai_config
+from hexforge.llm.genai.genai_config import GENAI_CONFIG, DecoderStage, genai_config
 from hexforge.llm.generate import graph_name
 from hexforge.llm.lora.low_rank_branches import PATTERN, LowRankBranches
 from hexforge.llm.lora.peft_adapter import read_adapter
@@ -29,7 +29,7 @@ from hexforge.llm.precision import BundlePrecision, precision_named
 from hexforge.llm.text_tokens import TOKENIZER, TextTokens
 from hexforge.llm.weight_rounding import InputCorrelations
 
-WEIGHTS, OPEN_MODEL = "weights{}.bin", "model.onnx"
+WEIGHTS, OPEN_MODEL = "weights{}.bin", "model{}.onnx"
 FACTORS, COMPILED_ADAPTER = "factors.{}{}.bin", "adapter.{}{}.bin"
 """Of each adapter: its factors for the ONNX models, and what it changes of a context."""
 MOST_PART_BYTES = int(3.75 * (1 << 30))
@@ -129,6 +129,7 @@ def _exported(
         seen = {} if correlations is None else {"also": correlations.observe}
         ranges = branches.widened(observed_ranges(checkpoint, texts, **seen), texts)
     parts: list[BundlePart] = []
+    stages: list[DecoderStage] = []
     split = _split(checkpoint, precision, request.part_bytes)
     for index, (first, last) in enumerate(split, 1):
         number = f".{index}" if len(split) > 1 else ""
@@ -146,10 +147,13 @@ def _exported(
                 for adapter in ("", *factors):
                     asked = GraphRequest(tokens, request.context, first, last, request.native, adapter)
                     onnx.save(graph.model(asked), folder / adapted_file(names[tokens], adapter))
-            if len(split) == 1 and not request.native:
-                for adapter in ("", *factors):
-                    asked = GraphRequest("sequence_length", request.context, first, last, adapter=adapter)
-                    onnx.save(graph.model(asked), folder / adapted_file(OPEN_MODEL, adapter))
+            for adapter in () if request.native else ("", *factors):
+                asked = GraphRequest("sequence_length", request.context, first, last, adapter=adapter)
+                model, file = graph.model(asked), OPEN_MODEL.format(number)
+                onnx.save(model, folder / adapted_file(file, adapter))
+                if not adapter:
+                    names_of = ([v.name for v in values] for values in (model.graph.input, model.graph.output))
+                    stages.append(DecoderStage(file, *names_of))
         compiled = {
             name: COMPILED_ADAPTER.format(name, number)
             if request.compiled and branches.changed(name, first, last)
@@ -164,8 +168,8 @@ def _exported(
             for name, file in ((name, file) for name, file in part.adapters.items() if file):
                 say(f"{file}: the adapter {name} compiled for {part.context}")
                 _compile_adapter(folder, part, name)
-    if len(split) == 1 and not request.native:
-        write_atomically(folder / GENAI_CONFIG, json_bytes(genai_config(checkpoint, request.context, OPEN_MODEL)))
+    if stages:
+        write_atomically(folder / GENAI_CONFIG, json_bytes(genai_config(checkpoint, request.context, stages)))
     large = [p for p in sorted(folder.iterdir()) if p.suffix in (".bin", ".onnx")]
     bundle = Bundle(
         folder, shape.name, precision.name, request.context, shape.vocab, shape.layers, shape.kv_heads, shape.head_dim,
