@@ -218,6 +218,41 @@ searched(Workers(cluster=sys.argv[1]), sys.argv[2])
 """
 
 
+EVALUATE = """
+import sys
+from tests.analysis.spread.test_cluster_results import MODEL, SQNR, NotingEngine, hexforge
+engine = NotingEngine(sys.argv[3], seconds=0.05)
+hexforge.evaluate(MODEL, sys.argv[4], metric=SQNR, backend=engine, cluster=sys.argv[1], state=sys.argv[2])
+"""
+
+
+def test_an_evaluation_whose_driver_was_killed_runs_no_finished_sample_twice(
+    clusters: LocalCluster, shards: Path, tmp_path: Path
+) -> None:
+    folders = {name: tmp_path / name for name in ("alone", "first", "rest")}
+    for folder in folders.values():
+        folder.mkdir()
+    expected = hexforge.evaluate(MODEL, shards, metric=SQNR, backend=NotingEngine(str(folders["alone"]), 0))
+    state, command = tmp_path / "state", [sys.executable, "-c", EVALUATE, clusters.of(2)]
+    driver = subprocess.Popen(
+        [*command, str(tmp_path / "state"), str(folders["first"]), str(shards)], cwd=ROOT, stderr=subprocess.DEVNULL
+    )
+    while driver.poll() is None and not (state.exists() and state.read_bytes().count(b"\n") >= 2):
+        time.sleep(0.02)
+    os.kill(driver.pid, signal.SIGKILL)
+    driver.wait()
+    done, seen = json.loads(state.read_bytes().splitlines()[-1].partition(b" ")[2])[0], list[int]()
+    engine = NotingEngine(str(folders["rest"]), seconds=0.05)  # its text is the same, so the job is
+    found = hexforge.evaluate(
+        MODEL, shards, metric=SQNR, backend=engine, cluster=clusters.of(2), state=state,
+        progress=lambda done, total: seen.append(done),
+    )  # fmt: skip
+    assert found == expected
+    assert 0 < int(done) < 240
+    assert seen[0] == int(done) + 1
+    assert 240 - int(done) - 1 <= sum(engine.runs().values()) <= 240 - int(done)
+
+
 def takes_bytes(content: Any) -> Any:
     """A function of tasks that has something with it."""
     return lambda task: len(content)
