@@ -22,6 +22,8 @@ _BUNDLE, _PLACE = "bundle", "place"
 """Columns of a block: a row is a task, which is at a place of a bundle that rows side by side share."""
 _BLOCK_BYTES = 4 << 20
 """Tasks of a block have about as many bytes."""
+_LONG_READINGS = 8
+"""Into so many parts a single reader cuts what it reads."""
 _BUNDLE_BYTES, _BUNDLE_TASKS = 64 << 10, 64
 """Tasks are packed together up to as many: packed one by one, small ones cost three times as much."""
 
@@ -75,11 +77,14 @@ def blocks(ray: Any, tasks: RangedTasks[Any], readers: int) -> Iterator[TaskBloc
     context.execution_options.verbose_progress = False
     context.target_max_block_size = _BLOCK_BYTES
     here = {f"node:{ray.util.get_node_ip_address()}": 0.001}
+    # One reader that waits between short readings would be ended by Ray, and start again for seconds of a processor:
+    # it reads a few long ones. Several read short ones, which are needed in their order.
+    most = len(tasks.ranges) if readers > 1 else min(_LONG_READINGS, len(tasks.ranges))
     read = data.read_datasource(
-        _source(ray.put(list(tasks.ranges)), tasks),
+        _source(ray.put(list(tasks.ranges)), tasks, most),
         num_cpus=0,  # the processors are the workers': reading waits for files, and is done beside them
         concurrency=readers,
-        override_num_blocks=len(tasks.ranges),
+        override_num_blocks=most,
         resources=None if tasks.anywhere else here,  # files of this machine are read on it
     )
     try:
@@ -99,7 +104,7 @@ def _fault_of_reading(error: BaseException) -> BaseException:
     return inner or error
 
 
-def _source(ranges: Any, tasks: RangedTasks[Any]) -> Any:
+def _source(ranges: Any, tasks: RangedTasks[Any], readings: int) -> Any:
     """The ranges as Ray Data reads them: a task of its own for each."""
     from ray.data.block import BlockMetadata
     from ray.data.datasource import Datasource, ReadTask
@@ -110,28 +115,30 @@ def _source(ranges: Any, tasks: RangedTasks[Any]) -> Any:
 
         def get_read_tasks(self, parallelism: int, per_task_row_limit: int | None = None, **_: Any) -> list[Any]:
             about = BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None, task_exec_stats=None)
-            return [ReadTask(_Reading(ranges, tasks.read, i), about) for i in range(len(tasks.ranges))]
+            ends = [len(tasks.ranges) * i // readings for i in range(readings + 1)]
+            parts = [_Reading(ranges, tasks.read, slice(*ends[i : i + 2])) for i in range(readings)]
+            return [ReadTask(part, about) for part in parts]
 
     return Ranges()
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Reads a range, in a process of Ray's."""
+    """Reads some ranges, in a process of Ray's."""
 
     ranges: Any
     read: Callable[[Any], Any]
-    number: int
+    part: slice
 
     def __call__(self) -> Iterator[Any]:
         import ray
 
         bundles, sizes, at_once = list[bytes](), list[int](), 1
-        tasks = iter(self.read(ray.get(self.ranges)[self.number]))
-        while some := list(islice(tasks, at_once)):
-            bundles.append(pickle.dumps(some, 5))
-            sizes.append(len(some))
-            at_once = max(1, min(_BUNDLE_TASKS, _BUNDLE_BYTES * len(some) // len(bundles[-1])))
+        tasks = (task for some in ray.get(self.ranges)[self.part] for task in self.read(some))
+        while bundle := list(islice(tasks, at_once)):
+            bundles.append(pickle.dumps(bundle, 5))
+            sizes.append(len(bundle))
+            at_once = max(1, min(_BUNDLE_TASKS, _BUNDLE_BYTES * len(bundle) // len(bundles[-1])))
             if sum(map(len, bundles)) >= _BLOCK_BYTES:
                 yield _block(bundles, sizes)
                 bundles, sizes = [], []
