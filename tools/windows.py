@@ -43,6 +43,7 @@ def build() -> Path:
     """The program, made by the cross compiler."""
     launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
     options = [f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'tools/windows.cmake'}", "-DHEXFORGE_PYTHON_MODULE=OFF"]
+    options += ["-DHEXFORGE_CAPI=OFF", f"-DPython_EXECUTABLE={sys.executable}"]
     _run(["cmake", "-G", "Ninja", "-S", ".", "-B", WORK, "-DHEXFORGE_WERROR=ON", *options, *launcher])
     _run(["cmake", "--build", WORK, "-j", str(os.cpu_count() or 1)])
     program = WORK / "run_context.exe"

@@ -3,12 +3,22 @@
 // run takes. `run_context FOLDER CONTEXT GRAPH THREADS RUNS INPUTS RESULTS`: inputs and results are files with the bytes of
 // all tensors one after the other.
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#if defined(_WIN32)
+#include <windows.h>
+#define LIBRARY(name) "Qnn" name ".dll"
+#else
+#include <dlfcn.h>
+#if defined(__APPLE__)
+#define LIBRARY(name) "libQnn" name ".dylib"
+#else
+#define LIBRARY(name) "libQnn" name ".so"
+#endif
+#endif
 
 #include "QnnInterface.h"
 #include "System/QnnSystemInterface.h"
@@ -111,6 +121,20 @@ static int ascending(const void* a, const void* b) {
   return (left > right) - (left < right);
 }
 
+#if defined(_WIN32)
+static int has_python(void) { return GetModuleHandleA("python3.dll") != NULL; }
+
+typedef FARPROC Symbol;
+
+static Symbol load(const char* folder, const char* library, const char* symbol) {
+  char path[4096];
+  REQUIRE(snprintf(path, sizeof path, "%s/%s", folder, library) < (int)sizeof path);
+  HMODULE opened = LoadLibraryA(path);
+  if (!opened) fprintf(stderr, "%s: error %lu\n", path, GetLastError());
+  REQUIRE(opened);
+  return GetProcAddress(opened, symbol);
+}
+#else
 static int has_python(void) {
   char line[4096];
   int found = 0;
@@ -121,7 +145,9 @@ static int has_python(void) {
   return found;
 }
 
-static void* load(const char* folder, const char* library, const char* symbol) {
+typedef void* Symbol;
+
+static Symbol load(const char* folder, const char* library, const char* symbol) {
   char path[4096];
   REQUIRE(snprintf(path, sizeof path, "%s/%s", folder, library) < (int)sizeof path);
   void* opened = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -129,15 +155,16 @@ static void* load(const char* folder, const char* library, const char* symbol) {
   REQUIRE(opened);
   return dlsym(opened, symbol);
 }
+#endif
 
 int main(int count, char** arguments) {
   REQUIRE(count == 8);
   QnnInterface_GetProvidersFn_t providers;
   Qnn_ErrorHandle_t (*system_providers)(const QnnSystemInterface_t***, uint32_t*);
   const double before = microseconds(CLOCK_MONOTONIC);
-  *(void**)&providers = load(arguments[1], "libQnnHtp.so", "QnnInterface_getProviders");
+  *(Symbol*)&providers = load(arguments[1], LIBRARY("Htp"), "QnnInterface_getProviders");
   const double loaded = microseconds(CLOCK_MONOTONIC);
-  *(void**)&system_providers = load(arguments[1], "libQnnSystem.so", "QnnSystemInterface_getProviders");
+  *(Symbol*)&system_providers = load(arguments[1], LIBRARY("System"), "QnnSystemInterface_getProviders");
   REQUIRE(providers && system_providers);
   const QnnInterface_t** list = NULL;
   const QnnSystemInterface_t** system_list = NULL;

@@ -35,13 +35,19 @@ nb::object owner_of(nb::handle array) {
   return owner;
 }
 
+// What a memoryview shows, by the attribute that Python's stable ABI leaves to ask; any other object itself.
+nb::object shown_by(const nb::object& owner) {
+  if (!PyMemoryView_Check(owner.ptr())) return owner;
+  nb::object shown = nb::getattr(owner, "obj", nb::none());
+  return shown.is_none() ? owner : shown;
+}
+
 // How many bytes of the same memory lie behind an array.
 std::int64_t room_behind(nb::handle array) {
   const auto given = nb::cast<Constant>(array);
-  const nb::object owner = owner_of(array);
-  const bool view = PyMemoryView_Check(owner.ptr()) && PyMemoryView_GET_BUFFER(owner.ptr())->obj != nullptr;
+  const nb::object owner = shown_by(owner_of(array));
   Py_buffer whole;
-  if (PyObject_GetBuffer(view ? PyMemoryView_GET_BUFFER(owner.ptr())->obj : owner.ptr(), &whole, PyBUF_SIMPLE) != 0) {
+  if (PyObject_GetBuffer(owner.ptr(), &whole, PyBUF_SIMPLE) != 0) {
     PyErr_Clear();
     return 0;
   }
@@ -150,8 +156,7 @@ class PyProgram {
   void keep(nb::handle array) {
     if (const int mapping = mapping_of(nb::cast<Constant>(array).data()); mapping >= 0) mappings_.insert(mapping);
     const nb::object owner = owner_of(array);
-    const bool view = PyMemoryView_Check(owner.ptr()) && PyMemoryView_GET_BUFFER(owner.ptr())->obj != nullptr;
-    kept_.try_emplace(view ? PyMemoryView_GET_BUFFER(owner.ptr())->obj : owner.ptr(), owner);
+    kept_.try_emplace(shown_by(owner).ptr(), owner);
   }
 
   std::map<PyObject*, nb::object> kept_;  // longer than what points there

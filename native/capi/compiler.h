@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "capi/system_calls/system_calls.h"
+
 namespace hexforge::capi {
 
 using Blob = std::span<const std::byte>;
@@ -29,15 +31,10 @@ class Compiler {
 
  private:
   void start();
-  void stop();
-  void send_all(const void* data, std::size_t size);
-  void receive_all(void* data, std::size_t size);
   Answer exchange(const std::string& request, std::span<const Blob> arrays);
 
   std::mutex mutex_;
-  int socket_ = -1;
-  int child_ = -1;
-  int owner_ = -1;  // the process that started it: a fork has none
+  ChildProcess process_;
 };
 
 // JSON as it is written: a value behind the other, commas are set.

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // QnnMem: memory of the program that tensors lie in, given by a file descriptor or by an address.
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "HTP/QnnHtpMem.h"
 #include "capi/functions.h"
+#include "capi/system_calls/system_calls.h"
 #include "capi/tensors.h"
 
 namespace hexforge::capi {
@@ -28,26 +25,16 @@ std::uint64_t tensor_bytes(const Qnn_MemDescriptor_t& given) {
 }
 
 void map(Memory& memory, int fd, std::uint64_t offset) {
-  struct stat facts;
-  if (fd < 0 || fstat(fd, &facts) != 0)
-    throw Failure(QNN_MEM_ERROR_MAPPING, "file descriptor " + std::to_string(fd) + " is not open");
-  const auto size = static_cast<std::uint64_t>(facts.st_size);
-  if (offset > size || memory.bytes > size - offset)
-    throw Failure(QNN_MEM_ERROR_INVALID_SHAPE, "the buffer has " + std::to_string(size) + " bytes, " +
-                                                   std::to_string(memory.bytes) + " are needed from byte " +
-                                                   std::to_string(offset) + " on");
-  const std::uint64_t end = offset + memory.bytes;
-  void* mapped = mmap(nullptr, end, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (mapped == MAP_FAILED) throw Failure(QNN_MEM_ERROR_MAPPING, "the buffer cannot be mapped");
+  void* mapped = map_buffer(fd, offset, memory.bytes);
   memory.mapped = mapped;
-  memory.mapped_bytes = end;
+  memory.mapped_bytes = offset + memory.bytes;
   memory.data = static_cast<char*>(mapped) + offset;
 }
 
 }  // namespace
 
 Memory::~Memory() {
-  if (mapped) munmap(mapped, mapped_bytes);
+  if (mapped) unmap_buffer(mapped, mapped_bytes);
 }
 
 Qnn_ErrorHandle_t mem_register(Qnn_ContextHandle_t handle, const Qnn_MemDescriptor_t* descriptors, std::uint32_t count,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from hexforge.vendor import process as process_module
 from hexforge.vendor.deploy import DeployRequest, deploy, verify
 from hexforge.vendor.folder import changed_files, read_manifest, read_samples, whole_folder
 from hexforge.vendor.package import find_package
+from tests import ROOT
 from tests.cli.test_cli import run
 from tests.vendor import HERE, needs_package, write_worker
 from tests.vendor.models import gated, sample, saved, small_chain
@@ -53,6 +55,28 @@ def test_without_the_package_all_but_the_contexts(no_package: None, tmp_path: Pa
         compile((tmp_path / "out" / name).read_text(), name, "exec")
     assert '"soc_model" to "57",' in (tmp_path / "out" / "android" / "NpuModel.kt").read_text()
     assert "@" not in (tmp_path / "out" / "cpp" / "main.cpp").read_text()
+
+
+HEADERS = ROOT / ".venv-vendor" / "include" / "onnxruntime"
+
+
+@pytest.mark.skipif(not HEADERS.is_dir() or shutil.which("c++") is None, reason="onnxruntime's headers: make vendor")
+def test_the_program_in_cpp_is_taken_by_a_compiler(no_package: None, tmp_path: Path) -> None:
+    deploy(saved(small_chain(), tmp_path), tmp_path / "out", REQUEST)
+    source = tmp_path / "out" / "cpp" / "main.cpp"
+    command = [
+        "c++",
+        "-std=c++17",
+        "-fsyntax-only",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-isystem",
+        str(HEADERS),
+        str(source),
+    ]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
 
 
 def test_the_command_without_the_package(no_package: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/check/client_memory.h"
 
-#include <sys/mman.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
 namespace hexforge::capi::check {
 namespace {
 
@@ -19,20 +12,6 @@ std::uint64_t mixed(std::uint64_t digest, const unsigned char* bytes, std::size_
 }
 
 }  // namespace
-
-bool read_client(const void* from, void* to, std::size_t bytes) {
-  if (!bytes) return true;
-  iovec here{to, bytes}, there{const_cast<void*>(from), bytes};
-  const ssize_t came = process_vm_readv(getpid(), &here, 1, &there, 1, 0);
-  if (came >= 0) return static_cast<std::size_t>(came) == bytes;
-  if (errno == EFAULT) return false;
-  // A sandbox without that call: whether the pages are mapped is what can be asked.
-  const auto begin = reinterpret_cast<std::uint64_t>(from) / kPage * kPage;
-  const auto end = reinterpret_cast<std::uint64_t>(from) + bytes;
-  if (msync(reinterpret_cast<void*>(begin), end - begin, MS_ASYNC) != 0) return false;
-  std::memcpy(to, from, bytes);
-  return true;
-}
 
 bool digest_client(const void* from, std::uint64_t bytes, std::uint64_t most, std::uint64_t& digest) {
   unsigned char page[kPage];

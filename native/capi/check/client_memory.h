@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "capi/system_calls/system_calls.h"
+
 namespace hexforge::capi::check {
 
-// Copies bytes; false where some of them cannot be read.
-bool read_client(const void* from, void* to, std::size_t bytes);
 // A number for the bytes; false where some of them cannot be read. Beyond `most` bytes only as many pages are read,
 // spread evenly.
 bool digest_client(const void* from, std::uint64_t bytes, std::uint64_t most, std::uint64_t& digest);

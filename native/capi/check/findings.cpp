@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Findings and calls: where they are told.
-#include <fcntl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <set>
 
 #include "capi/check/check.h"
+#include "capi/system_calls/system_calls.h"
 
 namespace hexforge::capi::check {
 namespace {
@@ -22,17 +20,11 @@ const char* variable(const char* name) {
 // A file that lines are appended to, whole, by several threads and processes; the standard error stream where none is.
 class Lines {
  public:
-  explicit Lines(const char* path)
-      : file_(path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : STDERR_FILENO) {
+  explicit Lines(const char* path) : file_(path ? open_for_lines(path) : kStandardError) {
     if (file_ < 0) std::fprintf(stderr, "hexforge: %s cannot be written: %s\n", path, std::strerror(errno));
   }
-  void put(std::string line) {
-    line += '\n';
-    for (std::size_t at = 0; file_ >= 0 && at < line.size();) {
-      const ssize_t count = write(file_, line.data() + at, line.size() - at);
-      if (count <= 0) return;
-      at += static_cast<std::size_t>(count);
-    }
+  void put(const std::string& line) {
+    if (file_ >= 0) write_line(file_, line + '\n');
   }
 
  private:
@@ -88,7 +80,7 @@ void report_for(const std::string& call, const std::string& arguments, const cha
   Json line;
   line.begin('{').key("rule").text(rule).key("call").text(call).key("arguments").text(arguments);
   line.key("message").text(what).key("advice").text(advice).key("code").number(static_cast<std::int64_t>(code));
-  line.key("process").number(getpid()).key("thread").number(syscall(SYS_gettid)).end('}');
+  line.key("process").number(process_number()).key("thread").number(thread_number()).end('}');
   findings().put(line.done());
 }
 
@@ -103,7 +95,7 @@ void log_call(const Call& call, Qnn_ErrorHandle_t code, std::uint64_t took_us) {
   line.begin('{').key("call").text(call.name).key("number").number(static_cast<std::int64_t>(call.number));
   line.key("arguments").text(call.arguments()).key("code").number(static_cast<std::int64_t>(code));
   line.key("microseconds").number(static_cast<std::int64_t>(took_us));
-  line.key("process").number(getpid()).key("thread").number(syscall(SYS_gettid)).end('}');
+  line.key("process").number(process_number()).key("thread").number(thread_number()).end('}');
   calls().put(line.done());
 }
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "capi/check/rules.h"
 
-#include <link.h>
-#include <unistd.h>
-
 #include <cstring>
 #include <map>
 #include <set>
@@ -370,15 +367,7 @@ bool before_node(Qnn_GraphHandle_t handle, const Qnn_OpConfig_t& op) {
 }
 
 void look_for_other_libraries() {
-  std::set<std::string> paths;
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, std::size_t, void* into) {
-        const char* slash = info->dlpi_name ? std::strrchr(info->dlpi_name, '/') : nullptr;
-        if (slash && std::strcmp(slash, "/libhexforge_qnn.so") == 0)
-          static_cast<std::set<std::string>*>(into)->insert(info->dlpi_name);
-        return 0;
-      },
-      &paths);
+  const std::set<std::string> paths = loaded_libraries();
   if (paths.size() > 1)
     report("second-library", *paths.begin() + " and " + *paths.rbegin() + " are loaded in one process",
            "Load one set of QNN libraries for each process.");

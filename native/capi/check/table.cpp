@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of functions with a check around each.
-#include <unistd.h>
-
 #include <atomic>
 #include <cstring>
 
@@ -239,14 +237,14 @@ int owner = 0;  // the process that was asked to check; one that it forks has no
 
 // At the very end: programs free things in what they do at exit, too.
 __attribute__((destructor)) void end_of_process() {
-  if (on() && owner == getpid()) at_end();
+  if (on() && owner == process_number()) at_end();
 }
 
 }  // namespace
 
 void wrap(Table& table, std::uint32_t backend) {
   if (!on() && !calls_on()) return;
-  if (on()) owner = getpid();
+  if (on()) owner = process_number();
   if (on()) look_for_other_libraries();
   switch (backend) {
     case QNN_BACKEND_ID_HTP: return put_all<QNN_BACKEND_ID_HTP>(table);

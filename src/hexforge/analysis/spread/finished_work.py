@@ -3,18 +3,38 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from hexforge.errors import CallError, FormatError
 
 _KIND = "hexforge finished work 1"
+
+
+_LOCKED_BYTE = 1 << 40
+"""Windows locks bytes and not files; this one is behind any that is written."""
+
+
+def _lock(file: BinaryIO) -> None:
+    """Take a file's lock, which ends with its process; BlockingIOError where another process has it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        file.seek(_LOCKED_BYTE)
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            raise BlockingIOError from None
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class FinishedWork(Mapping[str, Any]):
@@ -25,7 +45,7 @@ class FinishedWork(Mapping[str, Any]):
         self.path, self._results = Path(path), dict[str, Any]()
         try:
             self._file = self.path.open("a+b")
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._file)
         except BlockingIOError:
             self._file.close()
             raise CallError(f"{self.path}: another process works on this job; wait for it or name another") from None

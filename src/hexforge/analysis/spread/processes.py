@@ -19,6 +19,8 @@ from typing import Any
 from hexforge.analysis.spread.workers import WorkerCode, WorkerDiedError, results_of
 from hexforge.errors import HexforgeError
 
+_SIGKILL = 9
+"""Windows' `signal` does not name it."""
 _LOG_CHARACTERS = 2000
 """Of the end of a dead process's standard error, what its error tells."""
 _READY = "ready"
@@ -74,7 +76,7 @@ class ProcessWorker:
         said = self._last_words()[-_LOG_CHARACTERS:].strip()
         code = self._process.exitcode or 0
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-        if code == -signal.SIGKILL:
+        if code == -_SIGKILL:
             how += ": out of memory, perhaps; fewer jobs need less"
         return f"{how}; it last said: {said.splitlines()[-1]}" if said else how
 
@@ -103,7 +105,7 @@ class ProcessWorker:
 def _work(pipe: Connection, log: str) -> None:
     """The process: tasks come, with the code at first, and results go until the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all of them: the one that asked says so
-    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
     os.dup2(descriptor, 2)
     os.close(descriptor)
     pipe.send(_READY)

@@ -14,6 +14,7 @@ import ipaddress
 import os
 import secrets
 import stat
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,10 @@ def loopback(host: str) -> str:
 
 def runtime_folder() -> Path:
     """The folder for sockets and tokens, which nobody else can look into; CallError where somebody else could."""
+    if sys.platform == "win32":
+        raise CallError(
+            "a device of this computer has a Unix socket; give HEXFORGE_DEVICE=tcp:127.0.0.1:PORT on Windows"
+        )
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = Path(base) / "hexforge" if base else Path(tempfile.gettempdir()) / f"hexforge-{os.getuid()}"
     folder.mkdir(mode=PRIVATE_FOLDER, parents=False, exist_ok=True)

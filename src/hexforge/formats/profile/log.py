@@ -81,7 +81,7 @@ def repeated_run_frame(graph: int, run: int, timestamp_us: int) -> bytes:
 
 def append(path: Path, frames: bytes) -> None:
     """Add frames to a log by a single write, so that it ends with a whole frame."""
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND)
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
     try:
         if os.write(handle, frames) != len(frames):
             raise OSError(28, "the log could not be extended", os.fspath(path))

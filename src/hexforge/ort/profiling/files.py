@@ -90,7 +90,7 @@ class ProfileFiles:
         self._append(session_csv.rows([event], self._sources))
 
     def _append(self, text: str) -> None:
-        handle = os.open(self._csv, os.O_WRONLY | os.O_APPEND)
+        handle = os.open(self._csv, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
         try:
             os.write(handle, text.encode())
         finally:
