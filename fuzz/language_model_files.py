@@ -15,7 +15,7 @@ import numpy as np
 
 from hexforge.errors import HexforgeError
 from hexforge.llm.bundle import read_bundle
-from hexforge.llm.checkpoint import open_checkpoint
+from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.generate import load
 from hexforge.llm.lora.peft_adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter
 from tests.llm import SMALL

@@ -12,7 +12,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from hexforge.llm.checkpoint import EMBEDDING, FINAL_NORM, open_checkpoint
+from hexforge.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM
+from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from tests.llm import SMALL
 
 BLOCK = 32

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.llm import ExportRequest, export, load
-from hexforge.llm.checkpoint import open_checkpoint
+from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.float_decoder import FloatDecoder
 from tests.llm import REFERENCE, SMALL
 

@@ -12,7 +12,8 @@ import pytest
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.llm import ExportRequest, LanguageModel, export
-from hexforge.llm.checkpoint import Checkpoint, open_checkpoint
+from hexforge.llm.checkpoints.checkpoint import Checkpoint
+from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.evaluate import evaluate_bundle
 from tests.llm import REFERENCE, SMALL
 

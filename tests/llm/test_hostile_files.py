@@ -18,7 +18,7 @@ import pytest
 from fuzz import language_model_files
 from hexforge.errors import HexforgeError
 from hexforge.llm import LanguageModel, load
-from hexforge.llm.checkpoint import open_checkpoint
+from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from tests.llm import REFERENCE
 from tests.llm.conftest import Bundled
 

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from hexforge.cli import app
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.llm import ExportRequest, LanguageModel, Sampling, export, load
-from hexforge.llm.checkpoint import open_checkpoint, weight_shapes
+from hexforge.llm.checkpoints.checkpoint import weight_shapes
+from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.conversation import Conversation
 from hexforge.llm.float_decoder import FloatDecoder
 from hexforge.llm.lora.peft_adapter import AdaptedCheckpoint, read_adapter

@@ -16,10 +16,10 @@ from onnx import numpy_helper
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.llm import ExportRequest, export, load
 from hexforge.llm.architecture import Rotation
-from hexforge.llm.checkpoint import open_checkpoint
+from hexforge.llm.checkpoints.decoder_architecture import rotation_of_tables
+from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.evaluate import evaluate_bundle
 from hexforge.llm.float_decoder import FloatDecoder
-from hexforge.llm.genai.decoder_architecture import rotation_of_tables
 from tests import ROOT
 from tests.llm import REFERENCE, SMALL
 from tests.llm.genai_models import write_genai_model

@@ -15,7 +15,7 @@ import pytest
 
 from hexforge.errors import CallError
 from hexforge.llm import ExportRequest, LanguageModel, Sampling, export, load
-from hexforge.llm.checkpoint import open_checkpoint
+from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.float_decoder import FloatDecoder
 from tests import ROOT
 from tests.llm import REFERENCE, SMALL

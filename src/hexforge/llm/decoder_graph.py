@@ -22,7 +22,7 @@ from onnx import TensorProto, helper
 from hexforge.ir import Array
 from hexforge.llm.architecture import Rotation
 from hexforge.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS
-from hexforge.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
+from hexforge.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
 from hexforge.llm.lora.low_rank_branches import LowRankBranches, quantized_factor
 from hexforge.llm.precision import BundlePrecision, CodeSteps, cache_steps, steps_between
 from hexforge.llm.weight_file import WeightFile, small

@@ -12,7 +12,8 @@ import numpy as np
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
-from hexforge.llm.checkpoint import EMBEDDING, HEAD, Checkpoint, open_checkpoint
+from hexforge.llm.checkpoints.checkpoint import EMBEDDING, HEAD, Checkpoint
+from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.float_decoder import FloatDecoder
 from hexforge.llm.generate import LanguageModel, load
 from hexforge.llm.precision import precision_named

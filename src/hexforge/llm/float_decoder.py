@@ -12,7 +12,7 @@ import numpy as np
 
 from hexforge.ir import Array
 from hexforge.llm.architecture import Architecture, Rotation
-from hexforge.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
+from hexforge.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
 
 Observe = Callable[[str, Array], None]
 """Called with the name of a value, as decoder_graph names it, and the value."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexforge.ir import Array
-from hexforge.llm.checkpoint import EMBEDDING, HEAD
+from hexforge.llm.checkpoints.checkpoint import EMBEDDING, HEAD
 from hexforge.llm.precision import BundlePrecision, quantized_weight
 
 EXPANSION = 16

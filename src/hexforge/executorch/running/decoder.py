@@ -30,7 +30,7 @@ _FACTS = ("vocab_size", "max_context_len", "n_layers", "kv_io_bit_width")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DecoderGraph:
+class DecoderMethod:
     """A method that takes so many tokens at once."""
 
     method: Method
@@ -39,7 +39,7 @@ class DecoderGraph:
     layers: int
 
     @classmethod
-    def of(cls, module: PteModule, name: str, context: int, layers: int) -> DecoderGraph:
+    def of(cls, module: PteModule, name: str, context: int, layers: int) -> DecoderMethod:
         """A method of a file; FormatError where it has not the inputs and outputs of a decoder."""
         method = module.method(name)
         ins, outs = method.inputs, method.outputs
@@ -80,7 +80,7 @@ class PteDecoder:
             self.scale = float(self._fact(module, "get_logits_scale", path))
             self.zero_point = int(self._fact(module, "get_logits_zero_point", path))
         names = [name for name in (KV, PREFILL) if name in module.names]
-        self.graphs = [DecoderGraph.of(module, name, self.context, self.layers) for name in names]
+        self.graphs = [DecoderMethod.of(module, name, self.context, self.layers) for name in names]
         modes = [d.options.performance_mode for d in self.graphs[0].method.delegates if d.options is not None]
         chip = None if not soc else require_chip(soc)
         self.clocks = (
@@ -140,7 +140,7 @@ class DecoderSession:
         codes = self.raw[-1].astype(np.float32)
         return (codes - np.float32(decoder.zero_point)) * np.float32(decoder.scale)
 
-    def _step(self, graph: DecoderGraph, tokens: Sequence[int]) -> None:
+    def _step(self, graph: DecoderMethod, tokens: Sequence[int]) -> None:
         past, count, room = len(self.tokens), graph.tokens, graph.context - graph.tokens
         ins = graph.method.inputs
         ids = np.zeros(count, np.int64)

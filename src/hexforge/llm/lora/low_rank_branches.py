@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hexforge.ir import Array
-from hexforge.llm.checkpoint import Checkpoint, weight_shapes
+from hexforge.llm.checkpoints.checkpoint import Checkpoint, weight_shapes
 from hexforge.llm.float_decoder import FloatDecoder
 from hexforge.llm.lora.peft_adapter import AdaptedCheckpoint, LowRankAdapter, Place
 

@@ -17,7 +17,7 @@ from hexforge.formats.json_text import read_json
 from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import Array
 from hexforge.llm.architecture import Architecture
-from hexforge.llm.checkpoint import Checkpoint, fused_rows, weight_shapes
+from hexforge.llm.checkpoints.checkpoint import Checkpoint, fused_rows, weight_shapes
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS, PICKLED = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 MOST_RANK = 512

@@ -16,7 +16,7 @@ import onnx_ir
 from hexforge.errors import FormatError, UnsupportedError
 from hexforge.ir import Array
 from hexforge.llm.architecture import Architecture, Rotation, architecture_of_config
-from hexforge.llm.genai.decoder_constants import (
+from hexforge.llm.checkpoints.decoder_constants import (
     DecoderConstants,
     evaluated,
     is_constant,

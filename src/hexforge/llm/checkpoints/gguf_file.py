@@ -14,7 +14,7 @@ import numpy as np
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.ir import Array
 from hexforge.llm.architecture import architecture_of_config
-from hexforge.llm.checkpoint import Checkpoint
+from hexforge.llm.checkpoints.checkpoint import Checkpoint
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
 MOST_ENTRIES, MOST_TEXT, MOST_ITEMS = 1 << 16, 1 << 20, 1 << 22

@@ -19,11 +19,11 @@ from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedEr
 from hexforge.formats.json_text import read_json
 from hexforge.ir import Array
 from hexforge.llm.architecture import architecture_of_config
-from hexforge.llm.checkpoint import EMBEDDING, FINAL_NORM, HEAD, INDEX, WHOLE, Checkpoint, fused_rows
+from hexforge.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, INDEX, WHOLE, Checkpoint, fused_rows
+from hexforge.llm.checkpoints.decoder_architecture import attentions, decoder_architecture, genai_settings
+from hexforge.llm.checkpoints.decoder_constants import BlockCodes, DecoderConstants, number
 from hexforge.llm.float_decoder import FloatDecoder
-from hexforge.llm.genai.decoder_architecture import attentions, decoder_architecture, genai_settings
-from hexforge.llm.genai.decoder_constants import BlockCodes, DecoderConstants, number
-from hexforge.llm.genai.genai_config import GENAI_CONFIG
+from hexforge.llm.genai_config import GENAI_CONFIG
 from hexforge.llm.shape import CONFIG
 from hexforge.model.reader import read
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hexforge.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS
-from hexforge.llm.checkpoint import Checkpoint
+from hexforge.llm.checkpoints.checkpoint import Checkpoint
 
 GENAI_CONFIG = "genai_config.json"
 
