@@ -58,7 +58,9 @@ def test_graphs_of_a_mapped_file_share_one_copy_of_large_weights(tmp_path: Path)
     """The numbers of the file, in memory of their own; small ones, and arrays of no file, stay where they are."""
     path = tmp_path / "weights"
     path.write_bytes(RNG.bytes(LEAST_SHARED + 3 * LEAST_ARRAY))
-    mapped = np.frombuffer(map_file(path), np.uint8)
+    file = map_file(path)
+    assert file is not None
+    mapped = np.frombuffer(file, np.uint8)
     weights, scales = mapped[:LEAST_SHARED], mapped[LEAST_SHARED : LEAST_SHARED + LEAST_ARRAY].view(np.uint16)
     own, few = np.zeros(LEAST_ARRAY, np.uint8), mapped[-16:]
     first = share([{"weights": weights, "scales": scales, "own": own, "few": few, "rows": 1}])
