@@ -124,7 +124,7 @@ def results(data: Path, members: int) -> dict[str, Any]:
         without = predict(problem, of_kind, write_costs(problem, of_kind, Path(folder)), data, dlc)
     contents["kinds"] = by_precision(problem, without, every)
     contents["each_kind"] = {
-        fold.name: by_precision(problem, without, np.isin(np.arange(len(rows)), fold.test))["qnn_dlc"]
+        fold.name: by_precision(problem, [p for p in without if p.fold == fold.name], every)["qnn_dlc"]
         for fold in of_kind
     }
     baselines = Baselines(problem, models)

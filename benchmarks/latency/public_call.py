@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from hexforge.latency.cost_file import costs_of, text_of
 from hexforge.latency.fitting import MEMBERS, CostFit, FitProblem
 from hexforge.latency.held_out import HeldOut
 from hexforge.latency.measurements import Measurement
-from hexforge.latency.support import certainties, support
+from hexforge.latency.support import certainties, known_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class PredictedRow:
     row: int
     latency_us: float
     band: float
+    fold: str = ""
+    """Whose fit predicted it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ def write_costs(problem: FitProblem, folds: Sequence[Fold], folder: Path) -> lis
         others = np.setdiff1d(np.arange(len(problem.rows)), fold.test)
         contents = {
             **costs_of(fold.fit),
-            "support": support(problem, fold.fit, fold.train),
+            **known_work(problem, fold.fit, fold.train),
             "band": {"half_width": half_widths(problem, held_out, others), "unmeasured_chip": 1.0},
         }
         paths.append(folder / f"{fold.name.replace(' ', '_')}.json")
@@ -84,28 +87,32 @@ def write_costs(problem: FitProblem, folds: Sequence[Fold], folder: Path) -> lis
     return paths
 
 
+_Asked: TypeAlias = tuple[int, Measurement, str, str]
+"""The number of a row, the row, the file of costs to predict it with, and the fold that is the file's."""
+
+
 def predict(
     problem: FitProblem, folds: Sequence[Fold], cost_files: Sequence[Path], data: Path, rows: np.ndarray | None = None
 ) -> list[PredictedRow]:
     """Rows of folds by `hexforge.estimate`, each with its fold's costs; several processes share the models."""
-    by_model: dict[str, list[tuple[int, Measurement, str]]] = defaultdict(list)
+    by_model: dict[str, list[_Asked]] = defaultdict(list)
     wanted = None if rows is None else set(rows.tolist())
     for fold, file in zip(folds, cost_files, strict=True):
         for i in fold.test.tolist():
             if wanted is None or i in wanted:
-                by_model[problem.rows[i].model].append((i, problem.rows[i], str(file)))
+                by_model[problem.rows[i].model].append((i, problem.rows[i], str(file), fold.name))
     asked = [(data / "topologies" / f"{model}.onnx", each) for model, each in by_model.items()]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         return [row for rows_of_model in pool.map(_predict_model, asked) for row in rows_of_model]
 
 
-def _predict_model(of_model: tuple[Path, Sequence[tuple[int, Measurement, str]]]) -> list[PredictedRow]:
+def _predict_model(of_model: tuple[Path, Sequence[_Asked]]) -> list[PredictedRow]:
     """The rows of one model, which is read once; `estimates` gives what `estimate` does, to the last digit."""
     path, rows = of_model
-    asked = [Deployment(row.chip, row.precision, row.runtime, cost_file=file) for _, row, file in rows]
+    asked = [Deployment(row.chip, row.precision, row.runtime, cost_file=file) for _, row, file, _ in rows]
     predicted = []
-    for (i, _, _), estimate in zip(rows, hexforge.estimates(path, asked), strict=True):
+    for (i, _, _, fold), estimate in zip(rows, hexforge.estimates(path, asked), strict=True):
         if isinstance(estimate, HexforgeError):
             raise estimate
-        predicted.append(PredictedRow(i, estimate.latency_ms * 1e3, estimate.band))
+        predicted.append(PredictedRow(i, estimate.latency_ms * 1e3, estimate.band, fold))
     return predicted

@@ -15,7 +15,7 @@ from hexforge.latency.error_figures import figures, rank_correlation, relative_e
 from hexforge.latency.fitting import BASE, CostFit
 from hexforge.latency.held_out import HeldOut, folds, predict_held_out
 from hexforge.latency.measurements import TARGET_DEVICES, read_families, read_measurements
-from hexforge.latency.support import support
+from hexforge.latency.support import certainties, profiles, support
 from tests.latency.synthetic import Known, known
 
 
@@ -121,6 +121,21 @@ def test_support_counts_the_families_that_lean_on_a_kind_of_work(made: Known) ->
     assert 1 <= counts["float"]["conv"] <= 12
     one = np.array([i for i, row in enumerate(made.rows) if row.model.startswith("family3_")])
     assert set(support(problem, made.costs, one)["float"].values()) == {1}
+
+
+def test_a_graph_is_compared_with_those_that_were_learnt_from(made: Known) -> None:
+    problem, every = made.problem(), np.arange(len(made.rows))
+    known = profiles(problem, made.costs, every)
+    assert {rate: set(each) for rate, each in known.items() if each} == {
+        rate: {row.model for row in made.rows if row.precision == rate} for rate in {row.precision for row in made.rows}
+    }
+    seen = certainties(problem, made.costs, np.ones(len(every), bool), every)
+    first = [i for i, row in enumerate(made.rows) if row.chip == BASE[0] and row.runtime == "qnn_dlc"]
+    assert max(seen[i].distance for i in first) < 0.02  # its own profile, but for its digits
+    others = problem.fold != problem.fold[first[0]]
+    held = certainties(problem, made.costs, others, np.nonzero(~others)[0])
+    assert min(each.distance for each in held) >= 0
+    assert max(each.distance for each in held) > 0.02
 
 
 def test_figures_are_of_the_rows_that_are_asked_for(made: Known) -> None:

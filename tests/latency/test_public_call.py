@@ -52,9 +52,9 @@ def test_the_benchmark_predicts_rows_by_the_public_call_and_a_fold_by_its_own_co
     file.write_text(text_of(slow))
     row = Measurement("squeezenet1_1", "w8a8", "onnx", "a device", "SM8650", 1.0)
     path = DATA / "topologies" / "squeezenet1_1.onnx"
-    (predicted,) = public_call._predict_model((path, [(7, row, str(file))]))
+    (predicted,) = public_call._predict_model((path, [(7, row, str(file), "a fold")]))
     one = hexforge.estimate(path, Deployment("SM8650", "w8a8", "onnx", cost_file=str(file)))
-    assert predicted == public_call.PredictedRow(7, one.latency_ms * 1e3, one.band)
+    assert predicted == public_call.PredictedRow(7, one.latency_ms * 1e3, one.band, "a fold")
     assert one.latency_ms > 4 > hexforge.estimate(path, Deployment("SM8650", "w8a8", "onnx")).latency_ms
     calls = ast.walk(ast.parse(Path(public_call.__file__).read_text()))
     modules = {node.module for node in calls if isinstance(node, ast.ImportFrom) and node.module}

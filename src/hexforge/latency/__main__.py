@@ -24,7 +24,7 @@ from hexforge.latency.error_figures import summarize
 from hexforge.latency.fitting import CostFit, FitProblem
 from hexforge.latency.held_out import HeldOut, predict_held_out
 from hexforge.latency.measurements import DATA, read_families, read_measurements
-from hexforge.latency.support import support
+from hexforge.latency.support import known_work
 from hexforge.latency.tiled_models import TiledModels
 
 
@@ -36,7 +36,7 @@ def file_contents(problem: FitProblem, fit: CostFit, held_out: HeldOut, digest: 
         "data": {"rows": len(problem.rows), "models": len({r.model for r in problem.rows}), "sha256": digest},
         "reference": cost.REFERENCE,
         **costs_of(fit),
-        "support": support(problem, fit, every),
+        **known_work(problem, fit, every),
         "band": {
             "half_width": {
                 rate: {runtime: round(width, 4) for runtime, width in widths.items()}

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 
 from hexforge.backends.htp.time import band, cost
+from hexforge.backends.htp.time.schedule import RUNTIMES
 from hexforge.backends.htp.time.tile import PRECISIONS
 from hexforge.chips import soc
 from hexforge.latency.cost_file import costs_of
@@ -62,12 +64,39 @@ def support(problem: FitProblem, fit: CostFit, rows: np.ndarray) -> dict[str, di
     return {rate: {kind: len(names) for (r, kind), names in sorted(leaning.items()) if r == rate} for rate in RATES}
 
 
+def profiles(problem: FitProblem, fit: CostFit, rows: np.ndarray) -> dict[str, dict[str, list[float]]]:
+    """For each precision and model among rows the part of its time in each kind of work, in the order of band.NAMES.
+
+    A model is measured on several chips through several runtimes; the first chip's and runtime's is taken.
+    """
+    chip, runtime = problem.chips.index, RUNTIMES.index
+    order = sorted(rows.tolist(), key=lambda i: (chip(problem.rows[i].chip), runtime(problem.rows[i].runtime)))
+    first = {(problem.rows[i].precision, problem.rows[i].model): i for i in reversed(order)}
+    chosen = sorted(first)
+    works = work_times(problem, fit, np.array([first[key] for key in chosen], int))
+    by_rate: dict[str, dict[str, list[float]]] = {rate: {} for rate in RATES}
+    for (precision, model), work in zip(chosen, works, strict=True):
+        by_rate[PRECISIONS[precision].rate][model] = [round(float(part), 3) for part in band.profile(work)]
+    return by_rate
+
+
+def known_work(problem: FitProblem, fit: CostFit, rows: np.ndarray) -> dict[str, Any]:
+    """What a file of costs says of the work that rows have."""
+    return {
+        "support": support(problem, fit, rows),
+        "profile_kinds": list(band.NAMES),
+        "profiles": profiles(problem, fit, rows),
+    }
+
+
 def certainties(problem: FitProblem, fit: CostFit, train: np.ndarray, rows: np.ndarray) -> list[band.Certainty]:
     """What a fit knows about its predictions of rows."""
-    supported = support(problem, fit, np.nonzero(train)[0])
+    seen = np.nonzero(train)[0]
+    supported = support(problem, fit, seen)
+    measured = {rate: np.array(list(each.values())) for rate, each in profiles(problem, fit, seen).items()}
     file = costs_of(fit)
     costs = {chip: cost.costs(soc.require_chip(chip), file) for chip in fit.chips}
     return [
-        band.certainty(work, costs[problem.rows[i].chip], supported)
+        band.certainty(work, costs[problem.rows[i].chip], supported, measured)
         for i, work in zip(rows, work_times(problem, fit, rows), strict=True)
     ]

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+
+import numpy as np
 
 from hexforge.backend import SharedWork
 from hexforge.backends.htp.time import band, capacity, cost, schedule, simulate, tile
@@ -20,6 +23,11 @@ from hexforge.ir import Graph, Work
 from hexforge.timeline import Timeline, Timing
 
 EIGHT, SIXTEEN = "w8a8", "w8a16"
+
+
+@functools.lru_cache(32)
+def _measured_profiles(cost_file: str) -> dict[str, np.ndarray]:
+    return band.measured_profiles(cost.fitted(cost_file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,7 @@ class Clock:
         fit = cost.fitted(self.cost_file)
         costs = cost.fitted_costs(self.soc, self.cost_file)
         line = self.timeline(graph, precision, runtime, batch, shared)
-        known = band.certainty(line.work_us, costs, fit["support"])
+        known = band.certainty(line.work_us, costs, fit["support"], _measured_profiles(self.cost_file))
         rates = {tile.PRECISIONS[kind].rate for kind in _kinds(graph, precision, shared)}
         width = band.band_width(known, rates, runtime, costs.provenance == "fitted", fit)
         return Timing(line, math.expm1(width), costs.provenance, known.little_known)

@@ -12,6 +12,7 @@ from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp.time import band, cost
 from hexforge.chips import soc
 from hexforge.chips.deployment import Deployment
+from hexforge.errors import FormatError
 from tests import ROOT
 
 MEASURED = ROOT / "src" / "hexforge" / "latency" / "measured"
@@ -51,6 +52,37 @@ def test_little_known_work_widens_the_band_and_is_named() -> None:
     assert rare.little_known == ("3-D convolutions",)
     assert rare.little_known_part == pytest.approx(0.6)
     assert band.band_width(common, ["w8a8"], "onnx", True) < band.band_width(rare, ["w8a8"], "onnx", True)
+
+
+def test_a_graph_unlike_every_measured_one_is_less_certain() -> None:
+    images, rows = (
+        [("w8a8", "conv", 90.0), ("w8a8", "lookup", 10.0)],
+        [("w8a8", "softmax", 70.0), ("w8a8", "conv", 30.0)],
+    )
+    measured = {"w8a8": np.stack([band.profile(images)])}
+    support = {"w8a8": dict.fromkeys(("conv", "lookup", "softmax"), 9)}
+    alike, unlike = (band.certainty(work, COSTS, support, measured) for work in (images, rows))
+    assert alike.distance == pytest.approx(0)
+    assert unlike.distance == pytest.approx(0.7)
+    assert band.band_width(alike, ["w8a8"], "onnx", True) < band.band_width(unlike, ["w8a8"], "onnx", True)
+    assert band.distance(rows, {"float": measured["w8a8"]}) == 1  # nothing was measured at its rate
+    # a graph of two rates is compared with those of the rate it is mostly at; a kind without a name is a sum
+    assert band.distance([*images, ("float", "cast", 10.0)], measured) == pytest.approx(1 / 11)
+
+
+def test_profiles_in_the_file_are_those_of_measured_graphs() -> None:
+    fit = cost.fitted()
+    profiles = band.measured_profiles(fit)
+    assert {rate: len(each) for rate, each in profiles.items()} == {"float": 132, "w8a8": 74, "w8a16": 60}
+    assert all(each.sum(1) == pytest.approx(1, abs=0.02) for each in profiles.values())
+    shuffled = {**fit, "profile_kinds": fit["profile_kinds"][::-1]}
+    shuffled["profiles"] = {r: {m: p[::-1] for m, p in by_model.items()} for r, by_model in fit["profiles"].items()}
+    assert all((band.measured_profiles(shuffled)[rate] == each).all() for rate, each in profiles.items())
+    line = estimate(MEASURED / "topologies" / "resnet50.onnx", Deployment("SM8650", "w8a8")).timeline
+    assert band.distance(line.work_us, profiles) < 0.01
+    for bad in ([0.5], ["a"] * len(fit["profile_kinds"]), None):
+        with pytest.raises(FormatError, match="profiles of w8a8"):
+            band.measured_profiles({**fit, "profiles": {"w8a8": {"resnet50": bad}}})
 
 
 def test_a_chip_without_rows_has_a_wider_band() -> None:

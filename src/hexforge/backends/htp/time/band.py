@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.backends.htp.time import cost
+from hexforge.errors import FormatError
 
 FEW = 3
 """Families below which a kind of work is little known at a precision."""
@@ -47,10 +48,20 @@ class Certainty:
     """Kinds of work it leans on that few measured families have at its precision, the longest first."""
     little_known_part: float
     """Their part of the time."""
+    distance: float = 0.0
+    """The part of the time that is other work than that of the measured graph most like it."""
 
 
-def certainty(work: WorkTimes, costs: cost.Costs, support: Mapping[str, Mapping[str, int]]) -> Certainty:
-    """How far the fits of the bag differ on a graph, and which of its work is little known."""
+def certainty(
+    work: WorkTimes,
+    costs: cost.Costs,
+    support: Mapping[str, Mapping[str, int]],
+    measured: Mapping[str, np.ndarray] | None = None,
+) -> Certainty:
+    """How far the fits of the bag differ on a graph, and how well its work is known.
+
+    `measured` has for each matrix rate the profiles of the graphs that were measured; without it none is missed.
+    """
     each = [(rate, kind, us) for rate, kind, us in work if us > 0]
     whole = sum(us for _, _, us in each) or 1.0
     times = sum((us / whole * costs.member_ratio(kind, rate) for rate, kind, us in each), np.zeros(1))
@@ -64,18 +75,55 @@ def certainty(work: WorkTimes, costs: cost.Costs, support: Mapping[str, Mapping[
         reverse=True,
     )
     named = tuple(dict.fromkeys(NAMES.get(kind, kind) for _, kind in rare))
-    return Certainty(spread, named, sum(part for part, _ in rare))
+    far = 0.0 if measured is None else distance(each, measured)
+    return Certainty(spread, named, sum(part for part, _ in rare), far)
+
+
+def profile(work: WorkTimes) -> np.ndarray:
+    """The part of the time that each kind of work takes, in the order of NAMES; a kind without a name is a sum."""
+    parts = dict.fromkeys(NAMES, 0.0)
+    for _, kind, us in work:
+        parts[kind if kind in parts else "add"] += us
+    times = np.array(list(parts.values()))
+    return np.asarray(times / (times.sum() or 1.0))
+
+
+def distance(work: WorkTimes, measured: Mapping[str, np.ndarray]) -> float:
+    """The part of a graph's time that is other work than that of the measured graph most like it: 0 to 1."""
+    each = list(work)
+    by_rate: dict[str, float] = {}
+    for rate, _, us in each:
+        by_rate[rate] = by_rate.get(rate, 0.0) + us
+    known = measured.get(max(by_rate, key=lambda rate: by_rate[rate], default=""), np.zeros((0, len(NAMES))))
+    if not len(known):
+        return 1.0
+    return float(np.maximum(0.0, profile(each) - known).sum(1).min())
+
+
+def measured_profiles(fit: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The profiles that a file of costs holds, by matrix rate; FormatError for one that is none."""
+    kinds, profiles = fit["profile_kinds"], {}
+    column = [kinds.index(kind) if kind in kinds else -1 for kind in NAMES]
+    for rate, by_model in fit["profiles"].items():
+        try:
+            parts = np.array(list(by_model.values()), float).reshape(len(by_model), len(kinds))
+        except (TypeError, ValueError):
+            raise FormatError(f"profiles of {rate}: a profile is {len(kinds)} numbers, one for each kind") from None
+        profiles[rate] = np.hstack([parts, np.zeros((len(parts), 1))])[:, column]
+    return profiles
 
 
 def band_shape(known: Certainty) -> float:
-    """How much wider the band is than for a graph on which all fits agree."""
-    return math.sqrt(1 + (known.spread / SPREAD_UNIT) ** 2 + (known.little_known_part / RARE_UNIT) ** 2)
+    """How much wider the band is than for a graph near a measured one, on which all fits agree."""
+    apart = (known.spread / SPREAD_UNIT, known.little_known_part / RARE_UNIT, max(1.0, known.distance / NEAR))
+    return math.hypot(1.0, *apart) / math.sqrt(2)
 
 
-SPREAD_UNIT = 0.1
-
-RARE_UNIT = 0.2
-"""The same for the part of the time in little known work."""
+SPREAD_UNIT, RARE_UNIT = 0.1, 0.2
+"""The spread, and the part of the time in little known work, that each make a band 1.2 times as wide."""
+NEAR = 0.25
+"""The distance up to which a graph is near a measured one; twice that makes a band 1.6 times as wide. It was chosen of
+0.2, 0.25 and 0.3. Without a least distance, bands of the graphs that were fitted hold fewer than nine of ten."""
 
 
 def band_width(

@@ -211,6 +211,10 @@ def accelerator(soc: Soc) -> Accelerator:
     return Accelerator(soc.vtcm_mb << 20, known.dram_us(1 << 20), known.provenance)
 
 
+FILE_PARTS = ("parameters", "chips", "support", "profile_kinds", "profiles", "band")
+"""What a file of costs has."""
+
+
 @functools.lru_cache(32)
 def fitted(cost_file: str = "") -> dict[str, Any]:
     """What a file of costs holds, cost.json where none is named: fits of a bag, their mean, and their errors."""
@@ -222,7 +226,7 @@ def fitted(cost_file: str = "") -> dict[str, Any]:
         raise FormatError(
             f"{cost_file}: is no file of costs ({error}); python -m hexforge.latency writes one"
         ) from None
-    missing = [name for name in ("parameters", "chips", "support", "band") if name not in contents]
+    missing = [name for name in FILE_PARTS if name not in contents]
     missing += [p.name for p in PARAMETERS if not missing and p.name not in contents["parameters"]]
     if missing:
         raise FormatError(f"{cost_file}: has no {missing[0]}; python -m hexforge.latency writes files of costs")
