@@ -9,7 +9,7 @@
 # make tidy   clang-tidy over native/, a part of make test; make clang builds it with clang and runs the kernels' tests
 # make sanitize  kernels, hostile contexts and QNN's C API under AddressSanitizer and UndefinedBehaviorSanitizer
 # make arm64   a wheel for 64-bit ARM Linux by Debian's cross compiler, tried under QEMU: README's lines, models' bits, kernels' tests
-# make windows  what runs contexts, for 64-bit Windows by mingw-w64, tried under Wine: the demo model's bytes
+# make windows  what runs contexts and QNN's C API, for 64-bit Windows by mingw-w64, tried under Wine: the same bytes
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
 #              make executorch-test runs ExecuTorch's own tests on hexforge on JOBS processes (an hour on two cores; or
 #              TESTS="CLASS CLASS.TEST"), goes on where it was stopped, and prints the table; TESTS="--adaptor wheel CLASS" by the

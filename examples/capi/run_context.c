@@ -124,15 +124,13 @@ static int ascending(const void* a, const void* b) {
 #if defined(_WIN32)
 static int has_python(void) { return GetModuleHandleA("python3.dll") != NULL; }
 
-typedef FARPROC Symbol;
-
-static Symbol load(const char* folder, const char* library, const char* symbol) {
+static void* load(const char* folder, const char* library, const char* symbol) {
   char path[4096];
   REQUIRE(snprintf(path, sizeof path, "%s/%s", folder, library) < (int)sizeof path);
   HMODULE opened = LoadLibraryA(path);
   if (!opened) fprintf(stderr, "%s: error %lu\n", path, GetLastError());
   REQUIRE(opened);
-  return GetProcAddress(opened, symbol);
+  return (void*)GetProcAddress(opened, symbol);
 }
 #else
 static int has_python(void) {
@@ -145,9 +143,7 @@ static int has_python(void) {
   return found;
 }
 
-typedef void* Symbol;
-
-static Symbol load(const char* folder, const char* library, const char* symbol) {
+static void* load(const char* folder, const char* library, const char* symbol) {
   char path[4096];
   REQUIRE(snprintf(path, sizeof path, "%s/%s", folder, library) < (int)sizeof path);
   void* opened = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -162,9 +158,9 @@ int main(int count, char** arguments) {
   QnnInterface_GetProvidersFn_t providers;
   Qnn_ErrorHandle_t (*system_providers)(const QnnSystemInterface_t***, uint32_t*);
   const double before = microseconds(CLOCK_MONOTONIC);
-  *(Symbol*)&providers = load(arguments[1], LIBRARY("Htp"), "QnnInterface_getProviders");
+  *(void**)&providers = load(arguments[1], LIBRARY("Htp"), "QnnInterface_getProviders");
   const double loaded = microseconds(CLOCK_MONOTONIC);
-  *(Symbol*)&system_providers = load(arguments[1], LIBRARY("System"), "QnnSystemInterface_getProviders");
+  *(void**)&system_providers = load(arguments[1], LIBRARY("System"), "QnnSystemInterface_getProviders");
   REQUIRE(providers && system_providers);
   const QnnInterface_t** list = NULL;
   const QnnSystemInterface_t** system_list = NULL;

@@ -5,18 +5,28 @@
 //     cc two_nodes.c $(pkg-config --cflags hexforge) -ldl -o two_nodes
 //     ./two_nodes LIBRARY_FOLDER [CONTEXT_FILE]         builds, runs, saves
 //     ./two_nodes LIBRARY_FOLDER CONTEXT_FILE load      only loads and runs: no Python is started
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#if defined(_WIN32)
+#include <windows.h>
+#define LIBRARY(name) "Qnn" name ".dll"
+#else
+#include <dlfcn.h>
+#if defined(__APPLE__)
+#define LIBRARY(name) "libQnn" name ".dylib"
+#else
+#define LIBRARY(name) "libQnn" name ".so"
+#endif
+#endif
 
 #include "HTP/QnnHtpDevice.h"
 #include "HTP/QnnHtpGraph.h"
 #include "QnnInterface.h"
 #include "System/QnnSystemInterface.h"
 
-#define IN 16
-#define OUT 8
+#define INPUTS 16
+#define OUTPUTS 8
 
 static void check(Qnn_ErrorHandle_t status, const char* what) {
   if (status == QNN_SUCCESS) return;
@@ -31,6 +41,21 @@ static void on_log(const char* format, QnnLog_Level_t level, uint64_t timestamp,
   fputc('\n', stderr);
 }
 
+#if defined(_WIN32)
+static void* symbol(const char* folder, const char* library, const char* name) {
+  char path[4096];
+  HMODULE handle;
+  void* found;
+  snprintf(path, sizeof path, "%s/%s", folder, library);
+  handle = LoadLibraryA(path);
+  found = handle ? (void*)GetProcAddress(handle, name) : NULL;
+  if (!found) {
+    fprintf(stderr, "%s: error %lu\n", path, GetLastError());
+    exit(1);
+  }
+  return found;
+}
+#else
 static void* symbol(const char* folder, const char* library, const char* name) {
   char path[4096];
   void *handle, *found;
@@ -43,12 +68,13 @@ static void* symbol(const char* folder, const char* library, const char* name) {
   }
   return found;
 }
+#endif
 
 static QNN_INTERFACE_VER_TYPE interface_of(const char* folder) {
   QnnInterface_GetProvidersFn_t get_providers;
   const QnnInterface_t** providers = NULL;
   uint32_t count = 0, i;
-  *(void**)&get_providers = symbol(folder, "libQnnHtp.so", "QnnInterface_getProviders");
+  *(void**)&get_providers = symbol(folder, LIBRARY("Htp"), "QnnInterface_getProviders");
   check(get_providers(&providers, &count), "QnnInterface_getProviders");
   for (i = 0; i < count; ++i)
     if (providers[i]->apiVersion.coreApiVersion.major == QNN_API_VERSION_MAJOR &&
@@ -72,8 +98,8 @@ static Qnn_Tensor_t tensor_of(const char* name, Qnn_TensorType_t type, uint32_t 
   return tensor;
 }
 
-static float x[IN], y[OUT], again[OUT], weights[IN * OUT];
-static uint32_t x_dims[] = {1, IN}, w_dims[] = {IN, OUT}, y_dims[] = {1, OUT};
+static float x[INPUTS], y[OUTPUTS], again[OUTPUTS], weights[INPUTS * OUTPUTS];
+static uint32_t x_dims[] = {1, INPUTS}, w_dims[] = {INPUTS, OUTPUTS}, y_dims[] = {1, OUTPUTS};
 
 static void vote(const QNN_INTERFACE_VER_TYPE* qnn, uint32_t* power_config_id) {
   QnnDevice_Infrastructure_t infrastructure = NULL;
@@ -216,7 +242,7 @@ static void load_and_run(const QNN_INTERFACE_VER_TYPE* qnn, const char* folder, 
   buffer = malloc((size_t)size);
   if (fread(buffer, 1, (size_t)size, file) != (size_t)size) exit(1);
   fclose(file);
-  *(void**)&get_providers = symbol(folder, "libQnnSystem.so", "QnnSystemInterface_getProviders");
+  *(void**)&get_providers = symbol(folder, LIBRARY("System"), "QnnSystemInterface_getProviders");
   check(get_providers(&providers, &count), "QnnSystemInterface_getProviders");
   check(providers[0]->QNN_SYSTEM_INTERFACE_VER_NAME.systemContextCreate(&system), "systemContextCreate");
   check(providers[0]->QNN_SYSTEM_INTERFACE_VER_NAME.systemContextGetBinaryInfo(system, buffer, (uint64_t)size, &info,
@@ -252,8 +278,8 @@ int main(int argc, char** argv) {
   const QnnProfile_EventId_t* events = NULL;
   uint32_t power_config_id = 0, count = 0;
   int i;
-  for (i = 0; i < IN; ++i) x[i] = (float)(i * 7 % 13 - 6) / 8.0f;
-  for (i = 0; i < IN * OUT; ++i) weights[i] = (float)(i * 37 % 101 - 50) / 64.0f;
+  for (i = 0; i < INPUTS; ++i) x[i] = (float)(i * 7 % 13 - 6) / 8.0f;
+  for (i = 0; i < INPUTS * OUTPUTS; ++i) weights[i] = (float)(i * 37 % 101 - 50) / 64.0f;
 
   check(qnn.logCreate(on_log, QNN_LOG_LEVEL_WARN, &logger), "logCreate");
   check(qnn.backendCreate(logger, NULL, &backend), "backendCreate");
@@ -280,7 +306,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "the context that was loaded gives other numbers\n");
     return 1;
   }
-  for (i = 0; i < OUT; ++i) printf("%.9g\n", again[i]);
+  for (i = 0; i < OUTPUTS; ++i) printf("%.9g\n", again[i]);
   end_vote(&qnn, power_config_id);
   check(qnn.deviceFree(device), "deviceFree");
   check(qnn.backendFree(backend), "backendFree");

@@ -20,9 +20,7 @@
 #include "QnnInterface.h"
 
 #if defined(_WIN32)
-typedef FARPROC Symbol;
-
-static Symbol common_symbol(const char* name) {
+static void* common_symbol(const char* name) {
   wchar_t path[4096];
   HMODULE library = NULL;
   const DWORD from_address = GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT;
@@ -37,12 +35,10 @@ static Symbol common_symbol(const char* name) {
     fprintf(stderr, "hexforge: %ls cannot be loaded: error %lu\n", path, GetLastError());
     return NULL;
   }
-  return GetProcAddress(library, name);
+  return (void*)GetProcAddress(library, name);
 }
 #else
-typedef void* Symbol;
-
-static Symbol common_symbol(const char* name) {
+static void* common_symbol(const char* name) {
   char path[4096];
   const char* slash;
   Dl_info info;
@@ -65,7 +61,7 @@ static Symbol common_symbol(const char* name) {
 QNN_API Qnn_ErrorHandle_t QnnInterface_getProviders(const QnnInterface_t*** providerList, uint32_t* numProviders) {
   const QnnInterface_t** (*providers)(uint32_t, uint32_t*);
   if (!providerList || !numProviders) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
-  *(Symbol*)&providers = common_symbol("hexforge_qnn_providers");
+  *(void**)&providers = common_symbol("hexforge_qnn_providers");
   if (!providers) return QNN_COMMON_ERROR_INCOMPATIBLE_BINARIES;
   *providerList = providers(HEXFORGE_QNN_BACKEND, numProviders);
   return *providerList ? QNN_SUCCESS : QNN_COMMON_ERROR_NOT_SUPPORTED;
@@ -75,7 +71,7 @@ QNN_API Qnn_ErrorHandle_t QnnSystemInterface_getProviders(const QnnSystemInterfa
                                                           uint32_t* numProviders) {
   const QnnSystemInterface_t** (*providers)(uint32_t*);
   if (!providerList || !numProviders) return QNN_COMMON_ERROR_INVALID_ARGUMENT;
-  *(Symbol*)&providers = common_symbol("hexforge_qnn_system_providers");
+  *(void**)&providers = common_symbol("hexforge_qnn_system_providers");
   if (!providers) return QNN_COMMON_ERROR_INCOMPATIBLE_BINARIES;
   *providerList = providers(numProviders);
   return QNN_SUCCESS;
