@@ -4,7 +4,7 @@
 Debian's mingw-w64 makes kernels, steps, the reader of contexts and the libraries of QNN's C API. A program over the
 first three (tests/native/run_context.cpp) runs the demo model's contexts at every instruction set; programs over the C
 API (examples/capi) load contexts by `QnnHtp.dll`. All must give the bytes that this computer gives. Python's module is
-not made: no registry brings Windows' Python.
+not made here; docs/computers.md says how it was tried.
 """
 
 from __future__ import annotations
