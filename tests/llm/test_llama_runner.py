@@ -85,7 +85,7 @@ def test_turns_tokens_and_logits(runner: Callable, loaded: Callable[..., Languag
         (("--prompt", "word " * 40, "--seq_len", "20"), "sequence length exceeded"),
         (("--tokenizer_path", "none.json"), "Failed to load tokenizer"),
         (("--tokenized_prompt", "none.raw"), "Unable to read tokenized prompt"),
-        (("--model_path", "kv_llama_qnn.pte"), "bundles of `hexforge llm export` are run here"),
+        (("--model_path", "kv_llama_qnn.pte"), "kv_llama_qnn.pte: no such file; check the path"),
         (("--kv_updater", "Other"), "SmartMask and ShiftPointer are"),
     ],
 )

@@ -127,6 +127,7 @@ all("#types thead th button:first-child")[cyclesAt].click();
 found.ascending = cells("types", cyclesAt).slice(0, 2);
 all("#types .chart")[cyclesAt - 1].click();
 found.slices = all("#types .slice").length;
+found.parts = cells("types", cyclesAt).filter((text) => text !== "0").length;
 found.pie = find("#types .pie h3").textContent;
 // several filters at once
 const filters = all("#qnn-ops .filters input");
@@ -186,7 +187,7 @@ def test_interaction(tmp_path: Path) -> None:
     assert found["open"] == [True] * 5 + [False] * 4
     assert found["folded"]
     assert found["ascending"] == ["0", "0"]
-    assert found["slices"] == 3
+    assert found["slices"] == found["parts"] > 2
     assert found["pie"].startswith("cycles: ")
     graph, run = BEFORE.graphs[0], BEFORE.graphs[0].runs[0]
     convs = [i for i, op in enumerate(graph.ops) if "conv" in op.label.lower()]
