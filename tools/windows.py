@@ -36,14 +36,22 @@ LIBRARIES = WORK / "lib"
 REFUSED = "graphs are not built on Windows yet"
 
 
+LONGEST_S = 1200
+"""No command of these takes as long, the whole build included: one that does hangs."""
+
+
 def _run(command: Sequence[str | Path], refused: str = "") -> str:
     """What a command prints; where it is to be refused, it must fail and say that."""
     environment = {**os.environ, "HEXFORGE_PYTHON": sys.executable, "WINEPREFIX": str(WORK / "wine")}
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True, env=environment)
-    if (done.returncode != 0) != bool(refused) or refused not in done.stderr:
-        raise SystemExit(
-            f"{' '.join(map(str, command))} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}"
+    words = [str(part) for part in command]
+    try:
+        done = subprocess.run(
+            words, cwd=ROOT, capture_output=True, text=True, env=environment, timeout=LONGEST_S, check=False
         )
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"{' '.join(words)} did not end within {LONGEST_S} s") from None
+    if (done.returncode != 0) != bool(refused) or refused not in done.stderr:
+        raise SystemExit(f"{' '.join(words)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-4000:]}")
     return done.stdout
 
 
