@@ -103,6 +103,16 @@ def _conv_norm(weight: tuple[int, ...], bias: bool = True, group: int = 1) -> Ca
     return make
 
 
+def _conv_then(op: str, constant: tuple[int, ...], first: bool = False) -> Callable[[Made, str], str]:
+    def make(made: Made, x: str) -> str:
+        rng = np.random.default_rng(4)
+        weight, values = (rng.standard_normal(size).astype(np.float32) for size in ((4, 3, 3, 3), constant))
+        y, c = made.node("Conv", [x, made.constant(weight)], pads=[1] * 4), made.constant(np.asarray(values))
+        return str(made.node(op, [c, y] if first else [y, c]))
+
+    return make
+
+
 def _reshape_gemm(made: Made, x: str) -> str:
     weight = np.random.default_rng(3).standard_normal((6, 24)).astype(np.float32)
     flat = made.node("Reshape", [x, made.constant(np.array([2, 24], np.int64))])
@@ -173,18 +183,23 @@ CASES: dict[str, tuple[str, Callable[[Made, str], str], tuple[int, ...], tuple[s
         "GroupNorm", lambda m, x: _group_norm(m, x, False), (2, 6, 4, 3), ("Transpose", "GroupNorm", "Transpose"),
     ),
     "l2_norm": ("L2Norm", _l2_norm, (2, 3, 8), ("L2Norm",)),
-    "conv_norm": ("ConvBatchNorm", _conv_norm((4, 3, 3, 3)), (1, 3, 5, 6), ("Transpose", "Conv2d", "Transpose")),
+    "conv_norm": ("ScaledConv", _conv_norm((4, 3, 3, 3)), (1, 3, 5, 6), ("Transpose", "Conv2d", "Transpose")),
     "conv_norm_depthwise": (
-        "ConvBatchNorm", _conv_norm((6, 1, 3, 3), False, 6), (2, 6, 5, 4),
+        "ScaledConv", _conv_norm((6, 1, 3, 3), False, 6), (2, 6, 5, 4),
         ("Transpose", "DepthWiseConv2d", "Transpose"),
     ),
     "conv_norm_volume": (
-        "ConvBatchNorm", _conv_norm((4, 3, 3, 3, 3)), (1, 3, 4, 5, 4), ("Transpose", "Conv3d", "Transpose"),
+        "ScaledConv", _conv_norm((4, 3, 3, 3, 3)), (1, 3, 4, 5, 4), ("Transpose", "Conv3d", "Transpose"),
     ),
     "conv_norm_line": (
-        "ConvBatchNorm", _conv_norm((4, 3, 3)), (1, 3, 8),
+        "ScaledConv", _conv_norm((4, 3, 3)), (1, 3, 8),
         ("Transpose", "Reshape", "Conv2d", "Reshape", "Transpose"),
     ),
+    "conv_add": (
+        "ScaledConv", _conv_then("Add", (1, 4, 1, 1)), (1, 3, 5, 6), ("Transpose", "Conv2d", "Transpose"),
+    ),
+    "conv_mul": ("ScaledConv", _conv_then("Mul", (4, 1, 1)), (1, 3, 5, 6), ("Transpose", "Conv2d", "Transpose")),
+    "conv_mul_scalar": ("ScaledConv", _conv_then("Mul", ()), (1, 3, 5, 6), ("Transpose", "Conv2d", "Transpose")),
     "matmul_add": ("MatMulAdd", _matmul_add, (2, 3, 8), ("FullyConnected",)),
     "matmul_add_2d": ("MatMulAdd", _matmul_add, (3, 8), ("FullyConnected",)),
     "reshape_gemm": ("ReshapeGemm", _reshape_gemm, (2, 3, 2, 4), ("FullyConnected",)),
@@ -286,6 +301,9 @@ def test_a_refused_fusion_is_placed_as_its_parts() -> None:
         (lambda m, x: m.node("Mul", [x, m.node("HardSigmoid", [x], alpha=0.2, beta=0.5)]), (2, 3)),
         (_moved((2, 3, 2, 4, 5), (0, 2, 1, 4, 3), (2, 6, 4, 5)), (2, 6, 4, 5)),
         (_focus([(0, 0), (1, 1), (0, 1), (1, 0)], False), (1, 3, 4, 6)),
+        (_conv_then("Add", ()), (1, 3, 5, 6)),
+        (_conv_then("Mul", (1,)), (1, 3, 5, 6)),
+        (_conv_then("Add", (1, 4, 1, 1), first=True), (1, 3, 5, 6)),
     ],
 )
 def test_what_only_looks_alike_is_left(make: Callable[[Made, str], str], shape: tuple[int, ...]) -> None:

@@ -38,7 +38,7 @@ class UnitKind(enum.StrEnum):
     LAYER_NORM = "LayerNorm"
     GROUP_NORM = "GroupNorm"
     L2_NORM = "L2Norm"
-    CONV_NORM = "ConvBatchNorm"
+    SCALED_CONV = "ScaledConv"
     MATMUL_ADD = "MatMulAdd"
     RESHAPE_GEMM = "ReshapeGemm"
     SPACE_MOVE = "SpaceMove"

@@ -28,11 +28,11 @@ def ep_refuses(unit: Unit, declared_opset: int = 0) -> str | None:
     """Why the EP does not take a unit that the backend takes: what is refused, what would work; None where it does.
 
     `declared_opset` is what the model's file says (`Model.declared_opset`), 0 where that is not known. A fusion is
-    judged by the limits for all ops alone: where the EP cannot fuse it tries the parts. A convolution with its
-    normalization is a Conv when the EP sees it.
+    judged by the limits for all ops alone: where the EP cannot fuse it tries the parts. A convolution with what
+    scales its channels is a Conv when the EP sees it.
     """
     subject = Subject(unit, declared_opset)
-    refused = LIMITS.refusal(subject.op if unit.kind in ("node", "qdq", "ConvBatchNorm") else "", subject)
+    refused = LIMITS.refusal(subject.op if unit.kind in ("node", "qdq", "ScaledConv") else "", subject)
     if refused is None:
         return None
     rule, reason = refused

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fusions into products: a convolution with the normalization after it, a matrix product with its bias, and a Reshape
-before a Gemm."""
+"""Fusions into products: a convolution with what scales its channels after it, a matrix product with its bias, and a
+Reshape before a Gemm."""
 
 from __future__ import annotations
 
@@ -33,30 +33,52 @@ def _source(net: Net, operand: Operand | None) -> Operand | None:
     return source if source is not None and source.value.const_value is not None else None
 
 
-def _conv_norm(net: Net, convolution: Unit) -> Unit | None:
-    """A BatchNormalization by constants after a Conv: a Conv with other weights, as onnxruntime and converters do."""
-    norm = net.reader(convolution, "BatchNormalization")
-    if norm is None or not is_plain(convolution) or not is_plain(norm) or attribute(norm, "training_mode", 0):
+def _scaled_conv(net: Net, convolution: Unit) -> Unit | None:
+    """A BatchNormalization, or a Mul or Add of constants of the channels, after a Conv: a Conv with other weights.
+
+    onnxruntime does so before a provider sees the model.
+    """
+    after = net.reader(convolution, "BatchNormalization", "Mul", "Add")
+    if after is None or not is_plain(convolution) or not is_plain(after):
         return None
-    parameters = [constant_input(norm, i) for i in range(1, 5)]
-    weight, bias, x = constant_input(convolution, 1), constant_input(convolution, 2), norm.inputs[0]
+    weight, bias, x = constant_input(convolution, 1), constant_input(convolution, 2), after.inputs[0]
     if weight is None or x is None or convolution.outputs[0] is None or x.value is not convolution.outputs[0].value:
         return None
-    if (
-        any(p is None for p in parameters)
-        or (bias is None and (len(convolution.inputs) > 2 and convolution.inputs[2] is not None))
-        or not attribute(norm, "spatial", 1)
-    ):
+    if bias is None and len(convolution.inputs) > 2 and convolution.inputs[2] is not None:
+        return None
+    affine = _normalizing(after) if after.target.op_type == "BatchNormalization" else _of_channels(after, weight)
+    if affine is None:
+        return None
+    factor, shift = affine
+    scaled = weight.astype(np.float64) * factor.reshape(-1, *[1] * (weight.ndim - 1))
+    moved = np.zeros(weight.shape[0]) if bias is None else bias.astype(np.float64)
+    moved = moved * factor + shift
+    name = convolution.target.name
+    folded = [_constant(f"{name}_weight", scaled, weight), _constant(f"{name}_bias", moved, weight)]
+    whole = net.join(UnitKind.SCALED_CONV, [convolution, after], [convolution.inputs[0], *folded], after.outputs[:1])
+    return None if whole is None else replace(whole, target=convolution.target)
+
+
+def _normalizing(norm: Unit) -> tuple[Array, Array] | None:
+    """Factor and shift of a normalization by constants."""
+    parameters = [constant_input(norm, i) for i in range(1, 5)]
+    if any(p is None for p in parameters) or attribute(norm, "training_mode", 0) or not attribute(norm, "spatial", 1):
         return None
     gamma, beta, mean, variance = (np.asarray(p, np.float64) for p in parameters)
     factor = gamma / np.sqrt(variance + attribute(norm, "epsilon", 1e-5))
-    shift = beta - mean * factor
-    scaled = weight.astype(np.float64) * factor.reshape(-1, *[1] * (weight.ndim - 1))
-    moved = shift if bias is None else bias.astype(np.float64) * factor + shift
-    name = convolution.target.name
-    folded = [_constant(f"{name}_weight", scaled, weight), _constant(f"{name}_bias", moved, weight)]
-    whole = net.join(UnitKind.CONV_NORM, [convolution, norm], [convolution.inputs[0], *folded], norm.outputs[:1])
-    return None if whole is None else replace(whole, target=convolution.target)
+    return factor, beta - mean * factor
+
+
+def _of_channels(unit: Unit, weight: Array) -> tuple[Array, Array] | None:
+    """Factor and shift of a Mul or Add whose second input is a constant for each channel, as onnxruntime wants it."""
+    constant, channels = constant_input(unit, 1), weight.shape[0]
+    if constant is None:
+        return None
+    each = (channels, *[1] * (weight.ndim - 2))
+    if constant.shape not in (each, (1, *each)) and (constant.ndim or unit.target.op_type == "Add"):
+        return None
+    values = np.broadcast_to(constant.astype(np.float64).reshape(-1), (channels,))
+    return (values, np.zeros(channels)) if unit.target.op_type == "Mul" else (np.ones(channels), values)
 
 
 def _constant(name: str, array: Array, like: Array) -> Operand:
@@ -132,7 +154,7 @@ def _write_reshape_gemm(b: Builder, u: Unit) -> None:
 
 
 FUSIONS: tuple[Fusion, ...] = (
-    Fusion(UnitKind.CONV_NORM, ("Conv",), _conv_norm, conv, ("Conv2d", "Conv3d", "DepthWiseConv2d")),
+    Fusion(UnitKind.SCALED_CONV, ("Conv",), _scaled_conv, conv, ("Conv2d", "Conv3d", "DepthWiseConv2d")),
     Fusion(UnitKind.MATMUL_ADD, ("MatMul",), _matmul_add, _write_matmul_add, ("FullyConnected",)),
     Fusion(UnitKind.RESHAPE_GEMM, ("Reshape",), _reshape_gemm, _write_reshape_gemm, ("FullyConnected",)),
 )

@@ -266,13 +266,22 @@ def _dilated(editor: Editor, node: Node) -> Rewrite | None:
 
 
 def _normalization_after_conv(editor: Editor, node: Node) -> Rewrite | None:
-    return _after_conv(editor, node) if is_op(node, "BatchNormalization") else None
+    return _after_conv(editor, node) if is_op(node, "BatchNormalization") or _is_of_channels(node) else None
+
+
+def _is_of_channels(node: Node) -> bool:
+    """True for a Mul or Add that onnxruntime takes into the convolution before it, as `fusions.linear` does."""
+    constant, sizes = data(operand(node, 1)) if is_op(node, "Mul", "Add") else None, shape(node.outputs[0])
+    if constant is None or len(sizes) < 3:
+        return False
+    each = (sizes[1], *[1] * (len(sizes) - 2))
+    return constant.shape in (each, (1, *each)) or (not constant.ndim and is_op(node, "Mul"))
 
 
 NORMALIZATIONS = RewriteRule(
-    "fold-normalization", "A normalization after a convolution becomes part of it", "Every path to the device does it.",
-    "QNN converters, and onnxruntime's ConvBatchNormalization fusion", "Multiply the weights and add to the bias.",
-    True, _normalization_after_conv,
+    "fold-normalization", "What scales a convolution's channels is part of it", "Every path to the device does it.",
+    "QNN converters, and onnxruntime's fusions of Conv with BatchNormalization, Mul and Add",
+    "Multiply the weights and add to the bias.", True, _normalization_after_conv,
 )  # fmt: skip
 """What is done to a model on its way to the backend whether anybody asks or not; so it is nobody's advice."""
 
