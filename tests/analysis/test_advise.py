@@ -180,7 +180,7 @@ def test_attention_of_an_8_bit_model_is_advised_at_16_bit_where_that_is_faster(t
     assert "attention-at-16-bit" not in advised_at("w8a8")
     fitted = cost.fitted()
     slow = tmp_path / "slow_products.json"
-    parameters = {**fitted["parameters"], "deviation.w8a8.product": 60.0}
+    parameters = {**fitted["parameters"], "hmx.w8a8": 60 * fitted["parameters"]["hmx.w8a8"]}
     slow.write_text(json.dumps({**fitted, "parameters": parameters}))
     found = advised_at("w8a8", str(slow))["attention-at-16-bit"]
     assert not found.keeps_function

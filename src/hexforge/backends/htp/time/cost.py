@@ -108,13 +108,12 @@ matrix unit as an operand. A cut is a piece that a float onnx graph slices off."
 PRICED_AS: Mapping[str, str] = {"pack": "stride", "cast": "add", "mac": "add"}
 """Kinds told apart in the timeline alone: a shallow image brought into tiles costs as much as a strided one, a change
 of precision as much as a sum, multiply-accumulates of a convolution off the matrix unit as so many sums."""
-MOVES = frozenset("shuffle copy piece cut split stride operand border_transpose".split())
+MOVES = frozenset("shuffle copy piece cut split stride border_transpose".split())
 FIXED_POINT = frozenset(("divide",))
 """Kinds whose time deviates at fixed point alike for codes of 8 and of 16 bits, beyond the bytes."""
-PRODUCTS: Mapping[str, float] = {"w8a8": 0.5, "w8a16": 0.15}
+PRODUCTS: Mapping[str, float] = {"w8a16": 0.15}
 """Rates at which products over tokens take more or less than as many MACs do elsewhere, and how far that is believed to
-be from 1. Measured in transformers of 8 bit, where they take longer; those of one row, at the end of classifiers, and
-those of pixels do not."""
+be from 1; those of one row, at the end of classifiers, and those of pixels do not."""
 UNDEVIATING = frozenset(("classifier", "linear"))
 """Products that take as long as others at the rate of a convolution."""
 PARAMETERS = _parameters()

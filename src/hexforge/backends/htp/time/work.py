@@ -21,6 +21,8 @@ WHOLE_BYTES = 32768
 
 WHOLE_GROUP = CHANNELS
 """Channels that a group of a convolution has a multiple of where it is a dense convolution of its own."""
+RELAID = frozenset(("w8a8",))
+"""Rates at which constants that tokens are multiplied by are brought into the weights' layout as other operands are."""
 LARGE_WINDOW = 5
 """Rows or columns above which a depthwise window takes longer for each multiply-accumulate."""
 
@@ -146,14 +148,15 @@ def product(task: Task, node: Node, source: Sequence[int], out: Sequence[int]) -
         deep = source[-2] if node.params.get("transpose_in0") else source[-1]
         rows, wide = (out[-2] if len(out) > 1 else 1), out[-1]
         batch = math.prod(out) // (rows * wide)
-        second = node.inputs[1]
-        if constant is None and not (second is not None and tile_of(second)):
-            # the second operand is brought into the weights' layout, unless it is a cache that lies so
-            moved = batch * round_up(deep, CHANNELS) * round_up(wide, CHANNELS)
-            task.add("operand", moved * p.activation_bytes / 1e6)
-    lines = batch * round_up(rows, p.rows * p.columns)
     of_pixels = node.op.name == "FullyConnected" and len(out) == 4 and out[1] > 1
     kind = "linear" if of_pixels else "product" if rows > 1 else "classifier"  # one row waits for its weights
+    second, times = node.inputs[1], batch
+    laid_out = second is not None and bool(tile_of(second))  # a cache may lie in the weights' layout
+    if constant is not None:
+        laid_out, times = kind != "product" or p.rate not in RELAID, math.prod(constant.shape[:-2])
+    if not laid_out:
+        task.add("operand", times * round_up(deep, CHANNELS) * round_up(wide, CHANNELS) * p.activation_bytes / 1e6)
+    lines = batch * round_up(rows, p.rows * p.columns)
     task.hmx[kind] = lines * round_up(deep, CHANNELS) * round_up(wide, CHANNELS) / 1e9
     task.add("handover", fixed_cost_share(math.prod(out) * p.activation_bytes))
 
