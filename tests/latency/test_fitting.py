@@ -21,7 +21,7 @@ CERTAIN = [*(f"share.{kind}" for kind in cost.MATRIX), *(f"hvx.{kind}" for kind 
 
 @pytest.fixture(scope="module")
 def made() -> Known:
-    return known(seed=1, families=24)
+    return known(seed=1, families=48)
 
 
 def fitted(problem: FitProblem, members: int = 0) -> CostFit:
