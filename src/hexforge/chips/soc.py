@@ -181,7 +181,7 @@ SOCS: tuple[Soc, ...] = (
     _chip("SAR2230P", 95, "81p  4p 4a 24a 1917a  51.2a 1a", float16=False),
     _chip("SW6100", 96, "81p  4p 4a 24a 1917a  25.6a 1a", float16=False),
     _chip("SM8845", 97, "81p  8p 8a 24a 1917a  76.8a 1a"),
-    _chip("SOC103", 103, "85m  8a 8a 32a 1048f 128.0a 1a", "Snapdragon 8 Elite Extreme Gen 6"),
+    _chip("SOC103", 103, "85m  8a 8a 32a 980f 128.0a 1a", "Snapdragon 8 Elite Extreme Gen 6"),
     _chip("SOC113", 113, "85m  8a 8a 32a 1091f 128.0a 1a", "Snapdragon 8 Elite Gen 6"),
 )
 

@@ -29,7 +29,7 @@ from tests.frontends.onnx.parts import units
 from tests.frontends.onnx.single_node import f32, i64, model
 
 HERE = Path(__file__).parent
-RECORDED = ("data_ops", "matrix_ops", "windowed_ops", "fusions", "node_units")
+RECORDED = ("group_query_attention", "data_ops", "matrix_ops", "windowed_ops", "fusions", "node_units")
 """Test files whose models are recorded, besides onnx's node cases."""
 MS = "com.microsoft"
 
