@@ -11,6 +11,7 @@
 # make arm64   a wheel for 64-bit ARM Linux by Debian's cross compiler, tried under QEMU: README's lines, models' bits, kernels' tests
 # make windows  what runs contexts and QNN's C API, for 64-bit Windows by mingw-w64, tried under Wine: the same bytes
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
+#              make executorch-phone its scripts and debugger on virtual phones,
 #              make executorch-test runs ExecuTorch's own tests on hexforge on JOBS processes (an hour on two cores; or
 #              TESTS="CLASS CLASS.TEST"), goes on where it was stopped, and prints the table; TESTS="--adaptor wheel CLASS" by the
 #              wheel's own compiled adaptor and runtime over libQnnHtp.so
@@ -37,7 +38,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
 .PHONY: demo test quick coverage odd-path release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
-  executorch executorch-check executorch-test small-llama genai
+  executorch executorch-check executorch-phone executorch-test small-llama genai
 
 demo: $(INSTALLED)
 	@$(BIN)/hexforge demo
@@ -221,7 +222,11 @@ $(TORCH_VENV)/.installed: constraints.txt $(VENV)/.dev
 	@touch $@
 
 executorch-check: executorch
-	@$(TORCH) -m pytest -m executorch tests/executorch tests/phone
+	@$(TORCH) -m pytest -m executorch tests/executorch
+
+# ExecuTorch's scripts and debugger on virtual phones: minutes each, so beside what CI runs.
+executorch-phone: executorch
+	@$(TORCH) -m pytest -m executorch --timeout 1200 tests/phone
 
 executorch-test: executorch-check
 	@$(TORCH) -m tests.executorch.own_suite --jobs $(JOBS) --resume build/executorch-tests $(TESTS)
