@@ -82,7 +82,7 @@ std::string configurations_text(const void* const* list) {
     } else if (own.option == 0 && read_client(reinterpret_cast<const void*>(own.value), words.data(), sizeof words)) {
       made += "custom " + std::to_string(words[0]) + " (words";
       for (std::size_t word = 1; word < words.size(); ++word) made.append(" ").append(std::to_string(words[word]));
-      made += ")";
+      made += ')';
     } else {
       made += "option " + std::to_string(own.option) + " = " + std::to_string(own.value);
     }
