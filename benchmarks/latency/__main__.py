@@ -35,8 +35,6 @@ WORST = 25
 """Models and precisions that are named."""
 SUSPECTED = {
     "pspnet": "large average pools of floats, element by element",
-    "ddrnet23_slim": "large average pools at 8 bit, element by element",
-    "pidnet": "large average pools at 8 bit, element by element",
     "hfnet": "TopK of 307,200 scores and a 9 x 9 MaxPool of one channel",
     "video_mae": "attention of 59 MB, which a DLC moves four times as long as a tflite graph (101 ms)",
     "ddcolor": "norms over channels and products with 65,536 pixels",

@@ -330,3 +330,18 @@ def test_rows_that_a_float_onnx_graph_slices_have_a_cost_of_their_own(
         "piece": 0.0,
         kind: pytest.approx(0.1),
     }
+
+
+@pytest.mark.parametrize(("window", "pad", "precision", "one_by_one"), [
+    (5, 2, W8A8, True), (5, 2, FLOAT, False), (3, 1, W8A8, False), (5, 0, W8A8, False)
+])  # fmt: skip
+def test_averages_of_integers_over_large_windows_beyond_the_image_go_one_by_one(
+    window: int, pad: int, precision: tile.Precision, one_by_one: bool
+) -> None:
+    side = 16 + 2 * pad - window + 1
+    attributes = f"kernel_shape = [{window}, {window}], pads = [{pad}, {pad}, {pad}, {pad}], count_include_pad = 1"
+    body = f"""(float[1, 32, 16, 16] x) => (float[1, 32, {side}, {side}] y) {{
+        r = Relu(x) y = AveragePool<{attributes}>(r) }}"""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> agraph {body}')
+    elements = sum(t.hvx.get("scalar", 0.0) for t in schedule(graph_of(model), precision, "qnn_dlc", VTCM))
+    assert elements == pytest.approx(side * side * 32 * window**2 / 1e3 if one_by_one else 0.0)

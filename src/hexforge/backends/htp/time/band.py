@@ -25,6 +25,7 @@ NAMES: Mapping[str, str] = {
     "add": "element-wise arithmetic", "divide": "divisions", "batchnorm": "batch norms", "lookup": "look-ups",
     "softmax": "softmax", "large_attention": "attention beyond VTCM", "norm": "norms over rows",
     "reduce": "reductions and large windows", "row_reduce": "reductions over rows", "pool": "pooling",
+    "scalar": "averages of windows element by element",
     "resize": "resizing", "shuffle": "transposes and reshapes", "copy": "slices, joins and gathers",
     "piece": "cuts and joins of rows", "cut": "slices of rows in onnx graphs", "split": "splits of rows",
     "stride": "strided windows", "pack": "shallow images", "operand": "operands of products",

@@ -102,9 +102,10 @@ VECTOR: Mapping[str, float] = {
 """Kinds of vector work counted in bytes, and what they are believed to cost."""
 FIRM: Mapping[str, float] = {"large_attention": 0.15}
 """Kinds of which more is believed than of others: four passes of a byte through DRAM take 59 us per 1e6 bytes."""
-COUNTED: Mapping[str, float] = {"vector_op": 1.0, "handover": 1.0, "piece": 5.0, "cut": 5.0}
-"""Kinds counted in ops, and in thousands of pieces of rows; a handover brings a tensor into another layout, or to the
-matrix unit as an operand. A cut is a piece that a float onnx graph slices off."""
+COUNTED: Mapping[str, float] = {"vector_op": 1.0, "handover": 1.0, "piece": 5.0, "cut": 5.0, "scalar": 8.0}
+"""Kinds counted in ops, in thousands of pieces of rows, and in thousands of elements of windows that are added one by
+one; a handover brings a tensor into another layout, or to the matrix unit as an operand. A cut is a piece that a float
+onnx graph slices off."""
 PRICED_AS: Mapping[str, str] = {"pack": "stride", "cast": "add", "mac": "add"}
 """Kinds told apart in the timeline alone: a shallow image brought into tiles costs as much as a strided one, a change
 of precision as much as a sum, multiply-accumulates of a convolution off the matrix unit as so many sums."""

@@ -75,6 +75,8 @@ STAYS = 0.5
 """Of VTCM: an 8-bit image up to which, channels padded, an onnx graph normalises channel-last."""
 WEIGHTED = (Work.CONV, Work.DEPTHWISE, Work.TRANSPOSED_CONV, Work.FULLY_CONNECTED, Work.MATMUL, Work.RECURRENT)
 """Work of the matrix unit with weights."""
+ADDED_AT_ONCE = 3
+"""Rows or columns of a window that reaches beyond the image whose average the vector units take at once."""
 TILE_AXES = 4
 """Axes of a tile: batch, height, width, depth."""
 SMALL = 4096
@@ -275,7 +277,9 @@ class _Scheduler:
             task.add("add", written)
         elif op in POOLS:
             window = node.params.get("filter_size", (1, 1))
-            if math.prod(window) > 16:
+            if _adds_one_by_one(node, p):
+                task.add("scalar", math.prod(out) * math.prod(window) / 1e3)
+            elif math.prod(window) > 16:
                 task.add("reduce", read)
             else:
                 task.add("pool", read)
@@ -307,6 +311,17 @@ def _is_local(node: Node, out: Sequence[int]) -> bool:
     if op in CUTS:  # a cut of channels keeps every pixel where it is
         return len(out) == 4 and tuple(out[:-1]) == data_input(node).shape[:-1]
     return op in LOCAL and len(out) == 4
+
+
+def _adds_one_by_one(node: Node, precision: Precision) -> bool:
+    """True for averages of integers over large windows that reach beyond the image."""
+    beyond = any(side for sides in node.params.get("pad_amount", ()) for side in sides)
+    return (
+        node.op.name == "PoolAvg2d"
+        and precision.rate != "float"
+        and beyond
+        and max(node.params["filter_size"]) > ADDED_AT_ONCE
+    )
 
 
 def _along_last(node: Node) -> bool:
