@@ -15,20 +15,15 @@
 #include "QnnInterface.h"
 #include "System/QnnSystemInterface.h"
 
-#define REQUIRE(condition)                                    \
-  do {                                                        \
-    if (!(condition)) {                                       \
-      fprintf(stderr, "line %d: %s\n", __LINE__, #condition); \
-      exit(3);                                                \
-    }                                                         \
-  } while (0)
+#define ELEMENTS 4
+#include "row_tensor.h"
+
 #define CALL(function, ...) said(#function, qnn.function(__VA_ARGS__))
 #define SYSTEM(function, ...) said(#function, sys->v1.function(__VA_ARGS__))
 #define REFUSES(function) said(#function, ((Qnn_ErrorHandle_t(*)(void))qnn.function)())
 
 static QNN_INTERFACE_VER_TYPE qnn;
 static const QnnSystemInterface_t* sys;
-static uint32_t dims[] = {1, 4};
 static sem_t notified;
 static Qnn_ErrorHandle_t async_status = 77;
 static int graphs_told, contexts_told;
@@ -60,19 +55,6 @@ static void on_log(const char* format, QnnLog_Level_t level, uint64_t at, va_lis
   (void)level;
   (void)at;
   (void)arguments;
-}
-
-static Qnn_Tensor_t tensor(const char* name, Qnn_TensorType_t type, float* data) {
-  Qnn_Tensor_t made = QNN_TENSOR_INIT;
-  made.v1.name = name;
-  made.v1.type = type;
-  made.v1.dataType = QNN_DATATYPE_FLOAT_32;
-  made.v1.rank = 2;
-  made.v1.dimensions = dims;
-  made.v1.memType = QNN_TENSORMEMTYPE_RAW;
-  made.v1.clientBuf.data = data;
-  made.v1.clientBuf.dataSize = data ? 16 : 0;
-  return made;
 }
 
 static Qnn_GraphHandle_t build(Qnn_ContextHandle_t context, const char* name, const char* type) {

@@ -17,13 +17,8 @@
 #include "QnnInterface.h"
 
 #define ELEMENTS 65536
-#define REQUIRE(condition)                                              \
-  do {                                                                  \
-    if (!(condition)) {                                                 \
-      fprintf(stderr, "line %d: %s\n", __LINE__, #condition);           \
-      exit(3);                                                          \
-    }                                                                   \
-  } while (0)
+#include "row_tensor.h"
+
 #define MUST(call) REQUIRE((call) == QNN_SUCCESS)
 #define REFUSED(call) REQUIRE((call) != QNN_SUCCESS)
 
@@ -34,21 +29,8 @@ static Qnn_ContextHandle_t context;
 static Qnn_GraphHandle_t graph_a, graph_b;
 static char* binary;
 static size_t binary_bytes;
-static uint32_t dims[] = {1, ELEMENTS}, twice[] = {2, ELEMENTS};
+static uint32_t twice[] = {2, ELEMENTS};
 static float x[2 * ELEMENTS], y[2 * ELEMENTS], z[2 * ELEMENTS];
-
-static Qnn_Tensor_t tensor(const char* name, Qnn_TensorType_t type, void* data) {
-  Qnn_Tensor_t made = QNN_TENSOR_INIT;
-  made.v1.name = name;
-  made.v1.type = type;
-  made.v1.dataType = QNN_DATATYPE_FLOAT_32;
-  made.v1.rank = 2;
-  made.v1.dimensions = dims;
-  made.v1.memType = QNN_TENSORMEMTYPE_RAW;
-  made.v1.clientBuf.data = data;
-  made.v1.clientBuf.dataSize = data ? sizeof(float) * ELEMENTS : 0;
-  return made;
-}
 
 static Qnn_ProfileHandle_t profile;
 static Qnn_SignalHandle_t stop;  // both are given to executions where there are some
