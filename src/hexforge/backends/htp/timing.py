@@ -23,6 +23,8 @@ from hexforge.ir import Graph, Work
 from hexforge.timeline import Timeline, Timing
 
 EIGHT, SIXTEEN = "w8a8", "w8a16"
+FRAMES_THROUGH_TFLITE = "3-D convolutions through tflite (15 to 160 times as long as here on the devices measured)"
+"""Measured: resnet_3d, resnet_2plus1d and resnet_mixed, which take as long as that against qnn_dlc."""
 
 
 @functools.lru_cache(32)
@@ -51,7 +53,10 @@ class Clock:
         known = band.certainty(line.work_us, costs, fit["support"], _measured_profiles(self.cost_file))
         rates = {tile.PRECISIONS[kind].rate for kind in _kinds(graph, precision, shared)}
         width = band.band_width(known, rates, runtime, costs.provenance == "fitted", fit)
-        return Timing(line, math.expm1(width), costs.provenance, known.little_known)
+        little_known = known.little_known
+        if runtime == "tflite" and any(node.op.name == "Conv3d" for node in graph):
+            little_known = (FRAMES_THROUGH_TFLITE, *little_known)
+        return Timing(line, math.expm1(width), costs.provenance, little_known)
 
     def timeline(
         self, graph: Graph, precision: str, runtime: str, batch: int = 1, shared: SharedWork | None = None

@@ -101,6 +101,9 @@ def test_an_estimate_says_what_of_it_is_little_known() -> None:
     assert frames.to_json()["little_known"] == list(frames.little_known)
     assert frames.band > images.band
     assert images.low_ms < images.latency_ms < images.high_ms
+    tflite = estimate(MEASURED / "topologies" / "resnet_3d.onnx", Deployment("SM8650", "w8a8", "tflite"))
+    assert "through tflite" in tflite.little_known[0]
+    assert not any("tflite" in kind for kind in frames.little_known)
 
 
 def test_the_time_of_the_path_is_told_by_kind_of_work() -> None:
