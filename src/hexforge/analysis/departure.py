@@ -145,12 +145,12 @@ def _inputs(source: Model, files: Dump, given: Mapping[str, Array]) -> dict[str,
             continue
         like = np.zeros(shape, dtype)
         fitting = (aligned(array, like, 0.0, 0) for _, array in files.matching([name]))
-        found = next((array for array in fitting if array is not None), None)
-        if found is None:
+        chosen = next((array for array in fitting if array is not None), None)
+        if chosen is None:
             raise CallError(
                 f"{files.folder}: has no input {name!r} of {source.name}; give it with --input {name}=FILE.npy"
             )
-        feeds[name] = found
+        feeds[name] = chosen
     return feeds
 
 
@@ -164,13 +164,13 @@ def _inner_names(placed: PlacedModel, nodes: tuple[str, ...]) -> list[str]:
 
 def _encodings(placed: PlacedModel) -> dict[str, tuple[float, int]]:
     """Scale and zero point of each tensor that one QuantizeLinear makes."""
-    found = {}
+    encodings = {}
     for node in placed.model.ir.graph:
         if node.op_type == "QuantizeLinear":
             scale, zero = _number(node.inputs[1]), _number(node.inputs[2] if len(node.inputs) > 2 else None)
             if scale is not None:
-                found[str(node.outputs[0].name)] = (scale, int(zero or 0))
-    return found
+                encodings[str(node.outputs[0].name)] = (scale, int(zero or 0))
+    return encodings
 
 
 def _number(value: Any) -> float | None:

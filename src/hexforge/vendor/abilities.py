@@ -57,11 +57,11 @@ class VendorAbilities:
 def vendor_abilities() -> VendorAbilities:
     """What is installed and what it can do; no error where nothing is."""
     try:
-        found = find_package()
+        package = find_package()
     except PackageError as error:
         return VendorAbilities(reason=str(error))
     python, version, onnxruntime = (
-        ("", "", "") if found is None else (str(found.python), found.version, found.onnxruntime)
+        ("", "", "") if package is None else (str(package.python), package.version, package.onnxruntime)
     )
     try:
         with VendorProcess(require_package(), _STARTING) as process:

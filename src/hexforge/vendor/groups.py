@@ -66,7 +66,7 @@ def candidate_groups(placed: PlacedModel, largest: int = LARGEST_GROUP) -> list[
         inside = [name for i in group if i != last for name in writes_of(placed.placements[i])]
         return all(name not in outputs and readers.get(name, set()) <= group for name in inside)
 
-    found: dict[tuple[int, ...], None] = {}
+    groups: dict[tuple[int, ...], None] = {}
     for last in sorted(set(made_by.values())):
         layer = {frozenset({last})}
         for _ in range(largest - 1):
@@ -74,9 +74,9 @@ def candidate_groups(placed: PlacedModel, largest: int = LARGEST_GROUP) -> list[
             for group in layer:
                 producers = {made_by[n] for i in group for n in reads_of(placed.placements[i]) if n in made_by}
                 grown |= {group | {p} for p in producers - group}
-            found.update((tuple(sorted(g)), None) for g in grown if private(g, last))
+            groups.update((tuple(sorted(g)), None) for g in grown if private(g, last))
             layer = grown
-    return sorted(found, key=lambda group: (len(group), group))
+    return sorted(groups, key=lambda group: (len(group), group))
 
 
 def judged_groups(

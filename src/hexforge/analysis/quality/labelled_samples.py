@@ -119,10 +119,10 @@ class LabelledSamples:
 
 def _stamp(path: Path) -> list[int]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return []
-    return [found.st_size, found.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns]
 
 
 def _ends(part: CheckedSamples) -> Sequence[int]:

@@ -134,33 +134,33 @@ def _all_chips(timed: Any, context: int) -> list[LlmEstimate]:
     """The model on every chip that can run it, the fastest first; the last refusal where none can."""
     from hexforge.chips.soc import SOCS
 
-    found, refusal = [], None
+    estimates, refusal = [], None
     for chip in SOCS:
         try:
-            found.append(timed(chip.name, context))
+            estimates.append(timed(chip.name, context))
         except CallError as error:
             refusal = error  # a native cache that the chip refuses: it is not among those to compare
-    if refusal is not None and not found:
+    if refusal is not None and not estimates:
         raise refusal
-    return sorted(found, key=lambda e: -e.tokens_per_second)
+    return sorted(estimates, key=lambda e: -e.tokens_per_second)
 
 
 def _variants(timed: Any, soc: str, context: int, switches: Any) -> dict[str, LlmEstimate]:
     """The model with one thing of its graphs otherwise, where that can be."""
     import dataclasses
 
-    found = {}
+    variants = {}
     for name, native in (("native KV", True), ("flat KV", False)):
         try:
-            found[name] = timed(soc, context, dataclasses.replace(switches, native_kv=native))
+            variants[name] = timed(soc, context, dataclasses.replace(switches, native_kv=native))
         except CallError:
             continue  # said in the notes
     filled = timed(soc, context).filled
     hardly = filled if filled < context else min(HARDLY_FILLED, context)
     for name, masked in (("MaskedSoftmax", True), ("Softmax of a sum", False)):
         changed = dataclasses.replace(switches, masked_softmax=masked)
-        found[f"{name}, {hardly:,} filled"] = timed(soc, context, changed, hardly)
-    return found
+        variants[f"{name}, {hardly:,} filled"] = timed(soc, context, changed, hardly)
+    return variants
 
 
 def _bundle(source: Path) -> Bundle | None:

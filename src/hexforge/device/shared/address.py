@@ -91,8 +91,8 @@ def runtime_folder() -> Path:
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = Path(base) / "hexforge" if base else Path(tempfile.gettempdir()) / f"hexforge-{os.getuid()}"
     folder.mkdir(mode=PRIVATE_FOLDER, parents=False, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise CallError(f"{folder}: is not a folder of this user alone (mode 0700); remove it, or set XDG_RUNTIME_DIR")
     return folder
 

@@ -76,7 +76,7 @@ class DecoderConstants:
     def _place(self, node: onnx_ir.Node) -> None:
         operands = [value for value in node.inputs if value is not None and is_constant(value)]
         names = [str(value.name) for value in operands] + [node.name or ""]
-        place = next((found for name in names if (found := place_of(name)) is not None), None)
+        place = next((where for name in names if (where := place_of(name)) is not None), None)
         if place is None:
             return
         module = self.modules.setdefault(place, Module())
@@ -120,17 +120,17 @@ class DecoderConstants:
 
     def bias(self, layer: int, module: str) -> Array:
         """What a module adds to its product."""
-        found = self._module(layer, module)
-        if found.addend is None:
+        constants = self._module(layer, module)
+        if constants.addend is None:
             raise self._missing(layer, module)
-        return evaluated(found.addend, self.where)
+        return evaluated(constants.addend, self.where)
 
     def norm(self, layer: int | None, module: str) -> Array:
         """The weights of a norm."""
-        found = self._module(layer, module)
-        if found.norm is None:
+        constants = self._module(layer, module)
+        if constants.norm is None:
             raise self._missing(layer, module)
-        return evaluated(found.norm, self.where)
+        return evaluated(constants.norm, self.where)
 
     def shares_its_table(self) -> bool:
         """Whether the head and the embedding are one stored matrix."""
@@ -143,10 +143,10 @@ class DecoderConstants:
         return tables[0] is not None and tables[0] is tables[1]
 
     def _module(self, layer: int | None, module: str) -> Module:
-        found = self.modules.get((layer, module))
-        if found is None:
+        constants = self.modules.get((layer, module))
+        if constants is None:
             raise self._missing(layer, module)
-        return found
+        return constants
 
     def _missing(self, layer: int | None, module: str) -> FormatError:
         at = module if layer is None else f"layers.{layer}.{module}"

@@ -59,10 +59,10 @@ class _Reader:
         return struct.unpack(form, self.take(struct.calcsize(form)))[0]
 
     def count(self, most: int, what: str) -> int:
-        found = int(self.number("<Q"))
-        if found > most:
-            raise FormatError(f"{self.path}: {found} {what}, and at most {most} are read", self.at)
-        return found
+        count = int(self.number("<Q"))
+        if count > most:
+            raise FormatError(f"{self.path}: {count} {what}, and at most {most} are read", self.at)
+        return count
 
     def text(self) -> str:
         return self.take(self.count(MOST_TEXT, "bytes of a text")).decode("utf-8", errors="replace")
@@ -98,18 +98,18 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, GgufTensor], Arra
     for _ in range(entries):
         name = reader.text()
         settings[name] = reader.value(int(reader.number("<I")))
-    found: dict[str, GgufTensor] = {}
+    by_name: dict[str, GgufTensor] = {}
     for _ in range(tensors):
         name, rank = reader.text(), int(reader.number("<I"))
         if rank > 4:
             raise FormatError(f"{path}: tensor {name!r} has {rank} dimensions", reader.at)
         shape = tuple(reader.count(1 << 40, "elements") for _ in range(rank))[::-1]
-        found[name] = GgufTensor(shape, int(reader.number("<I")), int(reader.number("<Q")))
+        by_name[name] = GgufTensor(shape, int(reader.number("<I")), int(reader.number("<Q")))
     alignment = settings.get("general.alignment", 32)
     if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 20:
         raise FormatError(f"{path}: an alignment of {alignment!r} bytes")
     start = -(-reader.at // alignment) * alignment
-    return settings, found, data[min(start, data.size) :]
+    return settings, by_name, data[min(start, data.size) :]
 
 
 class GgufCheckpoint(Checkpoint):

@@ -104,13 +104,13 @@ class OnnxCheckpoint(Checkpoint):
 
     def codes(self, name: str, layer: int | None, bits: int, block: int) -> tuple[Array, Array] | None:
         """The stored integers, where they are symmetric ones of these bits and blocks."""
-        found = self._matrix(name, layer)
-        if not isinstance(found, BlockCodes) or (found.bits, found.block) != (bits, block):
+        codes = self._matrix(name, layer)
+        if not isinstance(codes, BlockCodes) or (codes.bits, codes.block) != (bits, block):
             return None
-        if found.integers.shape[1] % block or (found.zeros != 1 << bits - 1).any() or not (found.scales > 0).all():
+        if codes.integers.shape[1] % block or (codes.zeros != 1 << bits - 1).any() or not (codes.scales > 0).all():
             return None
-        centred = (found.integers.astype(np.int16) - (1 << bits - 1)).astype(np.int8)
-        return np.ascontiguousarray(centred.T), np.ascontiguousarray(found.scales.T, np.float32)
+        centred = (codes.integers.astype(np.int16) - (1 << bits - 1)).astype(np.int8)
+        return np.ascontiguousarray(centred.T), np.ascontiguousarray(codes.scales.T, np.float32)
 
     def _stored(self, name: str, layer: int | None) -> Array:
         constants = self._constants
@@ -122,20 +122,20 @@ class OnnxCheckpoint(Checkpoint):
             return self._halved(what, constants.bias(layer, module)[rows])
         if "norm" in name:
             spelled = {**_MODULES, **(_OUTER_NORMS if self.architecture.outer_norms else {})}
-            found = constants.norm(layer, spelled[name]) - np.float32(self.architecture.norm_offset)
-            return self._halved(name, found) if name in ("query_norm", "key_norm") else found
+            norm = constants.norm(layer, spelled[name]) - np.float32(self.architecture.norm_offset)
+            return self._halved(name, norm) if name in ("query_norm", "key_norm") else norm
         matrix = self._matrix(name, layer)
         return matrix.real if isinstance(matrix, BlockCodes) else matrix
 
     def _matrix(self, name: str, layer: int | None) -> Array | BlockCodes:
         """A matrix [outputs, inputs] with halves of heads that turn together, as transformers has them."""
         module, rows = self._rows(name, layer)
-        found = self._constants.matrix(layer, module)
-        if isinstance(found, BlockCodes):
-            parts = (self._halved(name, part[rows]) for part in (found.integers, found.scales, found.zeros))
+        matrix = self._constants.matrix(layer, module)
+        if isinstance(matrix, BlockCodes):
+            parts = (self._halved(name, part[rows]) for part in (matrix.integers, matrix.scales, matrix.zeros))
             integers, scales, zeros = parts
-            return BlockCodes(integers, scales, zeros, found.block, found.bits)
-        return self._halved(name, found[rows])
+            return BlockCodes(integers, scales, zeros, matrix.block, matrix.bits)
+        return self._halved(name, matrix[rows])
 
     def _rows(self, name: str, layer: int | None) -> tuple[str, slice]:
         """The module that holds a matrix or a bias, and which of its rows they are."""

@@ -92,7 +92,7 @@ def read_llm_measurements(
     for _, row in rows:
         if row["runtime"] in RUNTIMES:
             contexts.setdefault(row["model"], set()).add(int(row["context_length"]))
-    found, unknown = [], set()
+    measured, unknown = [], set()
     for line, row in rows:
         if row["runtime"] not in RUNTIMES or row["precision"] not in PRECISIONS:
             continue
@@ -110,11 +110,11 @@ def read_llm_measurements(
         filled = min(FILLED_BY_GENIE, context) if row["runtime"] == "genie" else context
         bundled = tuple(sorted(c for c in contexts[row["model"]] if c <= context))
         graph = min(c for c in bundled if c >= filled)
-        found.append(
+        measured.append(
             LlmMeasurement(
                 row["model"], family_of(row["model"]), known[name], row["precision"], row["runtime"],
                 soc.require_chip(row["soc_model"]).name, context, graph, bundled, filled,
                 1e3 / rate, first,
             )
         )  # fmt: skip
-    return found, sorted(unknown)
+    return measured, sorted(unknown)

@@ -97,12 +97,12 @@ def _url_names(source: str) -> list[str]:
         system, path = _file_system(one)
         try:
             if any(c in path for c in "*?["):
-                found = sorted(system.glob(path))
+                listed = sorted(system.glob(path))
             elif system.isdir(path):
-                found = sorted(system.ls(path, detail=False))
+                listed = sorted(system.ls(path, detail=False))
             else:
-                found = [path]
-            names += [system.unstrip_protocol(name) for name in found]
+                listed = [path]
+            names += [system.unstrip_protocol(name) for name in listed]
         except Exception as error:  # a file system of anybody's
             raise CallError(f"{one}: cannot be read: {_first_line(error)}") from None
     return names
