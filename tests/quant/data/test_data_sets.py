@@ -113,7 +113,11 @@ def test_parquet_columns_of_numbers_bytes_and_pictures(tmp_path: Path) -> None:
         assert len(read) == 12
         assert all(np.array_equal(feeds["x"], a) for feeds, a in zip(read, ARRAYS, strict=True))
         assert isinstance(read.origin, ShardSamples)
-        assert [label for _, _, label in read.origin.labelled(9)] == [9, 10, 11]
+        for start in range(13):
+            rest = list(read.origin.labelled(start))
+            assert [label for _, _, label in rest] == list(range(start, 12))
+            assert [where for where, _, _ in rest] == [f"{tmp_path / name}.parquet, row {i}" for i in range(start, 12)]
+            assert all(np.array_equal(row["x"], a) for (_, row, _), a in zip(rest, ARRAYS[start:], strict=True))
     stream = io.BytesIO()
     Image.new("RGB", (4, 4), (0, 255, 0)).save(stream, "png")
     parquet.write_table(
@@ -138,6 +142,10 @@ def test_what_cannot_be_read_is_left_out_and_counted_or_an_error(shards: Path) -
     assert read.left_out.told().startswith("4 samples could not be read and were left out; the first: ")
     assert "part-001.tar, 0005: is cut off" in read.left_out.reasons[0]
     assert "part-001.tar: is damaged behind '0005'" in read.left_out.reasons[1]
+    assert isinstance(read.origin, ShardSamples)
+    everything = [where for where, _ in read.origin.read(0)]
+    for start in range(len(read) + 1):
+        assert [where for where, _ in read.origin.read(start)] == everything[start:]
     with pytest.raises(CallError, match=r"part-001.tar, 0005: is cut off"):
         list(samples(shards, ONE))
 

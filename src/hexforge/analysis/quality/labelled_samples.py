@@ -38,6 +38,13 @@ class SampleRange:
     labels: Sequence[Any] | None
     """None where the data set has them itself, or there are none."""
 
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: slice) -> SampleRange:
+        labels = None if self.labels is None else self.labels[index]
+        return replace(self, numbers=self.numbers[index], labels=labels)
+
 
 @dataclass(frozen=True, slots=True)
 class LabelledSamples:
@@ -101,7 +108,8 @@ class LabelledSamples:
         kept = [origin for origin in origins if isinstance(origin, ShardSamples | IndexedSamples) and origin.stored]
         travels = len(kept) == len(origins)
         anywhere = travels and all(origin.remote for origin in kept)
-        return RangedTasks(tuple(self._ranges()), _RangeReader(self.parts, self.classes), travels, anywhere)
+        short = all(origin.short for origin in kept)
+        return RangedTasks(tuple(self._ranges()), _RangeReader(self.parts, self.classes), travels, anywhere, short)
 
     def _ranges(self) -> Iterator[SampleRange]:
         """Samples that are read together: of one part, of one shard, or so many that a reader has some work."""

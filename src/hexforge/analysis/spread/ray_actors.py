@@ -10,7 +10,7 @@ import pickle
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import hexforge
-from hexforge.analysis.spread.ranged_tasks import RangedTasks
-from hexforge.analysis.spread.ray_data import TaskBlock, blocks, tasks_of
+from hexforge.analysis.spread.ranged_tasks import RangedTasks, TaskRange
+from hexforge.analysis.spread.ray_data import TaskBlock, blocks, tasks_of, this_machine
 from hexforge.analysis.spread.workers import THIS_MACHINE, Worker, WorkerCode, WorkerDiedError, Workers, results_of
 from hexforge.errors import CallError, HexforgeError
 from hexforge.model.tensors import external_files
@@ -30,8 +30,14 @@ _REACH_S = 10.0
 """How long the machine of an address may take to answer."""
 
 
-def actors(code: WorkerCode, workers: Workers) -> tuple[Callable[[], Worker], int]:
-    """What starts an actor, and how many the cluster has room for; a CallError where there is none."""
+def actors(
+    code: WorkerCode, workers: Workers, tasks: Iterable[Any] = ()
+) -> tuple[Callable[[], Worker], int, Iterator[Any] | None]:
+    """What starts an actor, how many the cluster has room for, and tasks that are not read by this process.
+
+    Workers read short ranges themselves where they can open the files, and else Ray Data does. A CallError where there
+    is no cluster.
+    """
     ray = _ray()
     _connect(ray, workers.cluster)
     there = ray.cluster_resources()
@@ -50,15 +56,28 @@ def actors(code: WorkerCode, workers: Workers) -> tuple[Callable[[], Worker], in
         )
     gpus = int(there.get("GPU", 0)) if workers.gpu else 0
     room = min(room, gpus) if gpus else room
-    place = {"num_cpus": workers.threads, "memory": workers.memory_bytes or None, "num_gpus": 1 if gpus else 0}
+    place: dict[str, Any] = {
+        "num_cpus": workers.threads,
+        "memory": workers.memory_bytes or None,
+        "num_gpus": 1 if gpus else 0,
+    }
     count = min(room, workers.jobs) if workers.jobs > 1 else room
     with _room_in_store(ray):
-        return partial(RayWorker, ray, ray.put(packed(code)), place), count
+        read, unread = None, None
+        if isinstance(tasks, RangedTasks) and tasks.travels:
+            tasks = tasks.from_here()
+            if tasks.short and (tasks.anywhere or _only_this_machine(ray)):
+                read, unread = ray.put(tasks.read), iter(tasks.ranges)
+                place |= {} if tasks.anywhere else {"resources": this_machine(ray)}
+            else:
+                unread = blocks(ray, tasks, max(1, -(-count // _WORKERS_FOR_A_READER)))
+        return partial(RayWorker, ray, ray.put(packed(code)), place, read), count, unread
 
 
-def read_on_cluster(tasks: RangedTasks[Any], workers: int) -> Iterator[TaskBlock]:
-    """The tasks as readers of the cluster give them: one for a few workers."""
-    return blocks(_ray(), tasks, max(1, -(-workers // _WORKERS_FOR_A_READER)))
+def _only_this_machine(ray: Any) -> bool:
+    """Whether the cluster is this machine alone."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    return len(nodes) == 1 and nodes[0]["NodeManagerHostname"] == socket.gethostname()
 
 
 def _ray() -> Any:
@@ -183,8 +202,9 @@ def _deaths(errors: Any) -> tuple[type[Exception], ...]:
 class RayWorker:
     """An actor on some machine of a cluster."""
 
-    def __init__(self, ray: Any, code: Any, place: Mapping[str, Any]) -> None:
-        self._ray = ray
+    def __init__(self, ray: Any, code: Any, place: Mapping[str, Any], read: Any = None) -> None:
+        """`read` is what reads ranges of tasks, in the object store, where the actor reads them itself."""
+        self._ray, self._read = ray, read
         remote = ray.remote(max_restarts=0, **place)(_Actor)
         self._actor = remote.remote(code, hexforge.__version__)
 
@@ -201,6 +221,8 @@ class RayWorker:
         errors = self._ray.exceptions
         try:
             with _room_in_store(self._ray):
+                if self._read is not None:
+                    return list(self._ray.get(self._actor.read_and_work.remote([self._read], tasks)))
                 if isinstance(tasks, TaskBlock):
                     return list(self._ray.get(self._actor.work_on.remote(tasks.reference, tasks.first, tasks.rows)))
                 return list(self._ray.get(self._actor.work.remote(packed(tasks))))
@@ -223,6 +245,7 @@ class _Actor:
     def __init__(self, code: Parcel, version: str) -> None:
         self._code = code
         self._function: Callable[[Any], Any] | None = None
+        self._read: Callable[[TaskRange], Iterable[Any]] | None = None
         self._other_version = hexforge.__version__ if hexforge.__version__ != version else ""
         self._driver_version = version
         self._folder = tempfile.TemporaryDirectory(prefix="hexforge-worker-")
@@ -241,6 +264,15 @@ class _Actor:
     def work_on(self, block: Any, first: int, count: int) -> list[Any]:
         """The results of some tasks of a block."""
         return results_of(self._made(), tasks_of(block, first, count))
+
+    def read_and_work(self, read: list[Any], tasks: TaskRange) -> list[Any]:
+        """The results of some tasks that are read here."""
+        import ray
+
+        function = self._made()
+        if self._read is None:
+            self._read = ray.get(read[0])
+        return results_of(function, self._read(tasks))
 
     def _made(self) -> Callable[[Any], Any]:
         import ray

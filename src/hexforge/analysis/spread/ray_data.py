@@ -76,7 +76,6 @@ def blocks(ray: Any, tasks: RangedTasks[Any], readers: int) -> Iterator[TaskBloc
     context.execution_options.preserve_order = True
     context.execution_options.verbose_progress = False
     context.target_max_block_size = _BLOCK_BYTES
-    here = {f"node:{ray.util.get_node_ip_address()}": 0.001}
     # One reader that waits between short readings would be ended by Ray, and start again for seconds of a processor:
     # it reads a few long ones. Several read short ones, which are needed in their order.
     most = len(tasks.ranges) if readers > 1 else min(_LONG_READINGS, len(tasks.ranges))
@@ -85,7 +84,7 @@ def blocks(ray: Any, tasks: RangedTasks[Any], readers: int) -> Iterator[TaskBloc
         num_cpus=0,  # the processors are the workers': reading waits for files, and is done beside them
         concurrency=readers,
         override_num_blocks=most,
-        resources=None if tasks.anywhere else here,  # files of this machine are read on it
+        resources=None if tasks.anywhere else this_machine(ray),  # files of this machine are read on it
     )
     try:
         for bundle in read.iter_internal_ref_bundles():
@@ -94,6 +93,11 @@ def blocks(ray: Any, tasks: RangedTasks[Any], readers: int) -> Iterator[TaskBloc
                     yield TaskBlock(block.ref, 0, block.metadata.num_rows)
     except ray.exceptions.RayTaskError as error:
         raise _fault_of_reading(error) from None
+
+
+def this_machine(ray: Any) -> dict[str, float]:
+    """What a worker or reader asks for that must run on this machine."""
+    return {f"node:{ray.util.get_node_ip_address()}": 0.001}
 
 
 def _fault_of_reading(error: BaseException) -> BaseException:

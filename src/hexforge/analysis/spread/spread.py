@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from hexforge.analysis.spread.pool import SetAside, WorkerPool
 from hexforge.analysis.spread.processes import ProcessWorker
-from hexforge.analysis.spread.ranged_tasks import RangedTasks
 from hexforge.analysis.spread.workers import WorkerCode, Workers
 from hexforge.errors import HexforgeError
 
@@ -73,20 +72,18 @@ def spread_on(
     With `own_process` not even one job runs in this process, which a task that kills its worker would end.
     """
     code = WorkerCode(make, arguments)
-    blocks: Iterator[Sequence[Any]] | None = None
+    unread: Iterator[Any] | None = None
     if workers.cluster:
-        from hexforge.analysis.spread.ray_actors import actors, read_on_cluster
+        from hexforge.analysis.spread.ray_actors import actors
 
-        start, count = actors(code, workers)
-        if isinstance(tasks, RangedTasks) and tasks.travels:
-            blocks = read_on_cluster(tasks, count)
+        start, count, unread = actors(code, workers, tasks)
     elif workers.jobs == 1 and not own_process:
         yield from _here(code, tasks)
         return
     else:
         start, count = partial(ProcessWorker, code), workers.jobs
     pool = WorkerPool(start, count)
-    lists = _lists_of(tasks) if blocks is None else _parts_of(blocks)
+    lists = _lists_of(tasks) if unread is None else _parts_of(unread)
     try:
         yield from _ordered(pool, count, lists, _to_cluster(count) if workers.cluster else _TO_PROCESSES)
     finally:
@@ -108,13 +105,13 @@ def _lists_of(tasks: Iterable[Any]) -> Callable[[int], Sequence[Any]]:
     return lambda size: list(islice(left, size))
 
 
-def _parts_of(blocks: Iterator[Sequence[Any]]) -> Callable[[int], Sequence[Any]]:
-    """Blocks that are read elsewhere, cut to lists."""
+def _parts_of(unread: Iterator[Any]) -> Callable[[int], Sequence[Any]]:
+    """Tasks that are read elsewhere, cut to lists."""
     left: Sequence[Any] = []
 
     def next_part(size: int) -> Sequence[Any]:
         nonlocal left
-        left = left or next(blocks, [])
+        left = left or next(unread, [])
         part, left = left[:size], left[size:]
         return part
 

@@ -39,6 +39,8 @@ _HERE = ("file://", "local://", "memory://")
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _MOST_BYTES = 1 << 30
 """A file in a tar shard is no larger."""
+_SHORT_BYTES = 16 << 20
+"""A shard of at most so many bytes is skipped through in milliseconds."""
 
 _DAMAGES = (tarfile.TarError, OSError, EOFError, zlib.error)
 
@@ -172,6 +174,14 @@ class ShardSamples:
         """Whether other machines can."""
         return all("://" in shard and not shard.startswith(_HERE) for shard in self.shards)
 
+    @property
+    def short(self) -> bool:
+        """Whether any sample of a shard is read at once, those before it skipped."""
+        try:
+            return not any("://" in shard or Path(shard).stat().st_size > _SHORT_BYTES for shard in self.shards)
+        except OSError:  # who reads it says so
+            return False
+
     def ends(self) -> list[int]:
         """How many samples there are up to the end of each shard."""
         if not self._counts:
@@ -192,15 +202,15 @@ class ShardSamples:
         first = bisect.bisect_right(ends, start) if start else 0
         skipped = start - (ends[first - 1] if first else 0)
         for index in range(first, len(self.shards)):
-            yield from itertools.islice(self._rows(self.shards[index]), skipped if index == first else 0, None)
+            yield from self._rows(self.shards[index], skipped if index == first else 0)
 
-    def _rows(self, shard: str) -> Iterator[Row]:
+    def _rows(self, shard: str, skipped: int) -> Iterator[Row]:
         with opened(shard) as file:
             try:
                 if shard.lower().endswith(_PARQUET):
-                    yield from parquet_samples(shard, file, self.inputs, self.options)
+                    yield from parquet_samples(shard, file, self.inputs, self.options, skipped)
                 else:
-                    yield from _tar_samples(shard, file, self.inputs, self.options)
+                    yield from _tar_samples(shard, file, self.inputs, self.options, skipped)
             except FormatError as error:
                 yield shard, UnreadableSample(error), None
 
@@ -210,16 +220,19 @@ class ShardSamples:
             try:
                 if shard.lower().endswith(_PARQUET):
                     return parquet_count(shard, file)
-                for _ in _tar_groups(shard, file, contents=False):
+                for _ in _tar_groups(shard, file, None):
                     count += 1
             except FormatError:  # what is behind the damage is one sample that cannot be read
                 count += 1
         return count
 
 
-def _tar_groups(shard: str, file: IO[bytes], *, contents: bool) -> Iterator[tuple[str, dict[str, bytes | None]]]:
-    """Of each sample its key and its files by what follows the key's dot; FormatError where the shard is damaged."""
-    key, parts = "", dict[str, bytes | None]()
+def _tar_groups(shard: str, file: IO[bytes], skipped: int | None) -> Iterator[tuple[str, dict[str, bytes | None]]]:
+    """Of each sample its key and its files by what follows the key's dot; FormatError where the shard is damaged.
+
+    The first so many have no contents; with None all have none.
+    """
+    key, parts, number = "", dict[str, bytes | None](), 0
     try:
         with tarfile.open(fileobj=file, mode="r:" if shard.lower().endswith(".tar") else "r:gz") as tar:
             while (member := tar.next()) is not None:
@@ -230,9 +243,9 @@ def _tar_groups(shard: str, file: IO[bytes], *, contents: bool) -> Iterator[tupl
                 stem, _, suffix = name.partition(".")
                 if parts and f"{folder}{slash}{stem}" != key:
                     yield key, parts
-                    parts = {}
+                    parts, number = {}, number + 1
                 key = f"{folder}{slash}{stem}"
-                parts[suffix.lower()] = _content(tar, member) if contents else None
+                parts[suffix.lower()] = None if skipped is None or number < skipped else _content(tar, member)
     except _DAMAGES as error:
         if parts:
             yield key, parts
@@ -250,8 +263,10 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes | None:
         return None
 
 
-def _tar_samples(shard: str, file: IO[bytes], inputs: Sequence[Input], options: PictureOptions) -> Iterator[Row]:
-    for key, parts in _tar_groups(shard, file, contents=True):
+def _tar_samples(
+    shard: str, file: IO[bytes], inputs: Sequence[Input], options: PictureOptions, skipped: int
+) -> Iterator[Row]:
+    for key, parts in itertools.islice(_tar_groups(shard, file, skipped), skipped, None):
         where = f"{shard}, {key}"
         whole = {name: content for name, content in parts.items() if content is not None}
         label = whole.pop(_LABEL, None)

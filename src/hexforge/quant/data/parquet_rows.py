@@ -27,15 +27,15 @@ def parquet_count(shard: str, file: IO[bytes]) -> int:
 
 
 def parquet_samples(
-    shard: str, file: IO[bytes], inputs: Sequence[Input], options: PictureOptions
+    shard: str, file: IO[bytes], inputs: Sequence[Input], options: PictureOptions, skipped: int = 0
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Of each row where it is, its sample and its label."""
+    """Of each row where it is, its sample and its label, without the first so many."""
     table = _file(shard, file)
     names = table.schema_arrow.names
     columns = _columns(shard, names, inputs)
-    number = 0
+    number = skipped
     kept = [*columns.values(), *([LABEL] if LABEL in names else [])]
-    for batch in _batches(shard, table, kept):
+    for batch in _batches(shard, table, kept, skipped):
         labels = batch.column(LABEL).to_pylist() if LABEL in names else [None] * len(batch)
         arrays = {i: batch.column(columns[i.name]) for i in inputs}
         for row, label in enumerate(labels):
@@ -48,9 +48,16 @@ def parquet_samples(
             yield where, sample, label
 
 
-def _batches(shard: str, table: Any, columns: list[str]) -> Iterator[Any]:
+def _batches(shard: str, table: Any, columns: list[str], skipped: int) -> Iterator[Any]:
+    """Rows behind the first so many: groups of rows that are wholly before them are not read."""
+    first, groups = 0, table.metadata.num_row_groups
+    while first < groups and skipped >= (rows := table.metadata.row_group(first).num_rows):
+        first, skipped = first + 1, skipped - rows
     try:
-        yield from table.iter_batches(_ROWS, columns=columns)
+        for batch in table.iter_batches(_ROWS, row_groups=range(first, groups), columns=columns):
+            if skipped < len(batch):
+                yield batch[skipped:]
+            skipped = max(0, skipped - len(batch))
     except (OSError, ValueError) as error:  # pyarrow's own are of these
         raise FormatError(f"{shard}: is damaged: {str(error).splitlines()[0]}") from None
 

@@ -52,6 +52,11 @@ class IndexedSamples:
     remote: bool = False
     """Whether other machines can."""
 
+    @property
+    def short(self) -> bool:
+        """Any of them is read without those before it."""
+        return True
+
     def read(self, start: int) -> Iterator[tuple[str, Any]]:
         """The samples from number `start` on."""
         for number in range(start, self.total):
