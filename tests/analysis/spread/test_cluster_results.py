@@ -11,8 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,20 @@ import numpy as np
 import pytest
 
 import hexforge
+from hexforge.analysis.gate import gate
 from hexforge.analysis.optimize import OptimizeRequest, optimize
+from hexforge.analysis.quality import quantize as quantizing
 from hexforge.analysis.quality import search as searching
 from hexforge.analysis.quality.search import Scoring, SearchSpace, search
+from hexforge.analysis.spread import ray_actors
+from hexforge.analysis.spread.ray_data import blocks
 from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.sweep.run import SweepRequest, sweep
 from hexforge.errors import CallError
+from hexforge.quant.data import data_sets
 from tests import ROOT
-from tests.analysis.spread.ray_clusters import LocalCluster, NotingEngine
+from tests.analysis.spread.ray_clusters import LocalCluster, NotingEngine, WorkerKilling
 from tests.analysis.sweep.test_sweep import write_model
 from tests.digits import MODEL, held_out
 from tests.quant.data.test_data_sets import npy, write_tar
@@ -42,6 +47,7 @@ pytestmark = [
 PICTURES, LABELS = held_out()
 FEEDS = [{"image": picture} for picture in PICTURES[:24]]
 REQUEST = SweepRequest(("SM8650",), ("float", "w8a8"))
+SQNR = f"sqnr:{MODEL}"
 
 
 @pytest.fixture(scope="module")
@@ -79,63 +85,81 @@ def searched(workers: Workers, state: str | Path | None = None) -> dict[Any, Any
     return dict(search(MODEL, FEEDS[:8], space=space, scoring=scoring, workers=workers, state=state).mixes.points)
 
 
-def results_of(workers: Workers, shards: Path, models: Path, folder: Path) -> dict[str, Any]:
-    """What every command that is spread gives."""
-    sqnr = hexforge.evaluate(MODEL, shards, metric=f"sqnr:{MODEL}", jobs=workers.jobs, cluster=workers.cluster)
-    quantized = hexforge.quantize(MODEL, FEEDS, method="moving_average", workers=workers)
+@dataclass(frozen=True)
+class Inputs:
+    """What the commands work on."""
+
+    shards: Path
+    models: Path
+    budget: Path
+    quantized: Path
+
+
+@pytest.fixture(scope="module")
+def inputs(shards: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+    folder = tmp_path_factory.mktemp("inputs")
+    for name in ("digits.onnx", "again.onnx"):
+        shutil.copy(MODEL, folder / name)
+    np.savez(folder / "held.npz", image=np.stack([feeds["image"] for feeds in FEEDS[:4]]))
+    sqnr = {"reference": "digits.onnx", "data": "held.npz", "at_least": 10}
+    limits = [{"model": "digits.onnx", "latency_ms": 10}, {"model": "again.onnx", "sqnr_db": sqnr}]
+    (folder / "budget.json").write_text(json.dumps({"models": limits}))
+    hexforge.quantize(MODEL, FEEDS, "w8a8", folder / "quantized.onnx")
+    return Inputs(shards, models, folder / "budget.json", folder / "quantized.onnx")
+
+
+def evaluated(workers: Workers, inputs: Inputs, folder: Path) -> Any:
+    return hexforge.evaluate(MODEL, inputs.shards, metric=SQNR, jobs=workers.jobs, cluster=workers.cluster)
+
+
+def quantized(workers: Workers, inputs: Inputs, folder: Path) -> Any:
+    return hexforge.quantize(MODEL, FEEDS, method="moving_average", workers=workers).model
+
+
+def compared(workers: Workers, inputs: Inputs, folder: Path) -> Any:
+    spread_over: dict[str, Any] = {"jobs": workers.jobs, "cluster": workers.cluster}
+    return hexforge.compare(MODEL, inputs.quantized, FEEDS[:4], sensitivity="one", **spread_over).to_json()
+
+
+def optimized(workers: Workers, inputs: Inputs, folder: Path) -> Any:
     wanted = OptimizeRequest(
         FEEDS[:8], FEEDS[8:16], LABELS[8:16].tolist(), "top1", budget=2, groups=1, samples=4, scored=8,
         jobs=workers.jobs, cluster=workers.cluster,
     )  # fmt: skip
-    optimized = optimize(MODEL, folder, wanted, "SM8650")
-    return {
-        "eval": sqnr,
-        "quantize": quantized.model,
-        "search": searched(workers),
-        "optimize": (optimized.recommendation.point, optimized.score, optimized.folder.quantized.read_bytes()),
-        "sweep": sweep([models], REQUEST, workers=workers).rows,
-    }
+    found = optimize(MODEL, folder, wanted, "SM8650")
+    return found.recommendation.point, found.score, found.folder.quantized.read_bytes()
+
+
+COMMANDS: Mapping[str, Callable[[Workers, Inputs, Path], Any]] = {
+    "eval": evaluated,
+    "quantize": quantized,
+    "compare": compared,
+    "search": lambda workers, inputs, folder: searched(workers),
+    "optimize": optimized,
+    "gate": lambda workers, inputs, folder: gate(inputs.budget, workers=workers),
+    "sweep": lambda workers, inputs, folder: sweep([inputs.models], REQUEST, workers=workers).rows,
+}
+"""Every command that is spread."""
 
 
 @pytest.fixture(scope="module")
-def alone(shards: Path, models: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    found = results_of(Workers(), shards, models, tmp_path_factory.mktemp("alone"))
+def alone(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    found = {name: run(Workers(), inputs, tmp_path_factory.mktemp("alone")) for name, run in COMMANDS.items()}
     assert found["eval"].left_out == 1
     return found
 
 
-@pytest.mark.parametrize("nodes", [1, 2, 4])
-def test_every_command_gives_what_one_process_gives(
-    clusters: LocalCluster, nodes: int, alone: dict[str, Any], shards: Path, models: Path, tmp_path: Path
-) -> None:
-    spread_out = results_of(Workers(cluster=clusters.of(nodes)), shards, models, tmp_path / "out")
-    for command, result in alone.items():
-        assert spread_out[command] == result, command
-
-
-SQNR = f"sqnr:{MODEL}"
-
-
-@pytest.mark.parametrize("dies", ["worker", "node"])
-def test_what_dies_in_the_middle_of_a_data_set_costs_what_it_was_at(
-    clusters: LocalCluster, shards: Path, tmp_path: Path, dies: str
-) -> None:
-    """Ray Data reads the set; whoever had results delivered them, so only what was under way is run again."""
+def killed_in_the_middle(address: str, shards: Path, folder: Path, kill: Callable[[NotingEngine], None]) -> None:
+    """Evaluate a set, kill what works on it, and hold the result and the runs against those of one process."""
     for name in ("alone", "spread"):
-        (tmp_path / name).mkdir()
-    alone, engine = (NotingEngine(str(tmp_path / name)) for name in ("alone", "spread"))
+        (folder / name).mkdir()
+    alone, engine = (NotingEngine(str(folder / name)) for name in ("alone", "spread"))
     expected = hexforge.evaluate(MODEL, shards, metric=SQNR, backend=alone)
-    address, killed_at, order = clusters.of(2), 60, list(alone.runs())
-    node = clusters.add_node() if dies == "node" else None
-    before: Counter[str] = Counter()
+    killed_at, order = 60, list(alone.runs())
 
     def killing(done: int, total: int) -> None:
         if done == killed_at:
-            before.update(engine.runs())
-            if node is not None:
-                clusters.kill(node)
-            else:
-                os.kill(next(p for p in engine.processes() if alive(p)), signal.SIGKILL)
+            kill(engine)
 
     assert hexforge.evaluate(MODEL, shards, metric=SQNR, backend=engine, cluster=address, progress=killing) == expected
     runs = engine.runs()
@@ -147,25 +171,137 @@ def test_what_dies_in_the_middle_of_a_data_set_costs_what_it_was_at(
     assert again <= 100, "more was run again than one worker had in its list"
 
 
+def kill_worker(engine: NotingEngine) -> None:
+    os.kill(next(p for p in engine.processes() if alive(p)), signal.SIGKILL)
+
+
 def alive(process: int) -> bool:
     """Whether a process is there."""
     return Path(f"/proc/{process}").exists()
 
 
-def test_a_folder_that_disappears_while_a_cluster_reads_it_says_so(clusters: LocalCluster, tmp_path: Path) -> None:
-    folder, notes = tmp_path / "set", tmp_path / "notes"
-    folder.mkdir()
+def removed_while_read(address: str, folder: Path) -> None:
+    """Evaluate a folder of files that is removed in the middle."""
+    data, notes = folder / "set", folder / "notes"
+    data.mkdir()
     notes.mkdir()
     for i, picture in enumerate(PICTURES):
-        np.save(folder / f"{i}.npy", picture)
+        np.save(data / f"{i}.npy", picture)
 
     def removing(done: int, total: int) -> None:
         if done == 1:
-            shutil.rmtree(folder)
+            shutil.rmtree(data)
 
     engine = NotingEngine(str(notes), seconds=0.02)
     with pytest.raises(CallError, match="the folder of samples is no longer there"):
-        hexforge.evaluate(MODEL, folder, metric=SQNR, backend=engine, cluster=clusters.of(1), progress=removing)
+        hexforge.evaluate(MODEL, data, metric=SQNR, backend=engine, cluster=address, progress=removing)
+
+
+@pytest.fixture
+def no_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers must read themselves."""
+
+    def refuse(*arguments: Any) -> Any:
+        raise AssertionError("Ray Data reads what workers can read")
+
+    monkeypatch.setattr(ray_actors, "blocks", refuse)
+
+
+@pytest.mark.usefixtures("no_readers")
+def test_on_one_machine_a_worker_that_is_killed_while_it_reads_costs_what_it_was_at(
+    clusters: LocalCluster, shards: Path, tmp_path: Path
+) -> None:
+    killed_in_the_middle(clusters.of(1), shards, tmp_path, kill_worker)
+
+
+@pytest.mark.usefixtures("no_readers")
+def test_on_one_machine_a_folder_that_disappears_says_so(clusters: LocalCluster, tmp_path: Path) -> None:
+    removed_while_read(clusters.of(1), tmp_path)
+
+
+@pytest.mark.parametrize("most_bytes", [1, 1 << 20])
+def test_on_one_machine_long_shards_are_read_by_ray_data_and_short_ones_by_workers(
+    clusters: LocalCluster, alone: dict[str, Any], inputs: Inputs, monkeypatch: pytest.MonkeyPatch, most_bytes: int
+) -> None:
+    """Their names may be relative to the folder of this process, in which Ray's were not started."""
+    monkeypatch.setattr(data_sets, "_SHORT_BYTES", most_bytes)
+    read = list[Any]()
+    monkeypatch.setattr(ray_actors, "blocks", lambda *arguments: read.append(arguments) or blocks(*arguments))
+    address = clusters.of(1)
+    monkeypatch.chdir(inputs.shards.parent)
+    found = hexforge.evaluate(MODEL, inputs.shards.name, metric=SQNR, cluster=address)
+    assert found == replace(alone["eval"], first_left_out=found.first_left_out)
+    assert len(read) == (most_bytes == 1)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_every_command_gives_what_one_process_gives(
+    clusters: LocalCluster, nodes: int, alone: dict[str, Any], inputs: Inputs, tmp_path: Path
+) -> None:
+    workers = Workers(cluster=clusters.of(nodes))
+    for command, run in COMMANDS.items():
+        assert run(workers, inputs, tmp_path / command) == alone[command], command
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"eval"}))
+def test_a_worker_that_is_killed_changes_no_result(
+    clusters: LocalCluster, alone: dict[str, Any], inputs: Inputs, tmp_path: Path, command: str
+) -> None:
+    address = clusters.of(2)
+    with WorkerKilling() as killing:
+        result = COMMANDS[command](Workers(cluster=address), inputs, tmp_path / "out")
+    assert killing.killed
+    assert result == alone[command]
+
+
+@pytest.mark.parametrize("dies", ["worker", "node"])
+def test_what_dies_in_the_middle_of_a_data_set_costs_what_it_was_at(
+    clusters: LocalCluster, shards: Path, tmp_path: Path, dies: str
+) -> None:
+    """Ray Data reads the set; whoever had results delivered them, so only what was under way is run again."""
+    address = clusters.of(2)
+    node = clusters.add_node() if dies == "node" else None
+    killed_in_the_middle(address, shards, tmp_path, kill_worker if node is None else lambda _: clusters.kill(node))
+
+
+def test_a_folder_that_disappears_while_a_cluster_reads_it_says_so(clusters: LocalCluster, tmp_path: Path) -> None:
+    removed_while_read(clusters.of(2), tmp_path)
+
+
+QUANTIZE = """
+import os, signal, sys
+from hexforge.quant.data import calibrate
+from tests.analysis.spread.test_cluster_results import FEEDS, MODEL, Workers, hexforge
+calibrate.SAVE_SECONDS = 0
+def dying(stage, done, whole):
+    if done == 12:
+        os.kill(os.getpid(), signal.SIGKILL)
+hexforge.quantize(
+    MODEL, FEEDS, method="moving_average", workers=Workers(cluster=sys.argv[1]), state=sys.argv[2], progress=dying
+)
+"""
+
+
+def test_a_quantization_whose_driver_was_killed_runs_no_finished_sample_twice(
+    clusters: LocalCluster, alone: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, workers = tmp_path / "state", Workers(cluster=clusters.of(2))
+    killed = subprocess.run([sys.executable, "-c", QUANTIZE, clusters.of(2), str(state)], cwd=ROOT, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    handed_out = list[Any]()
+
+    def counted(make: Any, arguments: Any, tasks: Any, workers: Workers) -> Any:
+        def noted() -> Iterator[Any]:
+            for task in tasks:
+                handed_out.append(task)
+                yield task
+
+        return spread(make, arguments, noted(), workers)
+
+    monkeypatch.setattr(quantizing, "spread", counted)
+    resumed = hexforge.quantize(MODEL, FEEDS, method="moving_average", workers=workers, state=state)
+    assert resumed.model == alone["quantize"]
+    assert sum(map(len, handed_out)) == len(FEEDS) - 12
 
 
 def test_a_driver_killed_and_resumed_repeats_nothing(
