@@ -68,19 +68,24 @@ class Row:
         return not self.error and not self.otherwise and self.loads and enough
 
 
-def rows(name: str, recipe: str, chips: Sequence[str], groups: bool) -> Iterator[Row]:
-    """A model by a recipe, deployed for some chips."""
+def rows(name: str, recipe: str, chips: Sequence[str]) -> Iterator[Row]:
+    """A model by a recipe, quantized once and deployed for each of some chips."""
     chosen = MODELS[name]
     with tempfile.TemporaryDirectory() as folder:
+        quantized = Path(folder) / f"{name}.onnx"
         try:
-            target = Path(folder) / f"{name}.onnx"
-            quantize(chosen.path(), chosen.samples(CALIBRATION, CALIBRATED), recipe, target)
-            request = DeployRequest(chips, chosen.samples(0, PROVEN), groups=groups)
-            result = deploy(target, Path(folder) / "shipped", request)
+            quantize(chosen.path(), chosen.samples(CALIBRATION, CALIBRATED), recipe, quantized)
         except HexforgeError as error:
             yield from (Row(name, recipe, chip, error=str(error)) for chip in chips)
             return
-        for chip, proof in result.proofs.items():
+        for chip in chips:
+            request = DeployRequest([chip], chosen.samples(0, PROVEN), groups=chip == CHIPS[0])
+            try:
+                result = deploy(quantized, Path(folder) / chip, request)
+            except HexforgeError as error:
+                yield Row(name, recipe, chip, error=str(error))
+                continue
+            proof = result.proofs[chip]
             placed = proof.placement
             yield Row(
                 name, recipe, chip, placed.compared, len(placed.differences), bool(proof.context_loads),
@@ -150,12 +155,11 @@ def main(arguments: Sequence[str]) -> int:
     kept = {} if given.fresh else load()
     for name in given.models:
         for recipe in RECIPES:
-            for chips, groups in ((CHIPS[:1], True), (CHIPS[1:], False)):
-                missing = [chip for chip in chips if f"{name} {recipe} {chip}" not in kept]
-                for row in rows(name, recipe, missing, groups) if missing else ():
-                    kept[f"{name} {recipe} {row.chip}"] = row
-                    print(name, recipe, row.chip, row.error or f"{row.agree} of {row.tensors}", file=sys.stderr)
+            missing = [chip for chip in CHIPS if f"{name} {recipe} {chip}" not in kept]
+            for row in rows(name, recipe, missing) if missing else ():
+                kept[f"{name} {recipe} {row.chip}"] = row
                 keep(kept)
+                print(name, recipe, row.chip, row.error or f"{row.agree} of {row.tensors}", file=sys.stderr)
     wanted = [row for row in kept.values() if row.model in (given.models)]
     show(wanted)
     return 0 if all(row.good for row in wanted) else 1

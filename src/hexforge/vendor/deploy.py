@@ -122,7 +122,7 @@ def deploy(model: Path | Model, folder: Path, request: DeployRequest) -> DeployR
             with VendorProcess(package, request.limits) as process:
                 for chip in chips:
                     contexts[chip] = _compile_for(chip, staging, request, process)
-                    proofs[chip] = _prove(chip, staging, request, process)
+                    proofs[chip] = _prove(ours[chip], staging, request, process)
         options = {chip: VendorOptions(chip, request.provider_options).options() for chip in chips}
         for name, text in example_files(MODEL, chips[0], options[chips[0]]).items():
             (staging / name).parent.mkdir(exist_ok=True)
@@ -143,13 +143,13 @@ def _compile_for(chip: str, staging: Path, request: DeployRequest, process: Vend
     return sum(path.stat().st_size for path in made.files)
 
 
-def _prove(chip: str, folder: Path, request: DeployRequest, process: VendorProcess) -> Proof:
+def _prove(placed: ProvenModel, folder: Path, request: DeployRequest, process: VendorProcess) -> Proof:
     """Prove one chip's context, and write down what disagrees as models of a few nodes."""
+    options, chip = placed.options, placed.options.soc
     asked = ProofRequest(
         request.samples, request.groups, lambda what, d, of: request.progress(f"{chip}: {what}", d, of)
     )
-    options = VendorOptions(chip, request.provider_options)
-    proof, ours, shown = prove(folder / MODEL, options, process, asked, folder / chip / f"{CONTEXT}.onnx")
+    proof, ours, shown = prove(folder / MODEL, options, process, asked, folder / chip / f"{CONTEXT}.onnx", placed)
     (folder / chip / "proof.json").write_text(json.dumps(proof.to_json(), indent=1) + "\n")
     if shown.by_sample:
         _write_disagreements(folder / chip / "disagreements", proof, ours, shown.by_sample[0])
