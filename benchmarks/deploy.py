@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -137,12 +138,69 @@ def show(kept: Sequence[Row]) -> None:
             count[f"{gap.partition(':')[0]}; {gap.partition('; ')[2].partition(' | ')[0]}"] += 1
     for what, times in count.most_common():
         print(f"{times:4} x {what}")
+    print(totals(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What a line of `Row.gaps` says."""
+
+    ops: str
+    dtype: str
+    share: float
+    """Percent of the tensor within the tolerance."""
+    tolerance: str
+    largest: float
+    verdict: str
+    tensor: str
+
+
+_GAP = re.compile(r"(.+) \((\w+)\): ([\d.]+) % within (\S+), at most (\S+); (.+?) \| (.+)")
+
+
+def read_gap(text: str) -> Gap:
+    """A gap as `_gaps` wrote it."""
+    read = _GAP.fullmatch(text)
+    assert read is not None, text
+    ops, dtype, share, tolerance, largest, verdict, tensor = read.groups()
+    return Gap(ops, dtype, float(share), tolerance, float(largest), verdict, tensor)
+
+
+def totals(kept: Sequence[Row]) -> str:
+    """The sentence of totals."""
     eight = [row for row in kept if "a16" not in row.recipe and not row.error]
-    print(
+    return (
         f"{len(kept)} deployments: {sum(not r.otherwise and not r.error for r in kept)} placed alike "
         f"({sum(r.nodes for r in kept)} nodes), {sum(r.loads for r in kept)} contexts load; at 8 bits "
         f"{sum(r.agree for r in eight)} of {sum(r.tensors for r in eight)} tensors have 95 % within one step"
     )
+
+
+def markdown(kept: Sequence[Row]) -> Iterator[str]:
+    """Lines of the two tables of docs/figures.md: models and recipes, then gaps by their ops."""
+    yield "| model | recipe | placed alike | contexts load | tensors that agree | gaps |"
+    yield "|---|---|---|---|---|---|"
+    cases = {key: [row for row in kept if (row.model, row.recipe) == key]
+             for key in dict.fromkeys((row.model, row.recipe) for row in kept)}  # fmt: skip
+    for (model, recipe), some in cases.items():
+        placed = f"{sum(not r.otherwise and not r.error for r in some)} of {len(some)}"
+        loads = f"{sum(r.loads for r in some)} of {len(some)}"
+        agree = f"{sum(r.agree for r in some)} of {sum(r.tensors for r in some)}"
+        yield f"| {model} | {recipe} | {placed} | {loads} | {agree} | {sum(len(r.gaps) for r in some)} |"
+    yield ""
+    yield "| model | recipe | ops that differ | gaps | least within | largest, steps | nearer to onnxruntime |"
+    yield "|---|---|---|---:|---:|---:|---|"
+    for (model, recipe), some in cases.items():
+        alike: dict[tuple[str, str, str], list[Gap]] = {}
+        for gap in (read_gap(text) for row in some for text in row.gaps):
+            alike.setdefault((gap.ops, gap.dtype, gap.verdict), []).append(gap)
+        for (ops, dtype, verdict), gaps in alike.items():
+            least = f"{min(gap.share for gap in gaps):.1f} % in {gaps[0].tolerance}"
+            nearer = verdict.removesuffix(" to onnxruntime").removesuffix(" nearer").removesuffix(" is")
+            largest = max(gap.largest for gap in gaps)
+            yield f"| {model} | {recipe} | {ops} ({dtype}) | {len(gaps)} | {least} | {largest:g} | {nearer} |"
+    yield ""
+    yield totals(kept)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -150,6 +208,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_names(parser, "model", MODELS, CHOSEN)
     parser.add_argument("--fresh", action="store_true", help="forget what was measured before")
+    parser.add_argument("--markdown", action="store_true", help="as docs/figures.md has it")
     given: Any = parser.parse_args(arguments)
     require_package()
     kept = {} if given.fresh else load()
@@ -161,7 +220,10 @@ def main(arguments: Sequence[str]) -> int:
                 keep(kept)
                 print(name, recipe, row.chip, row.error or f"{row.agree} of {row.tensors}", file=sys.stderr)
     wanted = [row for row in kept.values() if row.model in (given.models)]
-    show(wanted)
+    if given.markdown:
+        print("\n".join(markdown(wanted)))
+    else:
+        show(wanted)
     return 0 if all(row.good for row in wanted) else 1
 
 

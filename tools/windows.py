@@ -3,8 +3,9 @@
 
 Debian's mingw-w64 makes kernels, steps, the reader of contexts and the libraries of QNN's C API. A program over the
 first three (tests/native/run_context.cpp) runs the demo model's contexts at every instruction set; programs over the C
-API (examples/capi) load contexts by `QnnHtp.dll`. All must give the bytes that this computer gives. Python's module is
-not made here; docs/computers.md says how it was tried.
+API (examples/capi) load contexts by `QnnHtp.dll`. All must give the bytes that this computer gives. Threads that share
+loops must not miss each other's calls, however slow they are (tests/native/many_loops.cpp). Python's module is not made
+here; docs/computers.md says how it was tried.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ NEEDED = {CXX: "g++-mingw-w64-x86-64-posix", CC: "gcc-mingw-w64-x86-64-posix", "
 WINE = Path("/usr/lib/wine/wine64")
 TYPES = {name: np.dtype(name) for name in ("uint8", "uint16", "float16", "float32")}
 RECIPES = ("float", "w8a8_channel", "w8a16")
+MANY_LOOPS = "many_loops.exe"
 EXAMPLES = ("run_context", "two_nodes")
 LIBRARIES = WORK / "lib"
 REFUSED = "graphs are not built on Windows yet"
-
+LOOPS = 50_000
 
 LONGEST_S = 1200
 """No command of these takes as long, the whole build included: one that does hangs."""
@@ -65,6 +67,8 @@ def build() -> Path:
     program = WORK / "run_context.exe"
     flags = ["-std=gnu++20", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-Inative"]
     _run([CXX, *flags, "tests/native/run_context.cpp", WORK / "libhexforge_core.a", "-o", program])
+    held_up = "-Wl,--wrap=pthread_mutex_lock"
+    _run([CXX, *flags, held_up, "tests/native/many_loops.cpp", WORK / "libhexforge_core.a", "-o", WORK / MANY_LOOPS])
     flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{include_path()}"]
     for name in EXAMPLES:
         source = f"examples/capi/{name}.c"
@@ -138,6 +142,7 @@ def main() -> None:
     WORK.mkdir(parents=True, exist_ok=True)
     program = build()
     result = WORK / "result.raw"
+    print(f"threads that are held up: {_run([WINE, WORK / MANY_LOOPS, str(LOOPS)]).strip()}")
     two_nodes()
     for recipe, (context, inputs, expected) in contexts().items():
         ran = []

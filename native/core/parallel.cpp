@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <memory>
 #include <system_error>
@@ -100,10 +101,29 @@ struct Loop {
 
 namespace {
 
+// A state that threads can sleep on until it is another one.
+struct SharedState : std::atomic<std::uint32_t> {
+  using std::atomic<std::uint32_t>::atomic;
+#if defined(__GLIBCXX__) && !defined(_GLIBCXX_HAVE_LINUX_FUTEX)
+  // Where libstdc++ has no futex (mingw-w64), its atomic wait looks for a change before it takes its lock, and so
+  // sleeps through one that comes in between (bits/atomic_wait.h of GCC 12).
+  void wait(std::uint32_t old) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this, old] { return load(std::memory_order_seq_cst) != old; });
+  }
+  void notify_one() {
+    { const std::lock_guard lock(mutex); }  // who has looked under the lock sleeps by now
+    changed.notify_one();
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+#endif
+};
+
 // A thread and its letter box. It lives as long as the process, so a late look at it is never one at freed memory.
 struct alignas(64) Worker {
   enum : std::uint32_t { kIdle, kOffered, kTaken };
-  std::atomic<std::uint32_t> state{kIdle};
+  SharedState state{kIdle};
   Loop* loop = nullptr;  // read only between kTaken and kIdle, while the loop's caller waits
   int member = 0;
   alignas(64) std::atomic<bool> asleep{false}, awaited{false};
