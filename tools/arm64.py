@@ -106,7 +106,7 @@ def install(wheel: Path) -> None:
         _run(["qemu-aarch64-static", "-L", SYSTEM, python, "-m", "venv", "--without-pip", VENV])
     (archive,) = (SYSTEM / "usr/share/python-wheels").glob("pip-*.whl")
     pip: list[str | Path] = [archive / "pip", "--disable-pip-version-check", "-q", "install", "--only-binary", ":all:"]
-    _run(_emulated(*pip, "-c", "constraints.txt", wheel, "pytest", "hypothesis"))
+    _run(_emulated(*pip, "-c", "constraints.txt", wheel, "pytest", "pytest-timeout", "hypothesis"))
     _run(_emulated(*pip, "--force-reinstall", "--no-deps", wheel))
 
 
