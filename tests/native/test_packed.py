@@ -52,7 +52,7 @@ def test_floats(
     inputs, top = block * blocks, 1 << bits
     scales = rng.uniform(0.01, 1, (outputs, blocks)).astype(np.float16 if halves else np.float32).astype(np.float64)
     codes = rng.integers(0, top, (outputs, inputs))
-    zero = rng.integers(0, top, (outputs, blocks)) if zeros else np.full((outputs, blocks), top // 2)
+    zero = rng.integers(0, top, (outputs, blocks)) if zeros else np.full((outputs, blocks), rng.integers(0, top))
     dtype = DType.UINT4 if bits == 4 else DType.UINT8
     width = 0 if bits == dtype.bits else bits
     encoding = Block((1, block), tuple(scales.ravel()), tuple(map(int, -zero.ravel())), width)
