@@ -80,9 +80,13 @@ class HtpProgram(Program):
 
     @property
     def _runners(self) -> Sequence[SegmentRunner | Evaluated]:
-        """What runs, made when it first does: a program may only be saved."""
+        """What runs, made when it first does, its weights in large pages: a program may only be saved."""
         if self._made is None:
-            self._made = _runners(self._stages())
+            stages = self._stages()
+            for stage in stages:
+                if isinstance(stage, Segment):
+                    large_pages.gather(call.attributes for call in stage.calls)
+            self._made = _runners(stages)
         return self._made
 
     @property
@@ -283,8 +287,7 @@ def _constant(value: Value, real: bool) -> Array:
 def _segment(
     lowering: Lowering, steps: list[NativeStep], reads: list[str], writes: list[str], lives: dict[str, tuple[int, int]]
 ) -> Segment:
-    """Steps with their tensors numbered and placed in an arena, their weights in large pages."""
-    large_pages.gather(step.attributes for step in steps)
+    """Steps with their tensors numbered and placed in an arena."""
     sizes = {name: lowering.tensors[name].nbytes for name in lives}
     offsets, arena_bytes = arena(dict(sorted(sizes.items())), lives, _ALIGN, ROOM)
     tensors: list[tuple[str, int, int] | Array] = [("input", 0, lowering.tensors[name].nbytes) for name in reads]

@@ -170,12 +170,12 @@ def lowers(*ops: str) -> Callable[[Lower], Lower]:
 def _constant(data: Array, type: TensorType) -> Array:
     """A constant as it is stored, with room behind it; converted in pieces, as it may be most of the model."""
     own = storage(type)
-    if own.kind != "f32" or not data.flags.c_contiguous:
+    if (own.kind != "f32" and not own.shift) or not data.flags.c_contiguous:
         return np.ascontiguousarray(stored(data, type, matrix_half))
     ready = padded(data.shape, own.dtype)
     source, target = data.reshape(-1), ready.reshape(-1)
     for first in range(0, source.size, _PIECE):
-        target[first : first + _PIECE] = matrix_half(source[first : first + _PIECE])
+        target[first : first + _PIECE] = stored(source[first : first + _PIECE], type, matrix_half)
     return ready
 
 
