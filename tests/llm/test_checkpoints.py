@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.llm import ExportRequest, export, load
+from hexforge.llm.bundle import read_bundle
 from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.float_decoder import FloatDecoder
 from tests.llm import REFERENCE, SMALL
@@ -265,3 +266,13 @@ def test_two_rotations_are_exported_up_to_the_first_ones_length(tmp_path: Path) 
     same = config | {"rope_scaling": scaling | {"long_factor": [1.0] * 8}}
     (tmp_path / "config.json").write_text(json.dumps(same))
     assert open_checkpoint(tmp_path, random_seed=3).architecture.positions == 128
+
+
+@pytest.mark.parametrize("config", ["genai_config.json", "config.json"])
+def test_a_model_that_is_no_bundle_yet_is_told_its_export_command(tmp_path: Path, config: str) -> None:
+    """Where a folder as onnxruntime-genai or transformers writes it is given as a bundle."""
+    folder = tmp_path / "a model"
+    folder.mkdir()
+    (folder / config).write_text("{}")
+    with pytest.raises(CallError, match=r"hexforge llm export '.*a model' -o '.*a model-bundle'"):
+        read_bundle(folder)

@@ -10,6 +10,7 @@ config.json, tokenizer.json, genai_config.json, ...
 
 from __future__ import annotations
 
+import shlex
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -105,6 +106,9 @@ def read_bundle(folder: str | Path) -> Bundle:
     """A bundle, after a look at whether its files are those that were exported; FormatError where one is not."""
     at = Path(folder)
     if not (at / BUNDLE).is_file():
+        if any((at / name).is_file() for name in ("genai_config.json", "config.json")):
+            command = shlex.join(["hexforge", "llm", "export", str(at), "-o", f"{at}-bundle"])
+            raise CallError(f"{at}: has no {BUNDLE}; where it is a model, `{command}` makes a bundle of it")
         raise CallError(f"{at}: has no {BUNDLE}; `hexforge llm export` makes a bundle of a checkpoint")
     data = read_json(at / BUNDLE)
     bundle = _parsed(at, data)
