@@ -16,6 +16,7 @@ from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.energy import waiting_uj
 from hexforge.deprecated import RenamedAttribute, renamed_names
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
+from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
@@ -387,10 +388,11 @@ def estimates(
     shared = model if isinstance(model, SharedModel) else SharedModel(model, request)
     results: list[Estimate | HexforgeError] = []
     for deployment in wanted:
-        try:
-            results.append(estimate(shared, deployment, batch=batch, threads=threads, cpu_part=cpu_part))
-        except HexforgeError as error:
-            results.append(error)
+        with without_collecting_cycles():  # the model has many objects, and a timeline no cycles
+            try:
+                results.append(estimate(shared, deployment, batch=batch, threads=threads, cpu_part=cpu_part))
+            except HexforgeError as error:
+                results.append(error)
         progress(len(results), len(wanted))
     return results
 
