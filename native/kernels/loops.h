@@ -26,6 +26,8 @@ enum class Binary { add, subtract, multiply, divide, maximum, minimum };
 
 constexpr int kCellOutputs = 64;
 
+constexpr std::int64_t kAddedColumns = 256;  // columns that a few rows are multiplied by at once
+
 // The HMX weight layout: blocks of 32 rows and columns, in a block eight groups of rows, in a group the columns, and of
 // a column its four rows.
 constexpr int kHmxBlock = 32, kHmxGroups = 8, kHmxTogether = 4, kHmxRows = 4;
@@ -127,6 +129,8 @@ struct Loops {
                       std::int64_t k, std::int64_t stride, std::int64_t n, std::int32_t* y);
   void (*add_rows_s16)(const std::int16_t* a, double zero_a, const std::int16_t* b, double zero_b, std::int64_t k,
                        std::int64_t stride, std::int64_t n, double* y);
+  void (*add_rows_s16_u8)(const std::int16_t* a, double zero_a, const std::uint8_t* b, double zero_b, std::int64_t k,
+                          std::int64_t stride, std::int64_t n, double* y);  // n is at most kAddedColumns
   // Up to kHmxRows rows of x times 32 columns of bytes less 128 in the HMX weight layout: `blocks` of 32 rows, each
   // 1024 bytes, `stride` bytes apart. x is low + 256 * high, high may be null. sums are of low for every row, of high
   // for every row, then of the columns alone, 32 each.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""matmul_u8, matmul_s16 and matmul_f32: both operands given at run time."""
+"""matmul_u8, matmul_s16, matmul_s16_u8 and matmul_f32: both operands given at run time."""
 
 from __future__ import annotations
 
@@ -34,15 +34,18 @@ def stored(a: np.ndarray, b: np.ndarray, swap: bool, shared: str) -> tuple[np.nd
 
 
 def check_integer(
-    bits: int, rng: np.random.Generator, batch: int, m: int, n: int, k: int, swap: bool, shared: str, how: str
-) -> None:
+    bits: int, rng: np.random.Generator, batch: int, m: int, n: int, k: int, swap: bool, shared: str, how: str,
+    bits_b: int = 0,
+) -> None:  # fmt: skip
+    """A product, beside exact arithmetic; the second operand has the bits of the first unless others are given."""
     low, high = RANGE[bits]
-    a, b = fill(rng, (batch, m, k), low, high, how), fill(rng, (batch, k, n), low, high, how)
+    low_b, high_b = RANGE[bits_b or bits]
+    a, b = fill(rng, (batch, m, k), low, high, how), fill(rng, (batch, k, n), low_b, high_b, how)
     if shared == "a":
         a[:] = a[0]
     if shared == "b":
         b[:] = b[0]
-    zero_a, zero_b = (int(fill(rng, (), low, high, h)) for h in ("random", rng.choice(HOW)))
+    zero_a, zero_b = int(fill(rng, (), low, high, "random")), int(fill(rng, (), low_b, high_b, rng.choice(HOW)))
     acc = (a - zero_a) @ (b - zero_b)
     zero = int(rng.integers(low, high + 1))
     scale = float(rng.uniform(0.3, 1.5)) * (high - low) / max(1, int(np.abs(acc).max()))
@@ -55,8 +58,10 @@ def check_integer(
     attributes = layout(batch, m, n, k, swap, shared) | {
         "zero_a": zero_a, "zero_b": zero_b, "scale": scale, "zero_point": zero, "low": low, "high": high,
     }  # fmt: skip
-    ins = [v.astype(FIXED[bits]) for v in stored(a, b, swap, shared)]
-    assert_bits(run(f"matmul_{KIND[bits]}", ins, np.zeros(want.shape, FIXED[bits]), attributes), want)
+    first, second = stored(a, b, swap, shared)
+    ins = [first.astype(FIXED[bits]), second.astype(FIXED[bits_b or bits])]
+    kind = f"matmul_{KIND[bits]}_{KIND[bits_b]}" if bits_b else f"matmul_{KIND[bits]}"
+    assert_bits(run(kind, ins, np.zeros(want.shape, FIXED[bits]), attributes), want)
 
 
 @pytest.mark.parametrize("bits", [8, 16])
@@ -64,6 +69,21 @@ def check_integer(
 @given(**SIZES, how=st.sampled_from(HOW))
 def test_integer(bits: int, seed: int, batch: int, m: int, n: int, k: int, swap: bool, shared: str, how: str) -> None:
     check_integer(bits, np.random.default_rng(seed), batch, m, n, k, swap, shared, how)
+
+
+@settings(max_examples=30, deadline=None)
+@given(**SIZES, how=st.sampled_from(HOW))
+def test_bytes_beside_16_bits(seed: int, batch: int, m: int, n: int, k: int, swap: bool, shared: str, how: str) -> None:
+    check_integer(16, np.random.default_rng(seed), batch, m, n, k, swap, shared, how, bits_b=8)
+
+
+@pytest.mark.parametrize("how", ["low", "high", "ends", "random"])
+@pytest.mark.parametrize("rows", [1, 3, 5])
+def test_long_products_of_bytes_beside_16_bits(how: str, rows: int) -> None:
+    """Sums of a few rows leave 32 bits after 128 products."""
+    rng = np.random.default_rng(5)
+    for n in (1, 255, 257, 600):
+        check_integer(16, rng, 2, rows, n, 515, False, "", how, bits_b=8)
 
 
 @pytest.mark.parametrize("bits", [8, 16])

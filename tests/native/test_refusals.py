@@ -48,14 +48,14 @@ def computed(bits: int, depthwise: bool = False) -> Step:
     return kind, [*ins, np.zeros(24 if depthwise else 96, ins[0].dtype)], out, attributes
 
 
-def matmul(kind: str, dtype: Any) -> Step:
+def matmul(kind: str, dtype: Any, second: Any = None) -> Step:
     attributes: dict[str, Any] = {
         "batch": 2, "m": 3, "n": 5, "k": 7, "stride_a": 21, "stride_b": 35, "row_a": 7, "row_b": 5, "column_b": 1,
         "zero_a": 0, "zero_b": 0, "scale": 1.0, **OUTPUT,
     }  # fmt: skip
     return (
         kind,
-        [np.zeros((2, 3, 7), dtype), np.zeros((2, 7, 5), dtype)],
+        [np.zeros((2, 3, 7), dtype), np.zeros((2, 7, 5), second or dtype)],
         np.zeros((2, 3, 5), dtype),
         declared(kind, attributes),
     )
@@ -117,6 +117,7 @@ STEPS: tuple[Step, ...] = (
     *(computed(bits, depthwise) for bits in (8, 16, 32) for depthwise in (False, True)),
     *(conv(bits, depthwise) for bits in (8, 16, 32) for depthwise in (False, True)),
     matmul("matmul_u8", U8), matmul("matmul_s16", S16), matmul("matmul_f32", F32),
+    matmul("matmul_s16_u8", S16, U8),
     tiled("matmul_hmx_u8", U8), tiled("matmul_hmx_s16", S16),
     binary("binary_u8", U8), binary("binary_s16", S16), binary("binary_f32", F32),
     pointwise("table_u8", U8, U8, table=np.zeros(256, U8)),

@@ -50,6 +50,7 @@ constexpr Loops kShared{
     .widen_bytes = widen_bytes,
     .add_rows_u8 = add_rows<std::uint8_t, std::int32_t>,
     .add_rows_s16 = add_rows<std::int16_t, double>,
+    .add_rows_s16_u8 = add_rows_of_bytes,
     .hmx_columns = hmx_columns,
     .accumulate = accumulate,
     .dot_2x4 = dot_2x4,

@@ -19,6 +19,32 @@ void add_rows(const T* a, Sum zero_a, const T* b, Sum zero_b, std::int64_t k, st
   }
 }
 
+// The same with bytes for b, in integers of 32 bits as far as these are exact.
+void add_rows_of_bytes(const std::int16_t* a, double zero_a, const std::uint8_t* b, double zero_b, std::int64_t k,
+                       std::int64_t stride, std::int64_t n, double* y) {
+  constexpr std::int64_t kExact = 128;  // 2^16 * 255 * 128 < 2^31
+  const std::int32_t zero = static_cast<std::int32_t>(zero_a);
+  std::int32_t sums[kAddedColumns];
+  for (std::int64_t first = 0; first < k; first += kExact) {
+    const std::int64_t last = k - first < kExact ? k : first + kExact;
+    std::int64_t total = 0, i = first;
+    for (std::int64_t j = 0; j < n; ++j) sums[j] = 0;
+    for (; i + 4 <= last; i += 4) {
+      const std::uint8_t *b0 = b + i * stride, *b1 = b0 + stride, *b2 = b1 + stride, *b3 = b2 + stride;
+      const std::int32_t x0 = a[i] - zero, x1 = a[i + 1] - zero, x2 = a[i + 2] - zero, x3 = a[i + 3] - zero;
+      for (std::int64_t j = 0; j < n; ++j) sums[j] += x0 * b0[j] + x1 * b1[j] + x2 * b2[j] + x3 * b3[j];
+      total += x0 + x1 + x2 + x3;
+    }
+    for (; i < last; ++i) {
+      const std::int32_t x = a[i] - zero;
+      for (std::int64_t j = 0; j < n; ++j) sums[j] += x * b[i * stride + j];
+      total += x;
+    }
+    const double less = zero_b * static_cast<double>(total);
+    for (std::int64_t j = 0; j < n; ++j) y[j] += sums[j] - less;
+  }
+}
+
 void hmx_columns(const std::uint8_t* low, const std::int8_t* high, std::int64_t row, int rows, const std::uint8_t* w,
                  std::int64_t blocks, std::int64_t stride, std::int32_t* sums) {
   constexpr int kGroup = kHmxBlock * kHmxTogether;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps "matmul_u8", "matmul_s16", "matmul_f32": both operands computed at run time; "matmul_hmx_u8" and
-// "matmul_hmx_s16": the second one's bytes lie in the HMX weight layout.
+// Steps "matmul_u8", "matmul_s16", "matmul_s16_u8" (the second operand is bytes), "matmul_f32": both operands computed
+// at run time; "matmul_hmx_u8" and "matmul_hmx_s16": the second one's bytes lie in the HMX weight layout.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -121,6 +121,7 @@ struct Room {
   std::vector<Weight> packed;
   std::vector<Bias> bias;
   std::vector<T> rows;
+  std::vector<T> wide;            // b, where it is bytes beside 16 bits
   std::int64_t packed_from = -1;  // the element of b that the weights begin at
 };
 
@@ -135,23 +136,24 @@ void each_batch(const Product& p, int threads, const One& one) {
 }
 
 // y += a[k] * b[k][..] row by row.
-inline auto add_rows(const std::uint8_t*) { return loops().add_rows_u8; }
-inline auto add_rows(const std::int16_t*) { return loops().add_rows_s16; }
+inline auto add_rows(const std::uint8_t*, const std::uint8_t*) { return loops().add_rows_u8; }
+inline auto add_rows(const std::int16_t*, const std::int16_t*) { return loops().add_rows_s16; }
+inline auto add_rows(const std::int16_t*, const std::uint8_t*) { return loops().add_rows_s16_u8; }
 
 // A few rows are not worth packing b.
 constexpr std::int64_t kFewFloatRows = 8;
 bool has_few_rows(const Product& p) { return p.m <= 3 && p.column_b == 1; }
 
 // finish(sum, column) for every result of a batch that has few rows.
-template <class T, class Sum, class Finish>
-void run_few_rows(const Product& p, const T* a, const T* b, Sum zero_a, Sum zero_b, T* y, std::vector<T>& copy,
+template <class T, class B, class Sum, class Finish>
+void run_few_rows(const Product& p, const T* a, const B* b, Sum zero_a, Sum zero_b, T* y, std::vector<T>& copy,
                   int threads, const Finish& finish) {
-  constexpr std::int64_t kColumns = 256;
+  constexpr std::int64_t kColumns = kAddedColumns;
   std::int64_t stride;
   a = padded_rows(a, p, 1, copy, stride);
   parallel_for(threads, (p.n + kColumns - 1) / kColumns, std::max<std::int64_t>(1, 256 / p.k),
                [&](std::int64_t begin, std::int64_t end) {
-                 const auto add = add_rows(a);
+                 const auto add = add_rows(a, b);
                  Sum sums[kColumns];
                  for (std::int64_t part = begin; part < end; ++part) {
                    const std::int64_t first = part * kColumns, count = std::min(kColumns, p.n - first);
@@ -190,14 +192,13 @@ Run matmul_u8(const Attributes& at, std::span<const Tensor> ins, std::span<const
     each_batch<Room<std::uint8_t, std::int8_t, std::int32_t>>(
         p, o.threads(), [&](std::int64_t batch, auto& room, int threads) {
           if (has_few_rows(p)) {
-            return run_few_rows<std::uint8_t, std::int32_t>(
-                p, o.in<std::uint8_t>(0) + p.a_of(batch), o.in<std::uint8_t>(1) + p.b_of(batch),
-                static_cast<std::int32_t>(zero_a), static_cast<std::int32_t>(zero_b + 128),
-                o.out<std::uint8_t>() + batch * p.m * p.n, room.rows, threads,
-                [&](std::int32_t sum, std::int64_t column) {
-                  return round_and_clamp<std::uint8_t>(static_cast<float>(added ? sum + added[column] : sum), scale,
-                                                       base);
-                });
+            return run_few_rows(p, o.in<std::uint8_t>(0) + p.a_of(batch), o.in<std::uint8_t>(1) + p.b_of(batch),
+                                static_cast<std::int32_t>(zero_a), static_cast<std::int32_t>(zero_b + 128),
+                                o.out<std::uint8_t>() + batch * p.m * p.n, room.rows, threads,
+                                [&](std::int32_t sum, std::int64_t column) {
+                                  return round_and_clamp<std::uint8_t>(
+                                      static_cast<float>(added ? sum + added[column] : sum), scale, base);
+                                });
           }
           if (room.packed_from != p.b_of(batch)) {
             room.packed_from = p.b_of(batch);
@@ -278,13 +279,21 @@ Run matmul_f32(const Attributes& at, std::span<const Tensor> ins, std::span<cons
   };
 }
 
-// 16 x 16 bits, as for 8; sums are exact in float64 (below 2^53 for any k that is taken).
+// All of a matrix of b as 16 bits: itself, or a copy.
+inline const std::int16_t* widened(const std::int16_t* b, const Product&, std::vector<std::int16_t>&) { return b; }
+inline const std::int16_t* widened(const std::uint8_t* b, const Product& p, std::vector<std::int16_t>& copy) {
+  copy.assign(b, b + (p.k - 1) * p.row_b + (p.n - 1) * p.column_b + 1);
+  return copy.data();
+}
+
+// 16 bits by 16 or, where b is bytes, by 8; sums are exact in float64 (below 2^53 for any k that is taken).
+template <class B>
 Run matmul_s16(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
-  const Product p = product(at, ins, outs, 2);
+  const Product p = product(at, ins, outs, 2, sizeof(B));
   ConvArgs base = as_conv(p, 16);
   const std::int64_t zero_a = at.small("zero_a");
   const std::int32_t zero_b = at.small("zero_b");
-  if (std::abs(zero_b) > 32768) throw std::invalid_argument("matmul_s16: bad zero point");
+  if (std::abs(zero_b) > 32768 || std::abs(zero_a) > 32768) throw std::invalid_argument("matmul_s16: bad zero point");
   base.planes = 2;
   base.flush = kRunTimeFlush;
   base.zero_point = at.small("zero_point");
@@ -298,19 +307,19 @@ Run matmul_s16(const Attributes& at, std::span<const Tensor> ins, std::span<cons
     each_batch<Room<std::int16_t, std::int16_t, std::int64_t>>(
         p, o.threads(), [&](std::int64_t batch, auto& room, int threads) {
           if (has_few_rows(p)) {
-            return run_few_rows<std::int16_t, double>(
-                p, o.in<std::int16_t>(0) + p.a_of(batch), o.in<std::int16_t>(1) + p.b_of(batch),
-                static_cast<double>(zero_a), static_cast<double>(zero_b), o.out<std::int16_t>() + batch * p.m * p.n,
-                room.rows, threads, [&](double sum, std::int64_t column) {
-                  return round_and_clamp<std::int16_t>(added ? sum + static_cast<double>(added[column]) : sum,
-                                                       multiplier[0], base);
-                });
+            return run_few_rows(p, o.in<std::int16_t>(0) + p.a_of(batch), o.in<B>(1) + p.b_of(batch),
+                                static_cast<double>(zero_a), static_cast<double>(zero_b),
+                                o.out<std::int16_t>() + batch * p.m * p.n, room.rows, threads,
+                                [&](double sum, std::int64_t column) {
+                                  return round_and_clamp<std::int16_t>(
+                                      added ? sum + static_cast<double>(added[column]) : sum, multiplier[0], base);
+                                });
           }
           if (room.packed_from != p.b_of(batch)) {
             room.packed_from = p.b_of(batch);
             room.packed.resize(static_cast<std::size_t>(2 * base.steps * 2 * p.blocks() * kBlock + kWeightSlack));
             room.bias.resize(static_cast<std::size_t>(p.blocks() * kBlock));
-            const std::int16_t* b = o.in<std::int16_t>(1) + room.packed_from;
+            const std::int16_t* b = widened(o.in<B>(1) + room.packed_from, p, room.wide);
             parallel_for(
                 threads, p.blocks(), std::max<std::int64_t>(1, 64 / p.k), [&](std::int64_t begin, std::int64_t end) {
                   for (std::int64_t block = begin; block < end; ++block) {
@@ -425,7 +434,8 @@ const Schema kFixedProduct{2, 1, kProduct + kFixed + Fields{integer("zero_b")}};
 
 void register_matmul_steps() {
   register_step("matmul_u8", Schema(kFixedProduct).exact(1), matmul_u8);
-  register_step("matmul_s16", Schema(kFixedProduct).exact(1), matmul_s16);
+  register_step("matmul_s16", Schema(kFixedProduct).exact(1), matmul_s16<std::int16_t>);
+  register_step("matmul_s16_u8", Schema(kFixedProduct).exact(1), matmul_s16<std::uint8_t>);
   const Schema tiled(2, 1, kFixedProduct.fields + Fields{integer("tile")});
   register_step("matmul_hmx_u8", Schema(tiled).exact(), matmul_hmx<std::uint8_t>);
   register_step("matmul_hmx_s16", Schema(tiled).exact(), matmul_hmx<std::int16_t>);

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,7 @@ class Ports:
         A state may have the memory of the input that it is the next one of.
         """
         suited: dict[str, Array] = {}
+        taken = _Taken(tensors.values())
         for port in self._leaving:
             array = targets.get(port.name)
             if array is None or port.convert is not None or (array.dtype, array.shape) != (port.dtype, port.shape):
@@ -96,9 +98,11 @@ class Ports:
                 continue
             own = tensors.get(states.get(port.name, ""))
             same = own is not None and own.ctypes.data == array.ctypes.data and own.nbytes == array.nbytes
-            others = (*(t for t in tensors.values() if not (same and t is own)), *suited.values())
-            if not any(np.may_share_memory(array, other) for other in others):
-                suited[port.name] = array
+            if taken.count(array) > same:
+                continue
+            suited[port.name] = array
+            if not same:
+                taken.add(array)
         return suited
 
     def leave(self, tensors: Mapping[str, Array], unwanted: Collection[str] = ()) -> dict[str, Array]:
@@ -112,6 +116,26 @@ class Ports:
                 array = array.reshape(port.shape)
             outputs[port.name] = array if port.convert is None else port.convert(array)
         return outputs
+
+
+class _Taken:
+    """The memory of contiguous arrays: how many of them a further one meets."""
+
+    def __init__(self, arrays: Iterable[Array]) -> None:
+        held = [array for array in arrays if array.nbytes]
+        self._starts = sorted(array.ctypes.data for array in held)
+        self._ends = sorted(array.ctypes.data + array.nbytes for array in held)
+
+    def count(self, array: Array) -> int:
+        """How many arrays have a byte of this one's: those that begin before its end, but for those that end before."""
+        start = array.ctypes.data
+        return bisect_left(self._starts, start + array.nbytes) - bisect_right(self._ends, start) if array.nbytes else 0
+
+    def add(self, array: Array) -> None:
+        """One more."""
+        if array.nbytes:
+            insort(self._starts, array.ctypes.data)
+            insort(self._ends, array.ctypes.data + array.nbytes)
 
 
 def _dense(array: Array) -> Array:

@@ -23,6 +23,8 @@ from hexforge.ir import Array, Node, Value
 _BLOCK = 64
 _MOST_PRODUCTS = {"u8": 33025, "s16": 1 << 21}
 """Of a sum: 255 * 255 * 33025 is below 2^31, and 2^16 * 2^16 * 2^21 is 2^53."""
+_STEPS = {"matmul_u8", "matmul_s16", "matmul_s16_u8", "matmul_f32"}
+"""Products by the kinds of their operands."""
 _MOST_TAPS = 255
 """Of a depthwise convolution of 16 bits, whose sums of either half of the weights have 32 bits."""
 
@@ -93,11 +95,12 @@ def product(lowering: Lowering, node: Node, own: Storage, y: Storage, swap: bool
             raise UnsupportedError(f"tensor {w.name!r}: scales too far apart for a native cache; leave it flat")
         lowering.emit(f"matmul_hmx_{own.kind}", [x, lowering.tiled[w]], [out], **attributes, **settled, tile=tile_of(w))
         return True
-    ready = _integers(lowering, w, own)
-    settled = None if ready is None else _settled(own, ready[1], y, k, bias)
-    if ready is None or settled is None:
+    other = lowering.storage(w)
+    step = f"matmul_{own.kind}" if own.kind == other.kind else f"matmul_{own.kind}_{other.kind}"
+    settled = _settled(own, other, y, k, bias) if step in _STEPS else None
+    if settled is None:
         return False
-    lowering.emit(f"matmul_{own.kind}", [x, ready[0]], [out], **attributes, **settled)
+    lowering.emit(step, [x, w], [out], **attributes, **settled)
     return True
 
 
