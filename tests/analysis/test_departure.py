@@ -156,7 +156,7 @@ class TestInstalled:
 
     @pytest.mark.parametrize("seed", range(20))
     def test_the_op_that_was_changed_on_the_emulator_is_named(self, seed: int, tmp_path: Path) -> None:
-        # The package gives a 16-bit Tanh in steps of 1/32768, whatever scale the model has: it departs by itself.
+        # The package gives a 16-bit Tanh as if in steps of 1/32768, whatever its scale: it departs by itself.
         chosen, named = departs_at(seed, by_package, tmp_path)
         nodes = {node.name: node.op_type for node in chain(seed)[0].graph.node}
         before = [name for name in nodes if nodes[name] == "Tanh" and name < chosen] if seed % 3 == 0 else []
