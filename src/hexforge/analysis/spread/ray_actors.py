@@ -27,8 +27,9 @@ from hexforge.model.tensors import external_files
 
 _ADDRESS = "RAY_ADDRESS"
 _WORKERS_FOR_A_READER = 4
-_READ_AT_ONCE = 8
-"""Tasks that a worker reads before it works on them: by turns, reading and working of small ones take a third more."""
+_READ_AT_ONCE, _READ_BYTES = 256, 4 << 20
+"""Tasks that a worker reads before it works on them, and about how many bytes of them, but one at least: by turns,
+reading and working of small ones take a third more."""
 _REACH_S = 10.0
 """How long the machine of an address may take to answer."""
 
@@ -275,8 +276,10 @@ class _Actor:
         function = self._made()
         if self._read is None:
             self._read = ray.get(read[0])
-        left, results = iter(self._read(tasks)), list[Any]()
-        while some := list(islice(left, _READ_AT_ONCE)):
+        left, results, count = iter(self._read(tasks)), list[Any](), 1
+        while some := list(islice(left, count)):
+            if not results:
+                count = max(1, min(_READ_AT_ONCE, _READ_BYTES // len(pickle.dumps(some[0]))))
             results += results_of(function, some)
         return results
 
