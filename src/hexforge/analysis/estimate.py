@@ -273,6 +273,7 @@ def _row(row: Row, whole_us: float) -> dict[str, Any]:
     }
 
 
+@without_collecting_cycles()  # the model has many objects, and a timeline no cycles
 def estimate(
     model: Timeable,
     deployment: Deployment | str | None = None,
@@ -388,11 +389,10 @@ def estimates(
     shared = model if isinstance(model, SharedModel) else SharedModel(model, request)
     results: list[Estimate | HexforgeError] = []
     for deployment in wanted:
-        with without_collecting_cycles():  # the model has many objects, and a timeline no cycles
-            try:
-                results.append(estimate(shared, deployment, batch=batch, threads=threads, cpu_part=cpu_part))
-            except HexforgeError as error:
-                results.append(error)
+        try:
+            results.append(estimate(shared, deployment, batch=batch, threads=threads, cpu_part=cpu_part))
+        except HexforgeError as error:
+            results.append(error)
         progress(len(results), len(wanted))
     return results
 
