@@ -6,13 +6,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hexforge.backend import checked_feeds
 from hexforge.backends.htp.numbers.halves import vector_patterns, widened
-from hexforge.backends.htp.numbers.storage import storage
+from hexforge.backends.htp.numbers.storage import shifted, storage
 from hexforge.ir import Array, Value
 
 
@@ -34,10 +35,8 @@ class Port:
         convert: Callable[[Array], Array] | None = None
         if own.kind == "f32" and value.dtype.numpy != np.float32:
             convert = widened
-        elif own.shift == 128:
-            convert = _int8_to_uint8
-        elif own.shift == -32768:
-            convert = _uint16_to_int16
+        elif own.shift:
+            convert = partial(shifted, dtype=own.dtype)
         return cls(value.name, value.dtype.numpy, value.shape, convert)
 
     @classmethod
@@ -45,10 +44,8 @@ class Port:
         """The port of a graph output."""
         own, dtype = storage(value.type), value.dtype.numpy
         convert: Callable[[Array], Array] | None = None
-        if own.shift == 128:
-            convert = _uint8_to_int8
-        elif own.shift == -32768:
-            convert = _int16_to_uint16
+        if own.shift:
+            convert = partial(shifted, dtype=dtype)
         elif own.dtype != dtype:
             convert = vector_patterns
 
@@ -140,19 +137,3 @@ class _Taken:
 
 def _dense(array: Array) -> Array:
     return np.require(np.asarray(array), requirements=["C", "A"])
-
-
-def _int8_to_uint8(array: Array) -> Array:
-    return np.asarray(array.view(np.uint8) ^ np.uint8(0x80))  # an array also where it has no axes
-
-
-def _uint8_to_int8(array: Array) -> Array:
-    return np.asarray(array ^ np.uint8(0x80)).view(np.int8)
-
-
-def _uint16_to_int16(array: Array) -> Array:
-    return np.asarray(array ^ np.uint16(0x8000)).view(np.int16)
-
-
-def _int16_to_uint16(array: Array) -> Array:
-    return np.asarray(array.view(np.uint16) ^ np.uint16(0x8000))

@@ -89,7 +89,7 @@ def stored(array: Array, type: TensorType, rounded: Callable[[Array], Array] = v
     if own.kind == "f32":
         return rounded(np.asarray(array))
     if own.shift:
-        return _shifted(array.astype(type.dtype.numpy, copy=False), own.dtype)
+        return shifted(array.astype(type.dtype.numpy, copy=False), own.dtype)
     return np.ascontiguousarray(array)
 
 
@@ -99,18 +99,18 @@ def to_model_type(array: Array, type: TensorType) -> Array:
     if own.kind == "f32":
         return array
     if own.shift:
-        return _shifted(array, type.dtype.numpy)
+        return shifted(array, type.dtype.numpy)
     return array.astype(type.dtype.numpy, copy=False)
 
 
-def _shifted(array: Array, dtype: np.dtype[Any]) -> Array:
+def shifted(array: Array, dtype: np.dtype[Any]) -> Array:
     """Integers moved by half their range, from signed to unsigned ones or back: their highest bit is turned.
 
     Nothing wider is made of them, as they may be most of a model.
     """
     bits = np.dtype(f"u{dtype.itemsize}")
-    turned: Array = np.ascontiguousarray(array).view(bits) ^ bits.type(1 << 8 * dtype.itemsize - 1)
-    return turned.view(dtype)
+    turned = np.asarray(array, order="C").view(bits) ^ bits.type(1 << 8 * dtype.itemsize - 1)
+    return np.asarray(turned).view(dtype)  # an array also where it has no axes
 
 
 def in_range(multipliers: Any) -> bool:
