@@ -12,7 +12,10 @@ namespace hexforge {
 #if defined(__x86_64__)
 inline bool overflow_seen() { return (_mm_getcsr() & _MM_EXCEPT_OVERFLOW) != 0; }
 inline void clear_overflow() { _mm_setcsr(_mm_getcsr() & ~static_cast<unsigned>(_MM_EXCEPT_OVERFLOW)); }
-inline void raise_overflow() { _mm_setcsr(_mm_getcsr() | static_cast<unsigned>(_MM_EXCEPT_OVERFLOW)); }
+// Setting the register takes far longer than looking.
+inline void raise_overflow() {
+  if (!overflow_seen()) _mm_setcsr(_mm_getcsr() | static_cast<unsigned>(_MM_EXCEPT_OVERFLOW));
+}
 #else
 inline bool overflow_seen() { return std::fetestexcept(FE_OVERFLOW) != 0; }
 inline void clear_overflow() { std::feclearexcept(FE_OVERFLOW); }

@@ -46,17 +46,19 @@ struct PackedWeights {
   std::int32_t bits, zero;
 };
 
+constexpr std::int32_t kMostUnits = 32639;  // 127 * 256 + 127
 struct PackedScaling {
   double in, out;  // scales of the input and of the output
   std::int32_t rest;
   double ratio, ratio_rest;  // in / out in two parts, where both are of float32's numbers; else zeros
 };
 
-// Many rows of inputs in blocks, [depth / block][rows][block], of every four (a, b, c, d) as (a, c, b, d).
+// Many rows of inputs in blocks, [depth / block][rows][block], of every eight in the order 0, 4, 1, 5, 2, 6, 3, 7.
 struct PackedRows {
   const std::int16_t* values;
-  const std::int32_t* products;  // [depth / block][rows]: sums of a b + c d, modulo 2^32
+  const std::int32_t* products;  // [depth / block][rows]: sums of 0 1 + 2 3 + 4 5 + 6 7, modulo 2^32
   const std::uint8_t* large;     // [depth / block][rows]: whether a code added to a value may not fit into 16 bits
+  const float* units;            // [depth / block][rows]: what 1 is of a value; null: `PackedScaling` says it
   std::int64_t rows;
   std::int32_t zero;
 };
@@ -164,6 +166,16 @@ struct Loops {
   // The same of many rows; `panel` holds block * lanes / 2 words, and totals are [rows][lanes].
   void (*packed_rows_scaled)(const PackedWeights&, const PackedRows&, const PackedScaling&, std::uint32_t* panel,
                              double* totals);
+  // Floats that are so many units of their block, two planes: of each block the exact sum of units * (code - zero),
+  // rounded to float32, times its unit; then fused: total = sum * scale + total. Starts are sums of planes, times -zero
+  // where all outputs have one.
+  void (*packed_row_units)(const PackedWeights&, const std::int8_t* x, const std::int32_t* starts, const float* units,
+                           float* totals);
+  void (*packed_rows_units)(const PackedWeights&, const PackedRows&, std::uint32_t* panel, float* totals);
+  // Blocks of floats as units: the least power of two of which the largest is at most kMostUnits, each rounded to the
+  // nearest, ties to even. Of two blocks the values and units are `stride` blocks apart.
+  void (*to_units)(const float* x, std::int64_t blocks, std::int64_t block, std::int64_t stride, std::int16_t* values,
+                   float* units);
   // Makes PackedRows of so many blocks of rows.
   void (*pair_rows)(std::int16_t* x, std::int64_t blocks, std::int64_t block, std::int32_t* products,
                     std::uint8_t* large);

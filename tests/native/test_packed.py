@@ -39,6 +39,54 @@ def _step(graph: Graph) -> NativeStep:
     return step
 
 
+def _numbers(rng: np.random.Generator, rows: int, inputs: int) -> np.ndarray:
+    """Halves of every size: ordinary ones, some much larger or smaller, zeros, and whole blocks of little."""
+    x = rng.standard_normal((rows, inputs))
+    x *= 2.0 ** rng.choice([0, 0, 0, 0, -24, -12, 8, 16], x.shape)
+    x[rng.random(x.shape) < 0.1] = 0
+    x[rng.random(rows) < 0.2] *= 2.0**-20
+    return np.clip(x, -131008, 131008).astype(np.float32)
+
+
+def _exact(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The exact sum of a block whose numbers are whole multiples of a power of two, rounded to float32."""
+    part = np.zeros((len(x), len(weights)), np.float32)
+    for row, numbers in enumerate(x):
+        unit = Fraction(2) ** -77
+        while Fraction(float(np.abs(numbers).max())) / unit > 32639:
+            unit *= 2
+        units = [round(Fraction(float(number)) / unit) for number in numbers]  # ties to even
+        part[row] = [np.float32(sum(u * int(w) for u, w in zip(units, own, strict=True))) for own in weights]
+        part[row] *= np.float32(unit)
+    return part
+
+
+def test_units_change_little() -> None:
+    """What docs/numerics.md says of whole units: far less than what rounding the results to halves does."""
+    rng, blocks, outputs = np.random.default_rng(0), 64, 64
+    x = matrix_half(rng.standard_normal((8, 32 * blocks)).astype(np.float32))
+    weights, scales = rng.integers(-8, 8, (outputs, 32 * blocks)), rng.uniform(0.5, 1, (blocks, outputs))
+    given = sum(
+        _exact(x[:, at : at + 32], weights[:, at : at + 32]) * scales[at // 32] for at in range(0, x.shape[1], 32)
+    )
+    exact = x.astype(np.float64) @ (weights.T * np.repeat(scales, 32, 0))
+
+    def loss_db(numbers: np.ndarray) -> float:
+        return float(10 * np.log10(np.square(numbers - exact).sum() / np.square(exact).sum()))
+
+    assert loss_db(given) < -97
+    assert loss_db(matrix_half(exact.astype(np.float32))) > -75
+    assert np.mean(matrix_half(given.astype(np.float32)) != matrix_half(exact.astype(np.float32))) < 0.07
+
+
+def _in_order(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The sum of a block in float32, one product after the other."""
+    part = np.zeros((len(x), len(weights)), np.float32)
+    for k in range(x.shape[1]):
+        part = fma(x[:, k : k + 1], weights[:, k].astype(np.float32)[None], part)
+    return part
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from([2, 4, 8]), st.sampled_from([16, 32, 128]), st.integers(1, 3), st.sampled_from(OUTPUTS),
@@ -47,7 +95,7 @@ def _step(graph: Graph) -> NativeStep:
 def test_floats(
     bits: int, block: int, blocks: int, outputs: int, rows: int, zeros: bool, halves: bool, bias: bool, seed: int
 ) -> None:
-    """Each block's sum in order, times its scale, in order."""
+    """Each block's sum, times its scale, in order: of 4 bits the exact sum of whole units, of others one in order."""
     rng = np.random.default_rng(seed)
     inputs, top = block * blocks, 1 << bits
     scales = rng.uniform(0.01, 1, (outputs, blocks)).astype(np.float16 if halves else np.float32).astype(np.float64)
@@ -56,7 +104,7 @@ def test_floats(
     dtype = DType.UINT4 if bits == 4 else DType.UINT8
     width = 0 if bits == dtype.bits else bits
     encoding = Block((1, block), tuple(scales.ravel()), tuple(map(int, -zero.ravel())), width)
-    x = matrix_half(rng.standard_normal((rows, inputs)).astype(np.float32))
+    x = matrix_half(_numbers(rng, rows, inputs))
     graph = _graph(
         TensorType(DType.FLOAT32, x.shape), codes.astype(dtype.numpy), TensorType(dtype, codes.shape, encoding),
         TensorType(DType.FLOAT32, (rows, outputs)), bias,
@@ -66,9 +114,8 @@ def test_floats(
     got = run("packed_f32", [x], np.zeros((rows, outputs), np.float32), step.attributes)
     total = np.zeros((rows, outputs), np.float32)
     for b in range(blocks):
-        part = np.zeros_like(total)
-        for k in range(b * block, (b + 1) * block):
-            part = fma(x[:, k : k + 1], (codes[:, k] - zero[:, b]).astype(np.float32)[None], part)
+        own, weights = slice(b * block, (b + 1) * block), codes[:, b * block : (b + 1) * block] - zero[:, b : b + 1]
+        part = _exact(x[:, own], weights) if bits == 4 else _in_order(x[:, own], weights)
         total = fma(part, scales[:, b].astype(np.float32)[None], total)
     if bias:
         total = total + matrix_half(np.asarray(graph.nodes[0].inputs[2].data))

@@ -89,33 +89,6 @@ inline Reals scales_of(const PackedWeights& w, std::int64_t at) {
 #endif
 }
 
-#if defined(__AVX512BW__)
-// The eight codes of 4 bits of each lane, less one zero point for all. Those in the lowest bits of a word and of its
-// upper half are looked up as they lie, so that two of them have a shift in common. The others become the lower bits of
-// 2^11, from which that and the zero point are subtracted: what adds stands idle beside permutes and products.
-struct EightCodes {
-  Reals numbers, base;
-  __m512i upper_halves;  // of the numbers, twice
-
-  explicit EightCodes(std::int32_t zero) : base(splat(2048.0f + static_cast<float>(zero))) {
-    for (int i = 0; i < kLanes; ++i) numbers[i] = static_cast<float>(i - zero);
-    upper_halves = _mm512_broadcast_i64x4(_mm512_cvtepi32_epi16(_mm512_srli_epi32((__m512i)numbers, 16)));
-  }
-  // The code c of each word; c is known where this is compiled.
-  Reals operator()(Integers v, int c) const {
-    if (c % 4 == 3) {  // bits 12 to 15
-      constexpr int kAndOr = (0xf0 & 0xcc) | 0xaa, kExponent = (127 + 11) << 23;
-      const __m512i moved = (__m512i)(c < 4 ? v : v >> 16);
-      return (Reals)_mm512_ternarylogic_epi32(moved, _mm512_set1_epi32(0xf000), _mm512_set1_epi32(kExponent), kAndOr) -
-             base;
-    }
-    const __m512i moved = (__m512i)(v >> (4 * (c % 4)));
-    return (Reals)(c < 4 ? (__m512i)_mm512_permutexvar_ps(moved, (__m512)numbers)
-                         : _mm512_maskz_permutexvar_epi16(0xaaaaaaaa, moved, upper_halves));
-  }
-};
-#endif
-
 // What is read next but the processor does not foresee: the weights two pages on, into the second cache, from which it
 // fetches by itself. Nothing happens where there are none.
 inline void fetch(const std::uint32_t* codes) { __builtin_prefetch(codes + 2048, 0, 2); }
@@ -135,9 +108,6 @@ template <int Bits, int V, bool Zeros>
 void row_f32(const PackedWeights& w, std::int64_t first, const float* x, float* sums) {
   constexpr int kCodes = 32 / Bits;
   const Codes<Bits> codes(Zeros ? 0 : w.zero);
-#if defined(__AVX512BW__)
-  const EightCodes eight(Zeros ? 0 : w.zero);
-#endif
   const std::uint32_t* from = w.codes + first;
   Reals total[V] = {};
   for (std::int64_t at = first; at < w.depth / w.block * w.lanes; at += w.lanes) {
@@ -156,11 +126,7 @@ void row_f32(const PackedWeights& w, std::int64_t first, const float* x, float* 
         const Reals xk = splat(x[c]);
 #pragma GCC unroll 4
         for (int i = 0; i < V; ++i) {
-#if defined(__AVX512BW__)
-          Reals q = Bits == 4 ? eight(v[i], c) : codes(v[i] >> (c * Bits));
-#else
           Reals q = codes(v[i] >> (c * Bits));
-#endif
           if constexpr (Zeros) q = q - zero[i];
           sum[i] = add_product(q, xk, sum[i]);
         }
@@ -236,20 +202,17 @@ void tile_f32(const PackedWeights& w, std::int64_t at, std::int64_t first, const
   }
 }
 
-constexpr int kTileRows = 4;
-constexpr int kTileVectors = kRegister == 64 ? 4 : 2;
-
-// Every tile of some rows and all lanes: tile.operator()<rows, vectors>(first row, first lane).
-template <class Tile>
+// Every tile of at most R rows, and of all lanes: tile.operator()<rows, vectors>(first row, first lane).
+template <int R, int V, class Tile>
 void for_tiles(std::int64_t rows, std::int64_t lanes, const Tile& tile) {
-  const auto with = [&]<int V>(std::int64_t first) {
+  const auto with = [&]<int Vectors>(std::int64_t first) {
     std::int64_t r = 0;
-    for (; r + kTileRows <= rows; r += kTileRows) tile.template operator()<kTileRows, V>(r, first);
-    for (; r < rows; ++r) tile.template operator()<1, V>(r, first);
+    for (; r + R <= rows; r += R) tile.template operator()<R, Vectors>(r, first);
+    for (; r + R / 2 <= rows; r += R / 2) tile.template operator()<R / 2, Vectors>(r, first);
+    for (; r < rows; ++r) tile.template operator()<1, Vectors>(r, first);
   };
   std::int64_t first = 0;
-  for (; first + kTileVectors * kLanes <= lanes; first += kTileVectors * kLanes)
-    with.template operator()<kTileVectors>(first);
+  for (; first + V * kLanes <= lanes; first += V * kLanes) with.template operator()<V>(first);
   for (; first < lanes; first += kLanes) with.template operator()<1>(first);
 }
 
@@ -260,7 +223,7 @@ void packed_rows_f32(const PackedWeights& w, const float* x, std::int64_t rows, 
     w.bits == 2   ? unpack_f32<2>(w, block, panel)
     : w.bits == 4 ? unpack_f32<4>(w, block, panel)
                   : unpack_f32<8>(w, block, panel);
-    for_tiles(rows, w.lanes, [&]<int R, int V>(std::int64_t r, std::int64_t first) {
+    for_tiles<4, kRegister == 64 ? 4 : 2>(rows, w.lanes, [&]<int R, int V>(std::int64_t r, std::int64_t first) {
       tile_f32<R, V>(w, block * w.lanes + first, first, panel + first, x + r * w.block, totals + r * w.lanes);
     });
   }

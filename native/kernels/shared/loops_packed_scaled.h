@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Integers times packed weights whose blocks of inputs have a float scale each: one row of activations, or many. One
-// source for every set; what a set does better by its own instructions has a line here.
+// Integers times packed weights whose blocks of inputs have a float scale each: one row of activations, or many. Floats
+// are integers here, too: so many units of their block. One source for every set; what a set does better by its own
+// instructions has a line here.
 #pragma once
+#include <bit>
+
 #include "kernels/shared/loops_packed.h"
 #include "kernels/shared/rounding.h"
 
@@ -49,19 +52,60 @@ inline void add_scaled(const Integers& exact, const Reals& scale, const PackedSc
   for (int i = 0; i < 2; ++i) totals[i] += doubles(sums[i]) * factors[i];
 }
 
-template <int Planes, bool Rest, int V>
+// Totals of V vectors of outputs: of integers in float64, in steps of the output.
+template <int V>
+struct StepTotals {
+  using Number = double;
+  const PackedScaling& by;
+  Doubles total[V][2] = {};
+
+  void add(int i, const Integers& exact, const Reals& scale, std::int64_t) { add_scaled(exact, scale, by, total[i]); }
+  void store_all(double* to) const {
+#pragma GCC unroll 4
+    for (int i = 0; i < V; ++i) {
+      store(to + i * kLanes, total[i][0]);
+      store(to + i * kLanes + kLanes / 2, total[i][1]);
+    }
+  }
+};
+
+// A sum of units, rounded once, and added to a total.
+inline Reals add_units(const Integers& exact, float unit, const Reals& scale, const Reals& total) {
+  return fused(__builtin_convertvector(exact, Reals) * splat(unit), scale, total);
+}
+
+// The same of floats, in float32.
+template <int V>
+struct UnitTotals {
+  using Number = float;
+  const float* units;
+  Reals total[V] = {};
+
+  void add(int i, const Integers& exact, const Reals& scale, std::int64_t block) {
+    total[i] = add_units(exact, units[block], scale, total[i]);
+  }
+  void store_all(float* to) const {
+#pragma GCC unroll 4
+    for (int i = 0; i < V; ++i) store(to + i * kLanes, total[i]);
+  }
+};
+
+// `rest` is what all of a row's integers are more than their planes say, 0 without Rest.
+template <int Planes, bool Rest, bool Zeros, int V, class Totals>
 void row_scaled(const PackedWeights& w, std::int64_t first, const std::int8_t* x, const std::int32_t* starts,
-                const PackedScaling& by, double* totals) {
+                std::int32_t rest, Totals totals, typename Totals::Number* to) {
   constexpr std::int8_t kOnes[8] = {1, 1, 1, 1, 1, 1, 1, 1};
   const std::uint32_t* from = w.codes + first;
   const auto least = static_cast<std::int32_t>(-w.zero * w.block);
-  Doubles total[V][2] = {};
-  for (std::int64_t at = first; at < w.depth / w.block * w.lanes; at += w.lanes) {
+  for (std::int64_t block = 0, at = first; block < w.depth / w.block; ++block, at += w.lanes) {
     Integers sum[Planes + Rest][V];
 #pragma GCC unroll 4
     for (int i = 0; i < V; ++i) {
 #pragma GCC unroll 2
-      for (int p = 0; p < Planes; ++p) sum[p][i] = splat(starts[p]);
+      for (int p = 0; p < Planes; ++p) {
+        sum[p][i] = splat(starts[p]);
+        if constexpr (Zeros) sum[p][i] *= widen(w.zeros + at + i * kLanes);
+      }
       if constexpr (Rest) sum[Planes][i] = splat(least);
     }
     starts += Planes;
@@ -78,36 +122,64 @@ void row_scaled(const PackedWeights& w, std::int64_t first, const std::int8_t* x
 #pragma GCC unroll 4
     for (int i = 0; i < V; ++i) {
       Integers exact = sum[0][i];
-      if constexpr (Rest) exact += by.rest * sum[Planes][i];
+      if constexpr (Rest) exact += rest * sum[Planes][i];
       if constexpr (Planes == 2) exact += 256 * sum[1][i];
-      add_scaled(exact, scales_of(w, at + i * kLanes), by, total[i]);
+      totals.add(i, exact, scales_of(w, at + i * kLanes), block);
       fetch_scales(w, at + i * kLanes);
     }
   }
-#pragma GCC unroll 4
-  for (int i = 0; i < V; ++i) {
-    store(totals + first + i * kLanes, total[i][0]);
-    store(totals + first + i * kLanes + kLanes / 2, total[i][1]);
-  }
+  totals.store_all(to + first);
 }
 
-template <int Planes, bool Rest>
-void some_row_scaled(const PackedWeights& w, const std::int8_t* x, const std::int32_t* starts, const PackedScaling& by,
-                     double* totals) {
+// All outputs of a row: some.operator()<vectors>(first lane).
+template <class Some>
+void for_vectors(std::int64_t lanes, const Some& some) {
   std::int64_t first = 0;
-  for (; first + kTogether * kLanes <= w.lanes; first += kTogether * kLanes)
-    row_scaled<Planes, Rest, kTogether>(w, first, x, starts, by, totals);
-  for (; first < w.lanes; first += kLanes) row_scaled<Planes, Rest, 1>(w, first, x, starts, by, totals);
+  for (; first + kTogether * kLanes <= lanes; first += kTogether * kLanes) some.template operator()<kTogether>(first);
+  for (; first < lanes; first += kLanes) some.template operator()<1>(first);
 }
 
 // One row of one plane of bytes or two times the outputs of a block, whose blocks of inputs have a float scale each.
 void packed_row_scaled(const PackedWeights& w, int planes, const std::int8_t* x, const std::int32_t* starts,
                        const PackedScaling& by, double* totals) {
-  const auto pick = [&]<int Planes>() {
-    by.rest ? some_row_scaled<Planes, true>(w, x, starts, by, totals)
-            : some_row_scaled<Planes, false>(w, x, starts, by, totals);
+  const auto pick = [&]<int Planes, bool Rest>() {
+    for_vectors(w.lanes, [&]<int V>(std::int64_t first) {
+      row_scaled<Planes, Rest, false, V>(w, first, x, starts, by.rest, StepTotals<V>{by}, totals);
+    });
   };
-  planes == 1 ? pick.template operator()<1>() : pick.template operator()<2>();
+  if (planes == 1) return by.rest ? pick.template operator()<1, true>() : pick.template operator()<1, false>();
+  by.rest ? pick.template operator()<2, true>() : pick.template operator()<2, false>();
+}
+
+// The same of floats as units.
+void packed_row_units(const PackedWeights& w, const std::int8_t* x, const std::int32_t* starts, const float* units,
+                      float* totals) {
+  for_vectors(w.lanes, [&]<int V>(std::int64_t first) {
+    (w.zeros ? row_scaled<2, false, true, V, UnitTotals<V>>
+             : row_scaled<2, false, false, V, UnitTotals<V>>)(w, first, x, starts, 0, UnitTotals<V>{units}, totals);
+  });
+}
+
+void to_units(const float* x, std::int64_t blocks, std::int64_t block, std::int64_t stride, std::int16_t* values,
+              float* units) {
+  constexpr std::uint32_t kMagnitude = 0x7fffffff;
+  constexpr float kLargestNumber = 131008, kRounding = 12582912;  // whose last place is 1
+  const auto power = [](int exponent) { return std::bit_cast<float>((127 + exponent) << 23); };
+  for (std::int64_t b = 0; b < blocks; ++b, x += block, values += stride * block, units += stride) {
+    std::uint32_t most = 0;
+    for (std::int64_t i = 0; i < block; ++i) most = std::max(most, std::bit_cast<std::uint32_t>(x[i]) & kMagnitude);
+    // Halves are below 2^17; what is infinite or no number counts as the largest of them.
+    most = std::min(most, std::bit_cast<std::uint32_t>(kLargestNumber));
+    int exponent = std::max(static_cast<int>(most >> 23), 64) - 126 - 15;  // the largest is below 2^15 of that
+    exponent += std::bit_cast<float>(most) * power(-exponent) > static_cast<float>(kMostUnits);
+    const float by = power(-exponent);
+    *units = power(exponent);
+    for (std::int64_t i = 0; i < block; ++i) {
+      const float low = x[i] < kLargestNumber ? x[i] : kLargestNumber,
+                  within = low > -kLargestNumber ? low : -kLargestNumber;
+      values[i] = static_cast<std::int16_t>((within * by + kRounding) - kRounding);
+    }
+  }
 }
 
 // Adds to each lane the products of its two 16-bit numbers with two others.
@@ -147,80 +219,89 @@ inline bool any_large(__m512i v) {
 }
 #endif
 
-// Of every four inputs (a, b, c, d) of a row (a, c, b, d); of each block of a row the sum of a b + c d, and whether a
-// number is so large that a code added to it has no 16 bits.
+// Of every eight inputs of a row the first four beside the last four, as codes lie in a word: 0, 4, 1, 5, 2, 6, 3, 7.
+// Of each block of a row the sum of products of neighbours (0 1 + 2 3 + 4 5 + 6 7), and whether a number is so large
+// that a code added to it has no 16 bits.
 void pair_rows(std::int16_t* x, std::int64_t blocks, std::int64_t block, std::int32_t* products, std::uint8_t* large) {
-  using Bits = Vector<std::uint64_t, kRegister>;
+  using Eight = Vector<std::int16_t, 16>;
   for (std::int64_t b = 0; b < blocks; ++b, x += block) {
     std::uint32_t sum = 0;
     bool any = false;
     std::int64_t i = 0;
-    for (; i + kRegister / 2 <= block; i += kRegister / 2) {
-      Bits v;
-      load(v, x + i);
-      v = (v & 0xffff00000000ffffu) | (v & 0xffff0000u) << 16 | (v >> 16 & 0xffff0000u);
 #if defined(__AVX512VNNI__)
-      sum += static_cast<std::uint32_t>(products_of_pairs((__m512i)v));
-      any |= any_large((__m512i)v);
-#endif
-      store(x + i, v);
+    const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
+    for (; i + 32 <= block; i += 32) {
+      const __m512i v = _mm512_shuffle_epi8(_mm512_loadu_si512(x + i), order);
+      sum += static_cast<std::uint32_t>(products_of_pairs(v));
+      any |= any_large(v);
+      _mm512_storeu_si512(x + i, v);
     }
-    for (; i < block; i += 4) {
-      for (int k = 0; k < 4; ++k) any |= x[i + k] > INT16_MAX - kMostCode || x[i + k] < INT16_MIN + kMostCode;
-      sum += static_cast<std::uint32_t>(x[i] * x[i + 1]) + static_cast<std::uint32_t>(x[i + 2] * x[i + 3]);
-      std::swap(x[i + 1], x[i + 2]);
+#endif
+    for (; i < block; i += 8) {
+      if constexpr (kHalvesProducts) {
+        for (int k = 0; k < 8; k += 2) {
+          for (const std::int16_t one : {x[i + k], x[i + k + 1]})
+            any |= one > INT16_MAX - kMostCode || one < INT16_MIN + kMostCode;
+          sum += static_cast<std::uint32_t>(x[i + k] * x[i + k + 1]);
+        }
+      }
+      Eight v;
+      load(v, x + i);
+      store(x + i, __builtin_shufflevector(v, v, 0, 4, 1, 5, 2, 6, 3, 7));
     }
     products[b] = static_cast<std::int32_t>(sum);
     large[b] = any;
   }
 }
 
-// A block of codes less their zero, as 16-bit pairs: of every four inputs the first with the third, the second with the
-// fourth. Of each output what its sums begin with (-zero_a times the weights; less the products of the weights, where
-// products are halved), and what its scale is of the output's.
+// A block of codes less their zero, as 16-bit pairs in the order of `pair_rows`. Of each output what its sums begin
+// with (-zero_a times the weights; less the products of the weights, where products are halved), and what its scale is
+// of the output's.
 struct WideBlock {
   std::uint32_t* panel;  // [block / 4][2][lanes]
   std::int32_t starts[2][kPackedOutputs];
-  double factors[kPackedOutputs];
+  double factors[kPackedOutputs];  // not of units
 };
 
-void unpack_scaled(const PackedWeights& w, std::int64_t block, std::int32_t zero_a, const PackedScaling& by,
+void unpack_scaled(const PackedWeights& w, std::int64_t block, std::int32_t zero_a, const PackedScaling* by,
                    WideBlock& to) {
+  using Words = Vector<std::uint16_t, kRegister>;
   const std::uint32_t* from = w.codes + block * w.block / 8 * w.lanes;
   for (std::int64_t i = 0; i < w.lanes; i += kLanes) {
     Integers sum = {}, products = {};
+    const Integers zero = w.zeros ? widen(w.zeros + block * w.lanes + i) : splat(w.zero), zeros = zero | zero << 16;
     std::uint32_t* panel = to.panel + i;
-    for (std::int64_t k = 0; k < w.block; k += 8) {
-      const Integers v = load<Integers>(from + k / 8 * w.lanes + i);
-#pragma GCC unroll 2
-      for (int half = 0; half < 2; ++half, panel += 2 * w.lanes) {
-        Integers q[4];
+    for (std::int64_t k = 0; k < w.block; k += 8, panel += 4 * w.lanes) {
+      const Words v = load<Words>(from + k / 8 * w.lanes + i);
+      Integers q[4];
 #pragma GCC unroll 4
-        for (int c = 0; c < 4; ++c) q[c] = (v >> (16 * half + 4 * c) & 15) - w.zero;
-        sum += q[0] + q[1] + q[2] + q[3];
-        products += q[0] * q[1] + q[2] * q[3];
-        store(panel, (q[0] & 0xffff) | q[2] << 16);
-        store(panel + w.lanes, (q[1] & 0xffff) | q[3] << 16);
+      for (int c = 0; c < 4; ++c) {
+        q[c] = (Integers)((v >> (4 * c) & 15) - (Words)zeros);
+        add_pairs(sum, q[c], splat(0x00010001));
+        store(panel + c * w.lanes, q[c]);
       }
+      add_pairs(products, q[0], q[1]);
+      add_pairs(products, q[2], q[3]);
     }
     store(to.starts[0] + i, sum * -zero_a);
     store(to.starts[1] + i, sum * -zero_a - products);
+    if (!by) continue;
     Doubles factors[2];
-    of_output(scales_of(w, block * w.lanes + i), by, factors);
+    of_output(scales_of(w, block * w.lanes + i), *by, factors);
     store(to.factors + i, factors[0]);
     store(to.factors + i + kLanes / 2, factors[1]);
   }
 }
 
-// R rows times V vectors of outputs over one block, added to the totals.
+// Exact sums of R rows times V vectors of outputs over one block.
 template <bool Halved, int R, int V>
-void tile_scaled(const PackedWeights& w, const WideBlock& block, std::int64_t first, const std::int16_t* x,
-                 const std::int32_t* products, double* totals) {
-  Integers sum[R][V];
+[[gnu::always_inline]] inline void tile_sums(const PackedWeights& w, const WideBlock& block, std::int64_t first,
+                                             const std::int16_t* x, const std::int32_t* products,
+                                             Integers (&sum)[R][V]) {
 #pragma GCC unroll 4
   for (int i = 0; i < V; ++i) {
     const Integers start = load<Integers>(block.starts[Halved] + first + i * kLanes);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) sum[r][i] = Halved ? start - splat(products[r]) : start;
   }
   const std::uint32_t* panel = block.panel + first;
@@ -231,7 +312,7 @@ void tile_scaled(const PackedWeights& w, const WideBlock& block, std::int64_t fi
       even[i] = load<Integers>(panel + i * kLanes);
       odd[i] = load<Integers>(panel + w.lanes + i * kLanes);
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       std::int32_t pairs[2];
       std::memcpy(pairs, x + r * w.block, sizeof pairs);
@@ -247,13 +328,20 @@ void tile_scaled(const PackedWeights& w, const WideBlock& block, std::int64_t fi
       }
     }
   }
+}
+
+// Sums of a tile added to totals in float64, and in float32.
+template <int R, int V>
+[[gnu::always_inline]] inline void add_tile(const PackedWeights& w, const WideBlock& block, std::int64_t,
+                                            std::int64_t first, const float*, const Integers (&sum)[R][V],
+                                            double* totals) {
 #pragma GCC unroll 4
   for (int i = 0; i < V; ++i) {
     const double* factors = block.factors + first + i * kLanes;
     const Doubles low = load<Doubles>(factors), high = load<Doubles>(factors + kLanes / 2);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      double* total = totals + r * w.lanes + i * kLanes;
+      double* total = totals + r * w.lanes + first + i * kLanes;
       HalfIntegers halves[2];
       std::memcpy(halves, &sum[r][i], sizeof halves);
       store(total, load<Doubles>(total) + doubles(halves[0]) * low);
@@ -262,23 +350,58 @@ void tile_scaled(const PackedWeights& w, const WideBlock& block, std::int64_t fi
   }
 }
 
-// As `packed_row_scaled` of many rows: a block of codes becomes 16-bit integers once for all of them.
-void packed_rows_scaled(const PackedWeights& w, const PackedRows& x, const PackedScaling& by, std::uint32_t* panel,
-                        double* totals) {
+template <int R, int V>
+[[gnu::always_inline]] inline void add_tile(const PackedWeights& w, const WideBlock&, std::int64_t block,
+                                            std::int64_t first, const float* units, const Integers (&sum)[R][V],
+                                            float* totals) {
+#pragma GCC unroll 4
+  for (int i = 0; i < V; ++i) {
+    const Reals scale = scales_of(w, block * w.lanes + first + i * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      float* total = totals + r * w.lanes + first + i * kLanes;
+      store(total, add_units(sum[r][i], units[r], scale, load<Reals>(total)));
+    }
+  }
+}
+
+// One function: its sums stay in registers.
+template <bool Halved, int R, int V, class Number>
+void tile_scaled(const PackedWeights& w, const WideBlock& wide, const PackedRows& x, std::int64_t block,
+                 std::int64_t row, std::int64_t first, Number* totals) {
+  const std::int64_t at = block * x.rows + row;
+  Integers sum[R][V];
+  tile_sums<Halved, R, V>(w, wide, first, x.values + at * w.block, x.products + at, sum);
+  add_tile(w, wide, block, first, x.units ? x.units + at : nullptr, sum, totals + row * w.lanes);
+}
+
+// As one row after the other: a block of codes becomes 16-bit integers once for all of them.
+template <class Number>
+void rows_scaled(const PackedWeights& w, const PackedRows& x, const PackedScaling* by, std::uint32_t* panel,
+                 Number* totals) {
+  constexpr int kRows = kRegister == 64 ? 8 : 4;
   WideBlock wide;
   wide.panel = panel;
   for (std::int64_t i = 0; i < x.rows * w.lanes; ++i) totals[i] = 0;
   for (std::int64_t block = 0; block < w.depth / w.block; ++block) {
     unpack_scaled(w, block, x.zero, by, wide);
-    for_tiles(x.rows, w.lanes, [&]<int R, int V>(std::int64_t r, std::int64_t first) {
+    for_tiles<kRows, 2>(x.rows, w.lanes, [&]<int R, int V>(std::int64_t r, std::int64_t first) {
       const std::int64_t at = block * x.rows + r;
       bool halved = kHalvesProducts;
       for (int i = 0; i < R; ++i) halved &= !x.large[at + i];
-      (halved ? tile_scaled<kHalvesProducts, R, V> : tile_scaled<false, R, V>)(w, wide, first, x.values + at * w.block,
-                                                                               x.products + at,
-                                                                               totals + r * w.lanes + first);
+      (halved ? tile_scaled<kHalvesProducts, R, V, Number> : tile_scaled<false, R, V, Number>)(w, wide, x, block, r,
+                                                                                               first, totals);
     });
   }
+}
+
+void packed_rows_scaled(const PackedWeights& w, const PackedRows& x, const PackedScaling& by, std::uint32_t* panel,
+                        double* totals) {
+  rows_scaled(w, x, &by, panel, totals);
+}
+
+void packed_rows_units(const PackedWeights& w, const PackedRows& x, std::uint32_t* panel, float* totals) {
+  rows_scaled(w, x, nullptr, panel, totals);
 }
 
 // y[i] = round_and_clamp(totals[i] + bias[i]), no bias where it is null; low and high are less the zero point.

@@ -20,9 +20,10 @@
 namespace hexforge {
 namespace {
 
-constexpr std::int64_t kFewRows = 4;       // that are multiplied one after the other
-constexpr std::int64_t kRowsAtOnce = 192;  // of many: their totals stay in the cache
-constexpr double kLeastCodes = 65536;      // that are worth a thread
+constexpr std::int64_t kFewRows = 4;             // that are multiplied one after the other
+constexpr std::int64_t kRowsAtOnce = 192;        // of many: their totals stay in the cache
+constexpr double kLeastCodes = 65536;            // that are worth a thread
+constexpr std::int64_t kMostScaledBlock = 1024;  // 2^17 * 15 * 2^10 is below 2^31
 static_assert(kPackedOutputs == kBlock);
 
 // Attributes: rows, inputs, outputs, bits, block (a divisor of inputs, and whole words of codes), zero. Constants:
@@ -85,15 +86,20 @@ T* kept(std::int64_t count) {
   return reinterpret_cast<T*>(memory.data() + (kLine - start % kLine) % kLine);
 }
 
-// Rows as kernels of many rows read them: [inputs / block][rows][block].
-template <class Q, class T>
-Q* in_blocks(const T* x, std::int64_t rows, const PackedWeights& w) {
-  Q* blocks = kept<Q, 1>(rows * w.depth);
-  Q* to = blocks;
-  for (std::int64_t k = 0; k < w.depth; k += w.block) {
-    for (std::int64_t row = 0; row < rows; ++row, to += w.block) std::copy_n(x + row * w.depth + k, w.block, to);
-  }
-  return blocks;
+// Many rows as kernels read them, made by all threads: fill(row, values) puts the blocks of a row so many blocks apart.
+template <class Fill>
+PackedRows in_blocks(const Loops& loop, std::int64_t rows, const PackedWeights& w, int members, const Fill& fill) {
+  const std::int64_t count = rows * (w.depth / w.block);
+  std::int16_t* values = kept<std::int16_t, 1>(rows * w.depth);
+  std::int32_t* products = kept<std::int32_t, 2>(count);
+  std::uint8_t* large = kept<std::uint8_t, 3>(count);
+  parallel_for(members, rows, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) fill(row, values + row * w.block);
+  });
+  parallel_for(members, count, 64, [&](std::int64_t begin, std::int64_t end) {
+    loop.pair_rows(values + begin * w.block, end - begin, w.block, products + begin, large + begin);
+  });
+  return {values, products, large, nullptr, rows, 0};
 }
 
 // The float scales of blocks.
@@ -103,39 +109,6 @@ void read_scales(const Attributes& at, Packed& p) {
   } else {
     p.weights.scales = at.constant<float>("scales", p.per_block());
   }
-}
-
-Run packed_f32(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
-  Packed p(at, "packed_f32", ins, outs, 4);
-  read_scales(at, p);
-  require(!p.weights.factors, "packed_f32: factors are for integers");
-  const float* bias = at.has("bias_f32") ? at.constant<float>("bias_f32", p.outputs) : nullptr;
-  return [=](const Operands& o) {
-    const float* x = o.in<float>(0);
-    float* y = o.out<float>();
-    const Loops& loop = loops();
-    const bool few = p.rows <= kFewRows;
-    for (std::int64_t row = 0; row < p.rows; row += kRowsAtOnce) {
-      const std::int64_t rows = std::min(kRowsAtOnce, p.rows - row);
-      const float* from = x + row * p.inputs;
-      if (!few) from = in_blocks<float>(from, rows, p.weights);
-      parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
-        float *totals = kept<float>((rows + (few ? 0 : p.weights.block)) * kBlock), *panel = totals + rows * kBlock;
-        for (std::int64_t block = begin; block < end; ++block) {
-          const PackedWeights w = p.of(block);
-          if (few) {
-            for (std::int64_t r = 0; r < rows; ++r) loop.packed_row_f32(w, from + r * p.inputs, totals + r * w.lanes);
-          } else {
-            loop.packed_rows_f32(w, from, rows, panel, totals);
-          }
-          const std::int64_t first = block * kBlock, count = std::min<std::int64_t>(kBlock, p.outputs - first);
-          for (std::int64_t r = 0; r < rows; ++r)
-            loop.add_bias_f32(totals + r * w.lanes, bias ? bias + first : nullptr, y + (row + r) * p.outputs + first,
-                              count);
-        }
-      });
-    }
-  };
 }
 
 // Rows as planes of signed bytes, less 128 (16 bits: x = 256 * high + low + 128), in the order that kernels read them,
@@ -184,6 +157,103 @@ bool spread_centered(const T* x, std::int32_t zero, const PackedWeights& w, std:
     for (int i = 0; i < kPlanes; ++i) starts[i] = -w.zero * sums[i];
   }
   return true;
+}
+
+// Floats times 4-bit codes in blocks: as integers, which are so many units of their block.
+template <class Store>
+void multiply_units(const Packed& p, const float* x, const Operands& o, const Store& stored) {
+  const Loops& loop = loops();
+  const std::int64_t blocks = p.inputs / p.weights.block;
+  const int members = p.members(o.threads());
+  if (p.rows > kFewRows) {
+    for (std::int64_t row = 0; row < p.rows; row += kRowsAtOnce) {
+      const std::int64_t rows = std::min(kRowsAtOnce, p.rows - row);
+      float* units = kept<float, 4>(rows * blocks);
+      PackedRows paired = in_blocks(loop, rows, p.weights, members, [&](std::int64_t r, std::int16_t* to) {
+        loop.to_units(x + (row + r) * p.inputs, blocks, p.weights.block, rows, to, units + r);
+      });
+      paired.units = units;
+      parallel_for(members, p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+        float* totals = kept<float>(rows * kBlock);
+        std::uint32_t* panel = kept<std::uint32_t>(p.weights.block / 2 * kBlock);
+        for (std::int64_t block = begin; block < end; ++block) {
+          const PackedWeights w = p.of(block);
+          loop.packed_rows_units(w, paired, panel, totals);
+          for (std::int64_t r = 0; r < rows; ++r) stored(row + r, block, totals + r * w.lanes);
+        }
+      });
+    }
+    return;
+  }
+  PackedWeights without_zero = p.weights;
+  if (p.weights.zeros) without_zero.zero = 1;  // starts are then times the zero of each output
+  std::int16_t* values = kept<std::int16_t, 1>(p.inputs);
+  std::int8_t* bytes = kept<std::int8_t, 2>(p.rows * p.inputs * 2);
+  std::int32_t* starts = kept<std::int32_t, 3>(p.rows * blocks * 2);
+  float* units = kept<float, 4>(p.rows * blocks);
+  for (std::int64_t r = 0; r < p.rows; ++r) {
+    loop.to_units(x + r * p.inputs, blocks, p.weights.block, 1, values, units + r * blocks);
+    spread_centered(values, 0, without_zero, bytes + r * p.inputs * 2, starts + r * blocks * 2);
+  }
+  parallel_for(members, p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+    float totals[kBlock];
+    for (std::int64_t block = begin; block < end; ++block) {
+      for (std::int64_t r = 0; r < p.rows; ++r) {
+        loop.packed_row_units(p.of(block), bytes + r * p.inputs * 2, starts + r * blocks * 2, units + r * blocks,
+                              totals);
+        stored(r, block, totals);
+      }
+    }
+  });
+}
+
+// Other codes, and longer blocks: each block's sum in order.
+template <class Store>
+void multiply_in_order(const Packed& p, const float* x, const Operands& o, const Store& stored) {
+  const Loops& loop = loops();
+  const bool few = p.rows <= kFewRows;
+  for (std::int64_t row = 0; row < p.rows; row += kRowsAtOnce) {
+    const std::int64_t rows = std::min(kRowsAtOnce, p.rows - row);
+    const float* from = x + row * p.inputs;
+    if (!few) {
+      float* to = kept<float, 1>(rows * p.inputs);
+      for (std::int64_t k = 0; k < p.inputs; k += p.weights.block) {
+        for (std::int64_t r = 0; r < rows; ++r, to += p.weights.block)
+          std::copy_n(from + r * p.inputs + k, p.weights.block, to);
+      }
+      from = to - rows * p.inputs;
+    }
+    parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+      float *totals = kept<float>((rows + (few ? 0 : p.weights.block)) * kBlock), *panel = totals + rows * kBlock;
+      for (std::int64_t block = begin; block < end; ++block) {
+        const PackedWeights w = p.of(block);
+        if (few) {
+          for (std::int64_t r = 0; r < rows; ++r) loop.packed_row_f32(w, from + r * p.inputs, totals + r * w.lanes);
+        } else {
+          loop.packed_rows_f32(w, from, rows, panel, totals);
+        }
+        for (std::int64_t r = 0; r < rows; ++r) stored(row + r, block, totals + r * w.lanes);
+      }
+    });
+  }
+}
+
+Run packed_f32(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
+  Packed p(at, "packed_f32", ins, outs, 4);
+  read_scales(at, p);
+  require(!p.weights.factors, "packed_f32: factors are for integers");
+  const float* bias = at.has("bias_f32") ? at.constant<float>("bias_f32", p.outputs) : nullptr;
+  const bool units = p.weights.bits == 4 && p.weights.block <= kMostScaledBlock;
+  return [=](const Operands& o) {
+    const float* x = o.in<float>(0);
+    float* y = o.out<float>();
+    const Loops& loop = loops();
+    const auto stored = [&](std::int64_t row, std::int64_t block, const float* totals) {
+      const std::int64_t first = block * kBlock, count = std::min<std::int64_t>(kBlock, p.outputs - first);
+      loop.add_bias_f32(totals, bias ? bias + first : nullptr, y + row * p.outputs + first, count);
+    };
+    units ? multiply_units(p, x, o, stored) : multiply_in_order(p, x, o, stored);
+  };
 }
 
 // As "conv_u8" and "conv_s16" of the same integers: factor * (code - zero). Attributes besides: flush (16 bits),
@@ -296,8 +366,7 @@ Run packed_scaled(const Attributes& at, std::span<const Tensor> ins, std::span<c
   Packed p(at, "packed_scaled", ins, outs, sizeof(T));
   read_scales(at, p);
   const std::int32_t zero_a = at.small("zero_a");
-  // 2^17 * 15 * 2^10 is below 2^31
-  require(p.weights.bits == 4 && !p.weights.zeros && !p.weights.factors && p.weights.block <= 1024 &&
+  require(p.weights.bits == 4 && !p.weights.zeros && !p.weights.factors && p.weights.block <= kMostScaledBlock &&
               std::abs(zero_a) <= 65536,
           "packed_scaled: bad codes of integers");
   const PackedScaling by = scaling(at.real("in_scale"), at.real("out_scale"), 128 - zero_a);
@@ -307,6 +376,7 @@ Run packed_scaled(const Attributes& at, std::span<const Tensor> ins, std::span<c
     const Loops& loop = loops();
     const T* x = o.in<T>(0);
     T* y = o.out<T>();
+    const int members = p.members(o.threads());
     const auto stored = [&](std::int64_t row, std::int64_t block, const double* totals) {
       const std::int64_t first = block * kBlock, count = std::min<std::int64_t>(kBlock, p.outputs - first);
       const double* own = bias ? bias + first : nullptr;
@@ -319,13 +389,13 @@ Run packed_scaled(const Attributes& at, std::span<const Tensor> ins, std::span<c
     if (p.rows > kFewRows) {
       for (std::int64_t row = 0; row < p.rows; row += kRowsAtOnce) {
         const std::int64_t rows = std::min(kRowsAtOnce, p.rows - row);
-        const std::int64_t blocks = rows * (p.inputs / p.weights.block);
-        std::int16_t* from = in_blocks<std::int16_t>(x + row * p.inputs, rows, p.weights);
-        std::int32_t* products = kept<std::int32_t, 2>(blocks);
-        std::uint8_t* large = kept<std::uint8_t, 2>(blocks);
-        loop.pair_rows(from, blocks, p.weights.block, products, large);
-        const PackedRows paired{from, products, large, rows, zero_a};
-        parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+        PackedRows paired = in_blocks(loop, rows, p.weights, members, [&](std::int64_t r, std::int16_t* to) {
+          const T* from = x + (row + r) * p.inputs;
+          for (std::int64_t k = 0; k < p.inputs; k += p.weights.block, to += rows * p.weights.block)
+            std::copy_n(from + k, p.weights.block, to);
+        });
+        paired.zero = zero_a;
+        parallel_for(members, p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
           double* totals = kept<double>(rows * kBlock);
           std::uint32_t* panel = kept<std::uint32_t>(p.weights.block / 2 * kBlock);
           for (std::int64_t block = begin; block < end; ++block) {
@@ -351,7 +421,7 @@ Run packed_scaled(const Attributes& at, std::span<const Tensor> ins, std::span<c
         spread(x + r * p.inputs, p.weights, to, from);
       }
     }
-    parallel_for(p.members(o.threads()), p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+    parallel_for(members, p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t block = begin; block < end; ++block) {
         const PackedWeights w = p.of(block);
         for (std::int64_t r = 0; r < p.rows; ++r) {
