@@ -258,7 +258,8 @@ def test_a_fusion_gives_what_its_ops_give(name: str) -> None:
     assert placements[0].ops == ops
     assert len(found[0].nodes) == len(read(model).ir.graph)
     (got,), (want,) = run(model, feeds), _expected(model, feeds)
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6)
+    # Processors sum in different orders: the tolerance is one of the largest number.
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * max(1.0, float(np.abs(want).max())))
     single = units(read(model).ir.graph, fuse=False)
     assert [u.kind for u in single] == ["node"] * len(single)
 
