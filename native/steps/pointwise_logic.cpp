@@ -318,7 +318,7 @@ void register_logic_steps() {
   register_step("select", {3, 1, kNest + Fields{integer("element_bytes")}}, select_step);
   register_step("integer_int32", kOperation, integer_step<std::int32_t>);
   register_step("integer_int64", kOperation, integer_step<std::int64_t>);
-  register_step("cast", {1, 1, {integer("count"), integer("from"), integer("to")}}, cast_step);
+  register_step("cast", Schema(1, 1, {integer("count"), integer("from"), integer("to")}).exact(), cast_step);
   register_step("prelu_u8", {2, 1, kNest + kFixed}, prelu_step<std::uint8_t>);
   register_step("prelu_s16", {2, 1, kNest + kFixed}, prelu_step<std::int16_t>);
   register_step("prelu_f32", {2, 1, kNest}, prelu_f32_step);

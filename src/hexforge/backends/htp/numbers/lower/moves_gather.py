@@ -19,6 +19,8 @@ from hexforge.ir import Node, TensorType, Value
 from hexforge.ir.fixed_point import quantize
 
 _SIZES = (1, 2, 4, 8)
+_PUT = {1: "u8", 2: "s16"}
+"""The steps that put elements of so many bytes, whatever they mean."""
 
 
 def _index_bytes(lowering: Lowering, value: Value) -> int | None:
@@ -98,7 +100,8 @@ def scatter(lowering: Lowering, node: Node) -> bool:
     assert indices is not None
     assert updates is not None
     out, bytes_ = lowering.storage(y), _index_bytes(lowering, indices)
-    kind, reduction = kind_of(out), int(node.params["reduction"])
+    reduction = int(node.params["reduction"])
+    kind = kind_of(out) or (_PUT.get(out.dtype.itemsize) if not reduction else None)
     if bytes_ is None or kind is None or not x.shape:
         return False
     names = []
