@@ -228,7 +228,8 @@ def test_every_form_is_its_definition(name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "more", "reason"),
     [
-        ({"sliding_window_cache": 1, "local_window_size": 5}, {}, "hold a window alone"),
+        ({"sliding_window_cache": 1}, {}, "sliding_window_cache with local_window_size -1"),
+        ({"sliding_window_cache": 1, "local_window_size": 6}, {}, "caches of 5 rows for a window of 6"),
         ({}, {"q_norm": np.ones(SIZE, np.float32)}, "must be given together"),
         ({"k_quant_type": "PER_TENSOR"}, {}, "with a scale are known"),
         ({}, {"k_scale": np.ones(1, np.float32)}, "a scale of a cache whose k_quant_type is NONE"),

@@ -422,7 +422,10 @@ def _group_query_attention(node: onnx_ir.Node) -> list[Type]:
         if not isinstance(width, int):
             raise ValueError("unknown width")
         width = width // (heads + 2 * kv_heads) * heads
-    present = None if past is None else onnx_ir.Shape([*past[:2], onnx_ir.SymbolicDim(None), *past[3:]])
+    present = None
+    if past is not None:
+        rows = past[2] if integer(node, "sliding_window_cache", 0) else onnx_ir.SymbolicDim(None)
+        present = onnx_ir.Shape([*past[:2], rows, *past[3:]])
     dtype = _dtype(node, 0)
     kept = dtype if past is None else _dtype(node, 3)  # quantized caches stay quantized
     return [(dtype, onnx_ir.Shape([*query[:-1], width])), (kept, present), (kept, present)]

@@ -4,18 +4,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from hexforge.frontends.onnx.translate.builder import Builder, translates
-from hexforge.frontends.onnx.translate.compose import binary, cast, concat, part, ranged, scalar, unary
-from hexforge.frontends.onnx.translate.products.attention import attend, repeat_heads, rotate
+from hexforge.frontends.onnx.translate.compose import binary, cast, concat, part, ranged, scalar
+from hexforge.frontends.onnx.translate.products.attention import attend, rotate
+from hexforge.frontends.onnx.translate.products.group_query_cache import (
+    KEY,
+    VALUE,
+    CacheWindow,
+    Tokens,
+    joined,
+    positions_of_rows,
+)
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import DType, Value
 
-_KEY, _VALUE, _LENGTHS, _TOTAL, _POSITIONS, _BIAS, _SINK = 3, 4, 5, 6, 9, 10, 11
-_SCALES = {_KEY: 12, _VALUE: 13}
+_LENGTHS, _TOTAL, _POSITIONS, _BIAS, _SINK = 5, 6, 9, 10, 11
 _NORMS = (14, 15)
 
 
@@ -48,95 +54,6 @@ def _positions(b: Builder, u: Unit, start: Value, prompt: Value | None, batch: i
     return b.emit("ElementWiseSelect", [b.reshape(prompt, (1, 1)), onwards, given])
 
 
-def _cached(b: Builder, past: Value, new: Value, start: Value, length: int) -> Value:
-    """The cache with new rows put in from row `start` [batch, 1, 1, 1] on, `length` rows altogether."""
-    joined = concat(b, [past, new], 2)
-    row = ranged(b, (1, 1, length, 1), 2)
-    beyond = binary(b, "Add", binary(b, "Subtract", row, start), past.shape[2])
-    chosen = b.emit("ElementWiseSelect", [binary(b, "Less", row, start), row, beyond])
-    chosen = binary(b, "Minimum", chosen, joined.shape[2] - 1)
-    batch, heads = joined.shape[:2]
-    rows = b.emit("Tile", [chosen], multiples=(batch // chosen.shape[0], heads, 1, 1))
-    return b.emit("GatherNd", [joined, rows], batch_dims=2)
-
-
-@dataclass(frozen=True, slots=True)
-class _Codes:
-    """A cache of integers: their scale, and how many bits each has; two of 4 bits lie in a byte, the first one low."""
-
-    scale: Value
-    bits: int
-
-    def taken(self, b: Builder, cache: Value) -> Value:
-        """The integers of a cache as real numbers."""
-        numbers = cast(b, cache, DType.FLOAT32)
-        if self.bits == 8:
-            return numbers
-        high = unary(b, "Floor", binary(b, "Multiply", numbers, 1 / 16))
-        low = binary(b, "Subtract", numbers, binary(b, "Multiply", high, 16))
-        pairs = concat(b, [b.reshape(x, (*x.shape, 1)) for x in (low, high)], -1)
-        return binary(b, "Subtract", b.reshape(pairs, (*cache.shape[:-1], 2 * cache.shape[-1])), 8)
-
-    def rounded(self, b: Builder, x: Value) -> Value:
-        """The nearest integers to real numbers, ties to even."""
-        top = (1 << self.bits - 1) - 1
-        steps = unary(b, "Round", binary(b, "Divide", cast(b, x, DType.FLOAT32), self.scale))
-        return binary(b, "Minimum", binary(b, "Maximum", steps, -top - 1), top)
-
-    def given(self, b: Builder, codes: Value) -> Value:
-        """Integers as the cache holds them."""
-        if self.bits == 8:
-            return cast(b, codes, DType.INT8)
-        pairs = b.reshape(binary(b, "Add", codes, 8), (*codes.shape[:-1], codes.shape[-1] // 2, 2))
-        low, high = (part(b, pairs, -1, i, i + 1) for i in (0, 1))
-        bytes_ = binary(b, "Add", low, binary(b, "Multiply", high, 16))
-        return cast(b, b.reshape(bytes_, bytes_.shape[:-1]), DType.UINT8)
-
-    def real(self, b: Builder, codes: Value, dtype: DType) -> Value:
-        """What integers stand for."""
-        return cast(b, binary(b, "Multiply", codes, self.scale), dtype)
-
-
-def _codes(b: Builder, u: Unit, index: int, kind: str) -> _Codes | None:
-    """How a quantized cache is read and written; None for one of real numbers."""
-    mode = b.attr(u, kind, "NONE")
-    mode = mode.decode() if isinstance(mode, bytes) else str(mode)
-    if mode == "NONE":
-        if b.has(u, _SCALES[index]):
-            raise Refusal(f"a scale of a cache whose {kind} is NONE")
-        return None
-    bits = int(b.attr(u, "kv_cache_bit_width", 8)) or 8
-    if mode not in ("PER_TENSOR", "PER_CHANNEL") or bits not in (4, 8) or not b.has(u, _SCALES[index]):
-        raise Refusal(f"a cache of {bits} bits with {kind} {mode}; PER_TENSOR and PER_CHANNEL with a scale are known")
-    cache = b.input(u, index)
-    wanted = DType.INT8 if bits == 8 else DType.UINT8
-    if cache.dtype is not wanted:
-        raise Refusal(f"a cache of {bits} bits in {cache.dtype.value}; it is in {wanted.value}")
-    scale = b.real(u, _SCALES[index])
-    groups, size = cache.shape[1], cache.shape[3] * 8 // bits
-    if scale.type.size not in (1, groups * size):
-        raise Refusal(f"{kind} {mode} with a scale of shape {list(scale.shape)}")
-    shape = (1, 1, 1, 1) if scale.type.size == 1 else (1, groups, 1, size)
-    return _Codes(cast(b, b.reshape(scale, shape), DType.FLOAT32), bits)
-
-
-def _joined(b: Builder, u: Unit, index: int, new: Value, start: Value) -> Value:
-    """Keys or values with those of the cache before them; what the next run finds there is written."""
-    output = index - 2
-    codes = _codes(b, u, index, "k_quant_type" if index == _KEY else "v_quant_type") if b.has(u, index) else None
-    if not b.has(u, index):
-        if b.wants(u, output):
-            b.finish(u, b.emit("Reshape", [new], new.type), output)
-        return new
-    past = b.real(u, index) if codes is None else codes.taken(b, b.input(u, index))
-    rows = b.output(u, output).shape[2] if b.wants(u, output) else past.shape[2]
-    whole = _cached(b, past, new if codes is None else codes.rounded(b, new), start, rows)
-    if b.wants(u, output):
-        kept = b.emit("Reshape", [whole], whole.type) if codes is None else codes.given(b, whole)
-        b.finish(u, kept, output)
-    return whole if codes is None else codes.real(b, whole, new.dtype)
-
-
 def _shares(b: Builder, u: Unit, scores: Value, bias: Value, heads: int) -> Value:
     """Softmax over the keys, and over a sink of each head that takes its share and gives nothing."""
     if b.has(u, _SINK):
@@ -152,8 +69,6 @@ def _shares(b: Builder, u: Unit, scores: Value, bias: Value, heads: int) -> Valu
 
 
 def _refused(b: Builder, u: Unit) -> None:
-    if int(b.attr(u, "sliding_window_cache", 0)):
-        raise Refusal("caches that hold a window alone are not known here; give caches of the whole length")
     if b.wants(u, 3):
         raise Refusal("scores as an output (qk_output) are not known here; leave it out")
     if b.has(u, _NORMS[0]) != b.has(u, _NORMS[1]):
@@ -164,9 +79,10 @@ def _refused(b: Builder, u: Unit) -> None:
     "com.microsoft:GroupQueryAttention",
     writes=(
         "Cast", "Concat", "ElementWiseAdd", "ElementWiseAnd", "ElementWiseDivide", "ElementWiseEqual",
-        "ElementWiseFloor", "ElementWiseGreaterEqual", "ElementWiseLess", "ElementWiseMaximum", "ElementWiseMinimum",
-        "ElementWiseMultiply", "ElementWiseRound", "ElementWiseSelect", "ElementWiseSubtract", "Gather", "GatherNd",
-        "MatMul", "ReduceMax", "RmsNorm", "Softmax", "StridedSlice", "Tanh", "Tile",
+        "ElementWiseFloor", "ElementWiseFloorDiv", "ElementWiseGreaterEqual", "ElementWiseLess", "ElementWiseMaximum",
+        "ElementWiseMinimum", "ElementWiseMultiply", "ElementWiseRound", "ElementWiseSelect", "ElementWiseSubtract",
+        "Gather", "GatherElements", "GatherNd", "MatMul", "ReduceMax", "RmsNorm", "ScatterElements", "Softmax",
+        "StridedSlice", "Tanh", "Tile",
     ),
 )  # fmt: skip
 def group_query_attention(b: Builder, u: Unit) -> None:
@@ -191,7 +107,7 @@ def group_query_attention(b: Builder, u: Unit) -> None:
         )
     total = b.reshape(binary(b, "Add", cast(b, b.input(u, _LENGTHS), DType.INT32), 1), (batch, 1, 1, 1))
     start, prompt = binary(b, "Subtract", total, length), None
-    if b.has(u, _KEY):  # a first prompt begins at row 0, however much of it is padding
+    if b.has(u, KEY):  # a first prompt begins at row 0, however much of it is padding
         whole = b.reshape(cast(b, b.input(u, _TOTAL), DType.INT32), (1, 1, 1, 1))
         prompt = binary(b, "Equal", whole, length)
         start = b.emit("ElementWiseSelect", [prompt, scalar(b, 0, start), start])
@@ -208,27 +124,53 @@ def group_query_attention(b: Builder, u: Unit) -> None:
         positions = _positions(b, u, start, prompt, batch, length)
         split[:2] = [_rotated(b, u, v, positions) for v in split[:2]]
     query, key, value = (b.transpose(v, (0, 2, 1, 3)) for v in split)
-    key, value = _joined(b, u, _KEY, key, start), _joined(b, u, _VALUE, value, start)
-    keys = key.shape[2]
-    scale = float(b.attr(u, "scale", 0.0)) or 1 / math.sqrt(size)
-    scores = b.emit("MatMul", [query, repeat_heads(b, key, heads // groups)], transpose_in1=True)
-    scores = binary(b, "Multiply", scores, scale)
+    tokens, window = Tokens(start, total), _window(b, u)
+    keys, values = joined(b, u, KEY, key, tokens, window), joined(b, u, VALUE, value, tokens, window)
+    rows = keys.numbers.shape[2]
+    # queries of heads that share keys lie below each other, so that no key is repeated
+    together = keys.met_by(b, b.reshape(query, (batch, groups, heads // groups * length, size)))
+    scores = b.emit("MatMul", [together, keys.numbers], transpose_in1=True)
+    scores = b.reshape(scores, (batch, heads, length, rows))
+    scores = binary(b, "Multiply", scores, float(b.attr(u, "scale", 0.0)) or 1 / math.sqrt(size))
     if (cap := float(b.attr(u, "softcap", 0.0))) > 0:
         scores = binary(b, "Multiply", b.emit("Tanh", [binary(b, "Divide", scores, cap)]), cap)
+    known = positions_of_rows(b, rows, tokens, window)
     if b.has(u, _BIAS):
-        scores = binary(b, "Add", scores, _padded(b, cast(b, b.real(u, _BIAS), scores.dtype), keys))
-    place = binary(b, "Add", start, ranged(b, (1, 1, length, 1), 2))
-    distance = binary(b, "Subtract", place, ranged(b, (1, 1, 1, keys), 3))
+        bias = cast(b, b.real(u, _BIAS), scores.dtype)
+        bias = _padded(b, bias, rows) if window is None else _chosen(b, bias, known, batch)
+        scores = binary(b, "Add", scores, bias)
+    distance = binary(b, "Subtract", binary(b, "Add", start, ranged(b, (1, 1, length, 1), 2)), known)
     if int(b.attr(u, "causal", 1)):
         allowed = binary(b, "GreaterEqual", distance, 0)
     else:  # all keys that were written, to both sides
-        last = binary(b, "Add", start, length)
-        allowed = binary(b, "GreaterEqual", binary(b, "Subtract", last, ranged(b, (1, 1, 1, keys), 3)), 1)
-    if (window := int(b.attr(u, "local_window_size", -1))) > 0:
-        allowed = binary(b, "And", allowed, binary(b, "Less", distance, window))
-    bias = b.emit("ElementWiseSelect", [allowed, scalar(b, 0, scores), scalar(b, -math.inf, scores)])
-    mixed = b.emit("MatMul", [_shares(b, u, scores, bias, heads), repeat_heads(b, value, heads // groups)])
-    b.finish(u, b.transpose(mixed, (0, 2, 1, 3)))
+        allowed = binary(b, "GreaterEqual", binary(b, "Subtract", binary(b, "Add", start, length), known), 1)
+    if (seen := int(b.attr(u, "local_window_size", -1))) > 0:
+        allowed = binary(b, "And", allowed, binary(b, "Less", distance, seen))
+    limits = b.emit("ElementWiseSelect", [allowed, scalar(b, 0, scores), scalar(b, -math.inf, scores)])
+    shares = b.reshape(_shares(b, u, scores, limits, heads), (batch, groups, heads // groups * length, rows))
+    mixed = values.worth(b, b.emit("MatMul", [shares, values.numbers]))
+    b.finish(u, b.transpose(b.reshape(mixed, (batch, heads, length, size)), (0, 2, 1, 3)))
+
+
+def _window(b: Builder, u: Unit) -> CacheWindow | None:
+    """The window that caches hold, where they hold no more."""
+    if not int(b.attr(u, "sliding_window_cache", 0)):
+        return None
+    size = int(b.attr(u, "local_window_size", -1))
+    if not b.has(u, KEY) or size < 1:
+        raise Refusal(f"sliding_window_cache with local_window_size {size}; give caches, and a window of 1 or more")
+    capacity = b.input(u, KEY).shape[2]
+    if capacity < size:
+        raise Refusal(f"caches of {capacity} rows for a window of {size}; give as many rows or more")
+    return CacheWindow(size, capacity)
+
+
+def _chosen(b: Builder, bias: Value, known: Value, batch: int) -> Value:
+    """The columns of a bias, which has one for each position, of the rows that a window holds."""
+    bias = b.emit("Tile", [bias], multiples=(batch // bias.shape[0], 1, 1, 1))
+    columns = binary(b, "Minimum", binary(b, "Maximum", known, 0), bias.shape[-1] - 1)
+    columns = b.emit("Tile", [columns], multiples=(batch // columns.shape[0], *bias.shape[1:3], 1))
+    return b.emit("GatherElements", [bias, columns], axis=3)
 
 
 def _padded(b: Builder, bias: Value, keys: int) -> Value:
