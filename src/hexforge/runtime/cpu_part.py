@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -64,6 +65,8 @@ class CpuPart:
         self.nodes = tuple(nodes)
         self.conversions = None if (rows := _conversions(cut)) is None else Conversions(rows, threads, spinning)
         """What computes the part where it only converts."""
+        self.states = _states(cut.proto.graph)
+        """What onnxruntime can write in place: outputs by name, and the inputs that they are the next state of."""
         self._narrow: dict[str, tuple[Any, Any]] = {}
         if self.conversions is not None:
             return
@@ -95,6 +98,36 @@ class CpuPart:
             narrow = self._narrow.get(name)
             outputs[name] = np.asarray(result).astype(narrow[1]) if narrow else result
         return outputs
+
+    def run_into(self, feeds: Mapping[str, Any], targets: Mapping[str, Array]) -> dict[str, Any]:
+        """As `run`; a state whose target is the memory of its input is written there."""
+        held = {
+            output: feeds[past]
+            for output, past in self.states.items()
+            if output in targets and _same_memory(feeds.get(past), targets[output])
+        }
+        if not held or self._narrow or not all(isinstance(value, np.ndarray) for value in feeds.values()):
+            return self.run(feeds)
+        binding = self._session.io_binding()
+        for name, value in feeds.items():
+            if value.dtype.hasobject:
+                binding.bind_cpu_input(name, value)
+            else:
+                dense = np.ascontiguousarray(value) if value.ndim else value
+                feeds = {**feeds, name: dense}  # it lives as long as the run
+                binding.bind_input(name, "cpu", 0, dense.dtype, dense.shape, dense.ctypes.data)
+        names = [output.name for output in self._session.get_outputs()]
+        for name in names:
+            place = {} if name not in held else {
+                "element_type": held[name].dtype, "shape": held[name].shape, "buffer_ptr": held[name].ctypes.data,
+            }  # fmt: skip
+            binding.bind_output(name, "cpu", 0, **place)
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:  # onnxruntime's errors have no class in common
+            raise ModelError(f"{self._where()}: onnxruntime failed: {error}") from error
+        results = dict(zip(names, binding.get_outputs(), strict=True))
+        return {name: targets[name] if name in held else value.numpy() for name, value in results.items()}
 
     def _where(self) -> str:
         shown = ", ".join(self.nodes[:8]) + (f" and {len(self.nodes) - 8} more" if len(self.nodes) > 8 else "")
@@ -128,6 +161,39 @@ class WholeModel:
         except Exception as error:  # onnxruntime's errors have no class in common
             raise CallError(f"{self._name}: onnxruntime cannot run the sample: {error}") from None
         return dict(zip(self._outputs, results, strict=True))
+
+
+def _same_memory(past: Any, target: Array) -> bool:
+    """True for one array, dense and of the same type, by two names."""
+    if not isinstance(past, np.ndarray) or (past.dtype, past.shape) != (target.dtype, target.shape):
+        return False
+    dense = past.flags.c_contiguous and target.flags.c_contiguous and target.flags.writeable
+    return dense and past.ctypes.data == target.ctypes.data
+
+
+def _states(graph: onnx.GraphProto) -> dict[str, str]:
+    """Outputs of GroupQueryAttention that are the next state of an input, where no other node reads that input.
+
+    Its kernel finds that past and present are one buffer, and copies nothing then.
+    """
+    inputs, outputs = {value.name for value in graph.input}, {value.name for value in graph.output}
+    reads = Counter(_reads(graph))
+    return {
+        present: past
+        for node in graph.node
+        if node.op_type == "GroupQueryAttention" and node.domain == "com.microsoft"
+        for past, present in zip(node.input[3:5], node.output[1:3], strict=False)
+        if past in inputs and reads[past] == 1 and present in outputs
+    }
+
+
+def _reads(graph: onnx.GraphProto) -> Iterator[str]:
+    """The name of each tensor as often as a node reads it, in subgraphs, too."""
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            for subgraph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+                yield from _reads(subgraph)
 
 
 def _conversions(cut: Extract) -> list[Conversion] | None:

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from hexforge.backend import Program
 from hexforge.errors import CallError
@@ -63,7 +66,8 @@ class Stage:
             results = self.runner.run_into(feeds, {names.get(name, name): array for name, array in targets.items()})
             return {name: results[names.get(name, name)] for name in self.part.outputs}
         if isinstance(self.runner, CpuPart):
-            return self.runner.run({name: values[name] for name in self.part.inputs if name in values})
+            fed = {name: values[name] for name in self.part.inputs if name in values}
+            return self.runner.run_into(fed, targets) if targets else self.runner.run(fed)
         if not self.names:
             return self.runner.run({name: values[name] for name in self.reads})
         results = self.runner.run({self.names.get(name, name): values[name] for name in self.reads})
@@ -141,15 +145,33 @@ class Stages:
         known: dict[str, Any] = {**self.constants, **feeds}
         asked_for = set(outputs)
         needed = self._needed(outputs) if only_needed else set(range(len(self._stages)))
+        ready = self._ready(feeds, targets) if targets else {}
         for index, stage in enumerate(chosen):
             if index not in needed:
                 continue
             with nullcontext() if around is None else around(stage):
-                known.update(stage.run(known, targets))
+                open_to_it = (
+                    {name: targets[name] for name, first in ready.items() if first <= index} if targets else None
+                )
+                known.update(stage.run(known, open_to_it))
             for name in stage.part.inputs:
                 if self._last[name] == index and name not in asked_for:
                     known.pop(name, None)
         return {name: known[name] for name in outputs}
+
+    def _ready(self, feeds: Mapping[str, Any], targets: Mapping[str, Any]) -> dict[str, int]:
+        """For each target the first stage that may write there: the last one that reads a feed in the same memory."""
+        arrays = [(a.ctypes.data, a.ctypes.data + a.nbytes, self._last[name]) for name, a in feeds.items()
+                  if isinstance(a, np.ndarray) and name in self._last]  # fmt: skip
+        arrays.sort()
+        starts = [start for start, *_ in arrays]
+        longest = max((end - start for start, end, _ in arrays), default=0)
+        ready = {}
+        for name, target in targets.items():
+            low, high = target.ctypes.data, target.ctypes.data + target.nbytes
+            near = arrays[bisect_left(starts, low - longest) : bisect_left(starts, high)]
+            ready[name] = max((last for start, end, last in near if end > low), default=0)
+        return ready
 
     def _needed(self, outputs: Iterable[str]) -> set[int]:
         names, needed = set(outputs), set()
