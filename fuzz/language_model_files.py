@@ -74,7 +74,7 @@ def bundle_description(data: bytes) -> None:
     (_BUNDLE / "bundle.json").write_bytes(data)
     with contextlib.suppress(HexforgeError):
         read_bundle(_BUNDLE)
-        load(_BUNDLE).empty_caches()
+        load(_BUNDLE).session()
 
 
 def _safetensors(arrays: dict[str, np.ndarray]) -> bytes:

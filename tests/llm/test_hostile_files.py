@@ -19,6 +19,7 @@ from fuzz import language_model_files
 from hexforge.errors import HexforgeError
 from hexforge.llm import LanguageModel, load
 from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
+from hexforge.llm.graphs.bundle_graphs import BundleGraphs
 from tests.llm import REFERENCE
 from tests.llm.conftest import Bundled
 
@@ -65,7 +66,9 @@ def test_an_interrupted_session_goes_on(loaded: Callable[..., LanguageModel]) ->
     model = loaded("w8a16")
     prompt = REFERENCE["generated"][1]["ids"]
     session = model.session()
-    runs = model.runs[1]
+    graphs = model.graphs
+    assert isinstance(graphs, BundleGraphs)
+    runs = graphs.runs[1]
     calls: list[int] = []
 
     def interrupting(*feeds: Any) -> Any:
@@ -74,13 +77,13 @@ def test_an_interrupted_session_goes_on(loaded: Callable[..., LanguageModel]) ->
             os.kill(os.getpid(), signal.SIGINT)
         return runs[0](*feeds)
 
-    model.runs = {**model.runs, 1: [interrupting]}
+    graphs.runs = {**graphs.runs, 1: [interrupting]}
     try:
         with pytest.raises(KeyboardInterrupt), closing(session.generate(prompt, 40, past_end=True)) as pieces:
             for _ in pieces:
                 pass
     finally:
-        model.runs = {**model.runs, 1: runs}
+        graphs.runs = {**graphs.runs, 1: runs}
     kept = list(session.tokens)
     assert len(prompt) <= len(kept) < len(prompt) + 5
     fresh = model.session()
@@ -113,7 +116,7 @@ def test_caches_of_another_model_are_refused(loaded: Callable[..., LanguageModel
     session.rewind(0)
     own = session._caches
     for other in (loaded("float"), load(bundled("w8a16", context=256))):
-        session._caches = other.empty_caches()
+        session._caches = other.graphs.empty_caches()
         with pytest.raises(HexforgeError, match=r"past_key_values\.0\.key"):
             session.feed([5, 6])
     session._caches = own

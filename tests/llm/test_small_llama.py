@@ -17,6 +17,7 @@ from hexforge.errors import CallError
 from hexforge.llm import ExportRequest, LanguageModel, Sampling, export, load
 from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.float_decoder import FloatDecoder
+from hexforge.llm.graphs.bundle_graphs import BundleGraphs
 from tests import ROOT
 from tests.llm import REFERENCE, SMALL
 from tests.llm.conftest import Bundled
@@ -111,7 +112,9 @@ def test_a_draft_model_changes_no_choice(temperature: float, loaded: Loaded, tmp
 
         return both
 
-    model.runs = {size: [counted(run, size) for run in parts] for size, parts in model.runs.items()}
+    graphs = model.graphs
+    assert isinstance(graphs, BundleGraphs)
+    graphs.runs = {size: [counted(run, size) for run in parts] for size, parts in graphs.runs.items()}
     session = model.session()
     sampling = Sampling(temperature, seed=4)
     pieces = list(session.generate(PROMPT, 40, sampling, past_end=True, draft=draft, ahead=4))

@@ -106,8 +106,8 @@ def architecture_of_config(config: Mapping[str, Any], name: str, where: str = CO
         local_rotation=local_rotation,
         activation=activation,
         positions=_positions(text),
-        end_tokens=_tokens(config, "eos_token_id"),
-        begin_token=next(iter(_tokens(config, "bos_token_id")), None),
+        end_tokens=token_numbers(config, "eos_token_id"),
+        begin_token=next(iter(token_numbers(config, "bos_token_id")), None),
         attention_scale=1 / math.sqrt(scalar),
         norm_offset=1.0 if gemma else 0.0,
         embedding_scale=float(np.sqrt(np.float32(shape.hidden))) if gemma else 1.0,
@@ -134,7 +134,8 @@ def _positions(text: Mapping[str, Any]) -> int:
     return longest
 
 
-def _tokens(config: Mapping[str, Any], key: str) -> tuple[int, ...]:
+def token_numbers(config: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    """The token or tokens that settings name."""
     value = config.get(key)
     values = value if isinstance(value, list) else [] if value is None else [value]
     return tuple(v for v in values if isinstance(v, int) and not isinstance(v, bool) and v >= 0)

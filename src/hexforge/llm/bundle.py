@@ -19,7 +19,6 @@ from typing import Any
 
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.json_text import read_json
-from hexforge.options import did_you_mean
 
 BUNDLE, VERSION = "bundle.json", 1
 MOST_CACHED = 1 << 38
@@ -77,12 +76,6 @@ class Bundle:
         """The names of its LoRA adapters."""
         return tuple(self.parts[0].adapters)
 
-    def require_adapter(self, name: str) -> None:
-        """CallError for an adapter that the bundle does not have; the base is called ""."""
-        if name and name not in self.adapters:
-            have = f"it has {', '.join(self.adapters)}" if self.adapters else "it has none"
-            raise CallError(f"{self.folder}: no adapter {name!r}; {have}{did_you_mean(name, self.adapters)}")
-
     def write(self) -> dict[str, Any]:
         """What bundle.json holds."""
         data = asdict(self)
@@ -90,6 +83,11 @@ class Bundle:
         for part in data["parts"]:
             part["graphs"] = {str(tokens): file for tokens, file in part["graphs"].items()}
         return {"version": VERSION, **data}
+
+
+def graph_name(tokens: int) -> str:
+    """What the graph for so many new tokens is called in a context."""
+    return f"ar{tokens}"
 
 
 def adapted_file(graph: str, adapter: str) -> str:

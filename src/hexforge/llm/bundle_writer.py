@@ -18,12 +18,21 @@ from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import json_bytes
 from hexforge.formats.files import write_atomically
 from hexforge.formats.json_text import read_json
-from hexforge.llm.bundle import BUNDLE, PAST, PRESENT, Bundle, BundlePart, adapted_file, checksum, read_bundle
+from hexforge.llm.bundle import (
+    BUNDLE,
+    PAST,
+    PRESENT,
+    Bundle,
+    BundlePart,
+    adapted_file,
+    checksum,
+    graph_name,
+    read_bundle,
+)
 from hexforge.llm.checkpoints.checkpoint import TOKENIZER_FILES, Checkpoint
 from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.float_decoder import observed_ranges
 from hexforge.llm.genai_config import GENAI_CONFIG, DecoderStage, genai_config
-from hexforge.llm.generate import graph_name
 from hexforge.llm.lora.low_rank_branches import PATTERN, LowRankBranches
 from hexforge.llm.lora.peft_adapter import read_adapter
 from hexforge.llm.precision import BundlePrecision, precision_named

@@ -12,6 +12,7 @@ import numpy as np
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
+from hexforge.llm.bundle import Bundle
 from hexforge.llm.checkpoints.checkpoint import EMBEDDING, HEAD, Checkpoint
 from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.float_decoder import FloatDecoder
@@ -57,6 +58,9 @@ def evaluate_bundle(
         source.architecture.shape.layers != model.bundle.layers
     ):
         raise CallError(f"{source.folder}: is not the checkpoint of {model.bundle.folder}: its sizes are others")
+    precision = model.bundle.precision if isinstance(model.bundle, Bundle) else ""
+    if blame and not precision:
+        raise CallError("what rounding costs is told of bundles; `hexforge llm export` makes one")
     if length < 2 or rows < 0:
         raise CallError(f"rows of {length} tokens, {rows} of them: give 2 or more tokens, and 0 rows for all")
     length = min(length, model.bundle.context)
@@ -78,7 +82,7 @@ def evaluate_bundle(
     total = count * (length - 1)
     return LlmEvaluation(
         total, math.exp(lost / total), math.exp(lost_float / total), same / total, divergence / total,
-        _blame(source, model.bundle.precision, texts[:2], expected[:2]) if blame else {},
+        _blame(source, precision, texts[:2], expected[:2]) if blame else {},
     )  # fmt: skip
 
 

@@ -8,48 +8,27 @@ for piece in model.session().generate("The following functions", 40):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hexforge.errors import CallError
-from hexforge.formats.hmx_layout import KEY_TILE, VALUE_TILE, to_hmx
 from hexforge.ir import Array
-from hexforge.llm.bundle import (
-    LOGITS,
-    PAST,
-    POSITIONS,
-    PRESENT,
-    STATE,
-    TOKENS,
-    Bundle,
-    BundlePart,
-    adapted_file,
-    read_bundle,
-)
+from hexforge.llm.bundle import BUNDLE, Bundle, read_bundle
+from hexforge.llm.checkpoints.onnx_checkpoint import find_decoder
+from hexforge.llm.graphs.bundle_graphs import BundleGraphs, context_graphs, model_graphs
+from hexforge.llm.graphs.decoder_graphs import Caches, DecoderGraphs
+from hexforge.llm.graphs.onnx_decoder import OnnxDecoder, read_onnx_decoder
+from hexforge.llm.graphs.onnx_graphs import open_onnx_graphs
 from hexforge.llm.lora.context_adapters import ContextAdapters
-from hexforge.llm.precision import CACHE_ZERO
 from hexforge.llm.sampling import Sampler, Sampling
 from hexforge.llm.text_tokens import TextTokens
-
-if TYPE_CHECKING:
-    from hexforge.runtime.contexts.context import Context
-
-Run = Callable[[Mapping[str, Array], Mapping[str, Array], Collection[str]], Mapping[str, Array]]
-"""Outputs by name for inputs by name; an output is the array given for it where the program can write it there. Those
-that are named last are not wanted."""
-Runs = Mapping[int, Sequence[Run]]
-"""For each number of new tokens the graphs of a bundle's parts."""
-PADDED_SHARE = 8
-"""A rest of a prompt of at least an eighth of a graph's tokens goes through that graph, padded."""
-ROWS_TOGETHER = 32
-"""Fewer new tokens than this a run go into a native cache only up to so far from its end."""
+from hexforge.options import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +42,17 @@ class AnswerPiece:
 
 
 class LanguageModel:
-    """A bundle that is loaded: graphs, tokenizer, and sessions over them."""
+    """A bundle, or an ONNX decoder of others, that is loaded: graphs, tokenizer, and sessions over them."""
 
-    def __init__(self, bundle: Bundle, runs: Runs, select: Callable[[str], Runs] | None = None) -> None:
-        self.bundle, self.runs = bundle, runs
+    def __init__(
+        self,
+        bundle: Bundle | OnnxDecoder,
+        graphs: DecoderGraphs,
+        select: Callable[[str], DecoderGraphs] | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.bundle, self.graphs, self.notes = bundle, graphs, tuple(notes)
+        """What `notes` say: where the nodes of an ONNX decoder run, and with which sizes."""
         self._select, self._running, self._selected = select, Lock(), ""
         self._text: TextTokens | None = None
 
@@ -95,10 +81,17 @@ class LanguageModel:
 
         Sessions do this themselves before each run.
         """
-        self.bundle.require_adapter(adapter)
+        self.require_adapter(adapter)
         if adapter != self._selected and self._select is not None:
-            self.runs = self._select(adapter)
+            self.graphs = self._select(adapter)
             self._selected = adapter
+
+    def require_adapter(self, name: str) -> None:
+        """CallError for an adapter that the model does not have; the base is called ""."""
+        known = self.bundle.adapters
+        if name and name not in known:
+            have = f"it has {', '.join(known)}" if known else "it has none"
+            raise CallError(f"{self.bundle.folder}: no adapter {name!r}; {have}{did_you_mean(name, known)}")
 
     def prepare_adapters(self) -> None:
         """Load all adapters now, so that no switch to one takes more than a moment."""
@@ -106,30 +99,14 @@ class LanguageModel:
             self.select(adapter)
 
     @contextmanager
-    def running(self, adapter: str) -> Iterator[Runs]:
+    def running(self, adapter: str) -> Iterator[DecoderGraphs]:
         """The graphs with an adapter; sessions with other ones wait meanwhile."""
         if self._select is None:
-            yield self.runs
+            yield self.graphs
             return
         with self._running:
             self.select(adapter)
-            yield self.runs
-
-    def empty_caches(self) -> dict[str, Array]:
-        """Caches without a token, by the names of the inputs."""
-        bundle = self.bundle
-        rows = (1, bundle.kv_heads, bundle.context, bundle.head_dim)
-        columns = (1, bundle.kv_heads, bundle.head_dim, bundle.context)
-        quantized = bundle.precision != "float"
-        return {
-            PAST.format(layer, name): np.full(
-                columns if name == "key" and bundle.keys_transposed else rows,
-                CACHE_ZERO if quantized else 0,
-                np.uint8 if quantized else np.float32,
-            )
-            for layer in range(bundle.layers)
-            for name in ("key", "value")
-        }
+            yield self.graphs
 
 
 @dataclass
@@ -141,21 +118,24 @@ class LlmSession:
     """Read so far."""
     adapter: str = ""
     """The LoRA adapter that it reads with; the base alone where it is empty."""
-    _caches: dict[str, Array] = field(default_factory=dict)
+    _caches: Caches = field(default_factory=dict)
+    _stale: bool = False
+    """Whether the caches no longer hold what the tokens put there, which are read again then."""
 
     def __post_init__(self) -> None:
         """Empty caches."""
-        self._caches = self.model.empty_caches()
+        self._caches = self.model.graphs.empty_caches()
 
     def rewind(self, count: int) -> None:
         """Forget all but the first `count` tokens; what the caches hold of the others is written over."""
         if not 0 <= count <= len(self.tokens):
             raise CallError(f"{len(self.tokens)} tokens were read; it cannot go back to {count}")
+        self._stale |= not self.model.graphs.keeps(len(self.tokens), count)
         del self.tokens[count:]
 
     def use(self, adapter: str) -> None:
         """Go on with another adapter, or ("") with the base; what was read is forgotten, because it read otherwise."""
-        self.model.bundle.require_adapter(adapter)
+        self.model.require_adapter(adapter)
         if adapter != self.adapter:
             self.rewind(0)
             self.adapter = adapter
@@ -174,53 +154,43 @@ class LlmSession:
         if len(self.tokens) + len(new) > bundle.context:
             raise CallError(
                 f"{len(self.tokens)} tokens and {len(new)} more do not fit the context of {bundle.context}; "
-                "shorten the text, or export with a longer --context"
+                "shorten the text, or take a longer --context"
             )
-        every: list[Array] = []
-        done = 0
+        if self._stale:
+            self._read_again()
+        graphs, every, done = self.model.graphs, list[Array](), 0
         while done < len(new):
-            quiet = not all_logits and done + 1 < len(new)
+            quiet = graphs.has_quiet_runs and not all_logits and done + 1 < len(new)
             end = len(new) - 1 if quiet else len(new)
-            size = self._graph_size(end - done)
+            size = graphs.size(end - done, bundle.context - len(self.tokens), all_logits)
             chunk = [int(token) for token in new[done : min(done + size, end)]]
             logits = self._run(size, chunk, quiet)
             if logits is not None:
-                every.append(logits[: len(chunk)] if all_logits else logits[len(chunk) - 1])
+                every.append(logits[: len(chunk)] if all_logits else logits[min(len(chunk), len(logits)) - 1])
             self.tokens += chunk
             done += len(chunk)
         return np.concatenate(every) if all_logits else every[-1]
 
-    def _graph_size(self, left: int) -> int:
-        """New tokens of the graph that reads the next chunk; padding may not go beyond the context."""
-        room = self.model.bundle.context - len(self.tokens)
-        for size in self.model.bundle.tokens:
-            if size <= room and (left >= size or left * PADDED_SHARE >= size):
-                return size
-        return 1
-
     def _run(self, size: int, chunk: Sequence[int], quiet: bool) -> Array | None:
-        """Logits [size, vocabulary], or none; the session changes only where every part has run.
+        """Logits, or none; the session changes only where every part has run.
 
         New rows are put into the caches themselves. Of a run that failed they lie behind what was read, where the next
         one puts its own.
         """
         start = len(self.tokens)
-        ids = np.zeros((1, size), np.int32)
-        ids[0, : len(chunk)] = chunk
-        feeds: dict[str, Array] = {TOKENS: ids, POSITIONS: np.arange(start, start + size, dtype=np.int32)[None]}
-        caches = dict(self._caches)
-        with self.model.running(self.adapter) as runs:
-            for run, part in zip(runs[size], self.model.bundle.parts, strict=True):
-                names = [(layer, kind) for layer in range(part.first, part.last) for kind in ("key", "value")]
-                past = {PAST.format(*name): caches[PAST.format(*name)] for name in names}
-                targets = {PRESENT.format(*name): past[PAST.format(*name)] for name in names}
-                given = run(feeds | past, targets, (LOGITS,) if quiet else ())
-                caches |= {PAST.format(*name): given[PRESENT.format(*name)] for name in names}
-                feeds = {POSITIONS: feeds[POSITIONS]}
-                if f"{STATE}_out" in given:
-                    feeds[STATE] = given[f"{STATE}_out"]
-        self._caches = caches
-        return None if quiet else given[LOGITS][0]
+        try:
+            with self.model.running(self.adapter) as graphs:
+                logits, self._caches = graphs.run(size, chunk, start, self._caches, quiet)
+        except BaseException:
+            self._stale |= not self.model.graphs.keeps(start + size, start)
+            raise
+        return logits
+
+    def _read_again(self) -> None:
+        """Fill the caches anew."""
+        read, self.tokens, self._stale = self.tokens, [], False
+        if read:
+            self.feed(read)
 
     def generate(
         self,
@@ -348,76 +318,30 @@ class HeldText:
         return shown
 
 
-def load(folder: str | Path, *, backend: str = "") -> LanguageModel:
-    """A bundle, ready to run: its compiled contexts, or its ONNX models on a `backend` ("cpu", "htp", "gpu")."""
-    bundle = read_bundle(folder)
+def load(folder: str | Path, *, backend: str = "", context: int = 0) -> LanguageModel:
+    """A bundle, or an ONNX decoder that onnxruntime-genai's builder or optimum wrote, ready to run.
+
+    A bundle's compiled contexts run, or its ONNX models on a `backend` ("cpu", "htp", "gpu"). An ONNX decoder runs as
+    onnxruntime with the QNN EP would run it; on "cpu" all of it runs on onnxruntime's CPU, on "htp" or "gpu" that
+    backend takes whatever it can. Its caches hold `context` tokens.
+    """
+    at = Path(folder)
+    if not (at / BUNDLE).is_file() and (file := find_decoder(at)) is not None:
+        decoder = read_onnx_decoder(at, file, context)
+        onnx_graphs = open_onnx_graphs(decoder, backend)
+        return LanguageModel(decoder, onnx_graphs, notes=[onnx_graphs.note])
+    bundle = read_bundle(at)
+    if context not in (0, bundle.context):
+        raise CallError(f"{at}: was exported with --context {bundle.context}; export it again for {context}")
     compiled = all(part.context for part in bundle.parts)
     if compiled and not backend:
-        contexts, runs = _context_runs(bundle)
+        contexts, graphs = context_graphs(bundle)
         adapters = ContextAdapters(bundle, contexts)
 
-        def select(adapter: str) -> Runs:
+        def select(adapter: str) -> BundleGraphs:
             adapters.apply(adapter)
-            return runs
+            return graphs
 
-        return LanguageModel(bundle, runs, select if bundle.adapters else None)
-    models = cache(lambda adapter: _model_runs(bundle, backend or "htp", adapter))
+        return LanguageModel(bundle, graphs, select if bundle.adapters else None)
+    models = cache(lambda adapter: model_graphs(bundle, backend or "htp", adapter))
     return LanguageModel(bundle, models(""), models if bundle.adapters else None)
-
-
-def _context_runs(bundle: Bundle) -> tuple[list[Context], Runs]:
-    import hexforge
-
-    contexts, runs = [], {size: list[Run]() for size in bundle.tokens}
-    for part in bundle.parts:
-        loaded = hexforge.load_context(bundle.folder / part.context)
-        contexts.append(loaded.context)
-        for size in bundle.tokens:
-            run = loaded.programs[graph_name(size)].run_into
-            runs[size].append(_laid_out(run, part) if bundle.native and size % ROWS_TOGETHER else run)
-    return contexts, runs
-
-
-def _laid_out(run: Run, part: BundlePart) -> Run:
-    """A run that takes native caches and gives flat ones, with what it gives laid out as the next run takes it."""
-    tiles = [
-        (PRESENT.format(layer, name), tile)
-        for layer in range(part.first, part.last)
-        for name, tile in (("key", KEY_TILE), ("value", VALUE_TILE))
-    ]
-
-    def both(
-        feeds: Mapping[str, Array], targets: Mapping[str, Array], unwanted: Collection[str]
-    ) -> Mapping[str, Array]:
-        del targets
-        given = run(feeds, {}, unwanted)
-        return {**given, **{name: to_hmx(given[name], tile) for name, tile in tiles}}
-
-    return both
-
-
-def _model_runs(bundle: Bundle, backend: str, adapter: str) -> Runs:
-    import hexforge
-
-    def run_of(path: Path) -> Run:
-        providers = [("QNNExecutionProvider", {"backend_type": backend})]
-        session = hexforge.InferenceSession(path, providers=providers)
-        names = [output.name for output in session.get_outputs()]
-
-        def run(
-            feeds: Mapping[str, Array], targets: Mapping[str, Array], unwanted: Collection[str]
-        ) -> Mapping[str, Array]:
-            wanted = [name for name in names if name not in unwanted]
-            return dict(zip(wanted, session.run_into(wanted, feeds, targets, None), strict=True))
-
-        return run
-
-    return {
-        size: [run_of(bundle.folder / adapted_file(part.graphs[size], adapter)) for part in bundle.parts]
-        for size in bundle.tokens
-    }
-
-
-def graph_name(tokens: int) -> str:
-    """What the graph for so many new tokens is called in a context."""
-    return f"ar{tokens}"

@@ -65,7 +65,7 @@ class CpuPart:
         self.nodes = tuple(nodes)
         self.conversions = None if (rows := _conversions(cut)) is None else Conversions(rows, threads, spinning)
         """What computes the part where it only converts."""
-        self.states = _states(cut.proto.graph)
+        self.states = states_of(cut.proto.graph)
         """What onnxruntime can write in place: outputs by name, and the inputs that they are the next state of."""
         self._narrow: dict[str, tuple[Any, Any]] = {}
         if self.conversions is not None:
@@ -171,7 +171,7 @@ def _same_memory(past: Any, target: Array) -> bool:
     return dense and past.ctypes.data == target.ctypes.data
 
 
-def _states(graph: onnx.GraphProto) -> dict[str, str]:
+def states_of(graph: onnx.GraphProto) -> dict[str, str]:
     """Outputs of GroupQueryAttention that are the next state of an input, where no other node reads that input.
 
     Its kernel finds that past and present are one buffer, and copies nothing then.

@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 
+from hexforge.cli.llm.loading import loaded_model
 from hexforge.cli.llm.sampling_arguments import (
     AdapterName,
     BundleFolder,
+    ContextLength,
     Count,
     LlmBackend,
     Penalty,
@@ -42,13 +44,14 @@ def chat(
     system: Annotated[str, typer.Option("--system", help="What the model is told before the first turn.")] = "",
     adapter: AdapterName = "",
     backend: LlmBackend = "",
+    context: ContextLength = 0,
 ) -> None:
     """Chat with a language model; what was said stays in its caches from turn to turn."""
-    from hexforge.llm import Sampling, load
+    from hexforge.llm import Sampling
     from hexforge.llm.conversation import Conversation
 
     sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
-    model = load(bundle, backend=backend)
+    model = loaded_model(bundle, backend, context)
     model.prepare_adapters()
     conversation = Conversation(model, system)
     conversation.use(adapter)

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.arguments import Json
-from hexforge.cli.llm.sampling_arguments import BundleFolder, LlmBackend
+from hexforge.cli.llm.loading import loaded_model
+from hexforge.cli.llm.sampling_arguments import BundleFolder, ContextLength, LlmBackend
 from hexforge.cli.say import say
 from hexforge.cli.screen import console, print_json, spinner, table
 from hexforge.errors import CallError
@@ -27,13 +28,13 @@ def evaluate(
     rows: Annotated[int, typer.Option("--rows", help="At most so many rows; 0: all.", min=0)] = 0,
     blame: Annotated[bool, typer.Option("--blame", help="Say what each layer's rounding costs.")] = False,
     backend: LlmBackend = "",
+    context: ContextLength = 0,
     as_json: Json = False,
 ) -> None:
     """Say how well a bundle predicts a text, how near it is to its float model, and which layer is to blame."""
     from hexforge.llm.evaluate import evaluate_bundle
-    from hexforge.llm.generate import load
 
-    model = load(bundle, backend=backend)
+    model = loaded_model(bundle, backend, context)
     context = model.bundle.context
     if length is not None and length > context:
         raise CallError(f"--length {length}: a row does not fit the context of {context}; give 2 to {context}")

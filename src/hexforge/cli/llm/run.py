@@ -10,9 +10,11 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.arguments import Json
+from hexforge.cli.llm.loading import loaded_model
 from hexforge.cli.llm.sampling_arguments import (
     AdapterName,
     BundleFolder,
+    ContextLength,
     Count,
     LlmBackend,
     Penalty,
@@ -42,6 +44,7 @@ def run(
     adapter: AdapterName = "",
     ahead: Annotated[int, typer.Option("--ahead", help="How many it guesses at a time.", min=1, max=64)] = 4,
     backend: LlmBackend = "",
+    context: ContextLength = 0,
     as_json: Json = False,
 ) -> None:
     """Say what a language model says after a prompt."""
@@ -51,7 +54,7 @@ def run(
     if "" in (stop or ()):
         raise CallError("--stop: an empty text ends nothing; give some text, or leave it out")
     began = time.perf_counter()
-    model = load(bundle, backend=backend)
+    model = loaded_model(bundle, backend, context)
     loaded = time.perf_counter()
     session = model.session(adapter)
     guesser = None if draft is None else load(draft, backend=backend)
@@ -74,8 +77,8 @@ def run(
         return
     say("")
     if pieces[-1].end == "length" and len(given) < tokens:
-        context = model.bundle.context
-        say(f"ended after {len(given)} of {tokens} tokens: the context of {context} is full", err=True)
+        full = model.bundle.context
+        say(f"ended after {len(given)} of {tokens} tokens: the context of {full} is full", err=True)
     if len(given) > 1:
         rate = (len(given) - 1) / seconds
         say(f"loaded in {loaded - began:.2f} s, first token {first - loaded:.3f} s, {rate:.1f} tokens/s here", err=True)

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from hexforge.cli.arguments import Soc
-from hexforge.cli.llm.sampling_arguments import BundleFolder, LlmBackend
+from hexforge.cli.llm.loading import loaded_model
+from hexforge.cli.llm.sampling_arguments import BundleFolder, ContextLength, LlmBackend
 from hexforge.cli.say import say
 from hexforge.errors import CallError
 
@@ -30,15 +31,15 @@ def serve(
     ] = False,
     soc: Soc = "",
     backend: LlmBackend = "",
+    context: ContextLength = 0,
 ) -> None:
     """Serve a bundle on this machine as OpenAI's API: streams, stop texts, seeds, many clients."""
-    from hexforge.llm.generate import load
     from hexforge.llm.serving.answers import device_pace
     from hexforge.llm.serving.app import serve as served
 
     _refuse_a_taken_port(port)
     key = token or secrets.token_urlsafe(24)
-    model = load(bundle, backend=backend)
+    model = loaded_model(bundle, backend, context)
     model.prepare_adapters()
     pace = device_pace(model.bundle, soc) if at_device_speed else None
     say(f"{model.bundle.name} at http://127.0.0.1:{port}/v1" + ("" if token else f" with the token {key}"))

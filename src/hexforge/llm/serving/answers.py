@@ -9,8 +9,10 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from hexforge.errors import CallError
 from hexforge.llm.bundle import Bundle
 from hexforge.llm.generate import AnswerPiece, LanguageModel
+from hexforge.llm.graphs.onnx_decoder import OnnxDecoder
 from hexforge.llm.serving.requests import AskedAnswer, RequestError
 
 
@@ -24,8 +26,10 @@ class Pace:
     """The next one after so many."""
 
 
-def device_pace(bundle: Bundle, soc: str = "") -> Pace:
+def device_pace(bundle: Bundle | OnnxDecoder, soc: str = "") -> Pace:
     """The estimated pace of the chip that a bundle was exported for, or of another."""
+    if not isinstance(bundle, Bundle):
+        raise CallError(f"{bundle.folder}: the pace of a chip is that of a bundle; `hexforge llm export` makes one")
     from hexforge.llm.time.estimate import estimate_llm
     from hexforge.llm.time.terms import CHUNK
 
