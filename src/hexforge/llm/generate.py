@@ -14,21 +14,22 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.llm.bundle import BUNDLE, Bundle, read_bundle
-from hexforge.llm.checkpoints.onnx_checkpoint import find_decoder
 from hexforge.llm.graphs.bundle_graphs import BundleGraphs, context_graphs, model_graphs
 from hexforge.llm.graphs.decoder_graphs import Caches, DecoderGraphs
-from hexforge.llm.graphs.onnx_decoder import OnnxDecoder, read_onnx_decoder
-from hexforge.llm.graphs.onnx_graphs import open_onnx_graphs
 from hexforge.llm.lora.context_adapters import ContextAdapters
 from hexforge.llm.sampling import Sampler, Sampling
 from hexforge.llm.text_tokens import TextTokens
 from hexforge.options import did_you_mean
+
+if TYPE_CHECKING:
+    from hexforge.llm.graphs.onnx_decoder import OnnxDecoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,10 +327,8 @@ def load(folder: str | Path, *, backend: str = "", context: int = 0) -> Language
     backend takes whatever it can. Its caches hold `context` tokens.
     """
     at = Path(folder)
-    if not (at / BUNDLE).is_file() and (file := find_decoder(at)) is not None:
-        decoder = read_onnx_decoder(at, file, context)
-        onnx_graphs = open_onnx_graphs(decoder, backend)
-        return LanguageModel(decoder, onnx_graphs, notes=[onnx_graphs.note])
+    if not (at / BUNDLE).is_file() and (decoder := _onnx_decoder(at, backend, context)) is not None:
+        return decoder
     bundle = read_bundle(at)
     if context not in (0, bundle.context):
         raise CallError(f"{at}: was exported with --context {bundle.context}; export it again for {context}")
@@ -345,3 +344,17 @@ def load(folder: str | Path, *, backend: str = "", context: int = 0) -> Language
         return LanguageModel(bundle, graphs, select if bundle.adapters else None)
     models = cache(lambda adapter: model_graphs(bundle, backend or "htp", adapter))
     return LanguageModel(bundle, models(""), models if bundle.adapters else None)
+
+
+def _onnx_decoder(at: Path, backend: str, context: int) -> LanguageModel | None:
+    """The ONNX decoder of a folder; what reads ONNX is imported for it alone, because it is a tenth of a small model."""
+    from hexforge.llm.checkpoints.onnx_checkpoint import find_decoder
+    from hexforge.llm.graphs.onnx_decoder import read_onnx_decoder
+    from hexforge.llm.graphs.onnx_graphs import open_onnx_graphs
+
+    file = find_decoder(at)
+    if file is None:
+        return None
+    decoder = read_onnx_decoder(at, file, context)
+    graphs = open_onnx_graphs(decoder, backend)
+    return LanguageModel(decoder, graphs, notes=[graphs.note])

@@ -63,17 +63,18 @@ def test_graphs_of_a_mapped_file_share_one_copy_of_large_weights(tmp_path: Path)
     mapped = np.frombuffer(file, np.uint8)
     weights, scales = mapped[:LEAST_SHARED], mapped[LEAST_SHARED : LEAST_SHARED + LEAST_ARRAY].view(np.uint16)
     own, few = np.zeros(LEAST_ARRAY, np.uint8), mapped[-16:]
-    first = share([{"weights": weights, "scales": scales, "own": own, "few": few, "rows": 1}])
-    assert set(first) == {id(weights), id(scales)}
-    for array in (weights, scales):
+    table = mapped[LEAST_SHARED - 1 : LEAST_SHARED + LEAST_ARRAY]  # too large to be worth a copy where it is no weight
+    first = share([{"weights": weights, "scales": scales, "own": own, "rows": 1}], [{"gamma": few, "table": table}])
+    assert set(first) == {id(weights), id(scales), id(few)}
+    for array in (weights, scales, few):
         copy = first[id(array)]
         assert np.array_equal(copy, array)
         assert copy.dtype == array.dtype
         assert copy.ctypes.data % 64 == 0
         assert not np.shares_memory(copy, array)
-    again = share([{"weights": weights}])
+    again = share([{"weights": weights}], [])
     assert np.shares_memory(again[id(weights)], first[id(weights)])
-    assert share([{"scales": scales}]) == {}  # not worth a copy
+    assert share([{"scales": scales}], [{"gamma": few}]) == {}  # not worth a copy
     del first, again, copy
     gc.collect()
-    assert np.array_equal(share([{"weights": weights}])[id(weights)], weights)  # made anew: the old one is gone
+    assert np.array_equal(share([{"weights": weights}], [])[id(weights)], weights)  # made anew: the old one is gone

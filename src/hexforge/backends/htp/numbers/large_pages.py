@@ -8,6 +8,7 @@ all graphs that share them, and the file's own pages can leave memory.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -57,19 +58,16 @@ def gather(attributes: Iterable[dict[str, Any]]) -> None:
         at += size
 
 
-def share(attributes: Iterable[dict[str, Any]]) -> dict[int, Array]:
+def share(packed: Iterable[dict[str, Any]], others: Iterable[dict[str, Any]]) -> dict[int, Array]:
     """Copies of the arrays of a mapped file among the attributes of steps, by the id of each; none of few bytes.
 
-    Graphs that have arrays in common have their copies in common.
+    Of other steps than those with packed weights small arrays are copied, because the system brings many pages of the
+    file with each. Graphs that have arrays in common have their copies in common.
     """
-    arrays = {
-        id(value): value
-        for each in attributes
-        for value in each.values()
-        if isinstance(value, np.ndarray) and value.nbytes >= LEAST_ARRAY and mappings_of([value])
-    }
+    arrays = _mapped(packed, math.inf)
     if sum(array.nbytes for array in arrays.values()) < LEAST_SHARED:
         return {}
+    arrays |= _mapped(others, LEAST_ARRAY)
     for key in [key for key, (block, _) in _copies.items() if block() is None]:
         del _copies[key]
     new = [array for array in arrays.values() if _place(array) not in _copies]
@@ -84,6 +82,16 @@ def share(attributes: Iterable[dict[str, Any]]) -> dict[int, Array]:
         require_whole(mappings_of(new))
         made.flags.writeable = False
     return {key: _copy_of(array) for key, array in arrays.items()}
+
+
+def _mapped(attributes: Iterable[dict[str, Any]], most: float) -> dict[int, Array]:
+    """Arrays of a mapped file among the attributes of steps, of at most so many bytes, by the id of each."""
+    return {
+        id(value): value
+        for each in attributes
+        for value in each.values()
+        if isinstance(value, np.ndarray) and 0 < value.nbytes <= most and mappings_of([value])
+    }
 
 
 def _place(array: Array) -> tuple[int, int]:

@@ -125,7 +125,11 @@ class SegmentRunner:
                 program.input_tensor(tensor[2])
             else:
                 program.output_tensor(tensor[2], ROOM if i in read else 0)
-        copies = large_pages.share(call.attributes for call in segment.calls if call.kind.startswith("packed_"))
+        packed, others = (
+            [call.attributes for call in segment.calls if call.kind.startswith("packed_") is wanted]
+            for wanted in (True, False)
+        )
+        copies = large_pages.share(packed, others)
         for call in segment.calls:
             attributes = {name: copies.get(id(value), value) for name, value in call.attributes.items()}
             program.step(call.kind, call.ins, call.outs, attributes)
