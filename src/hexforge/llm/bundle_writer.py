@@ -31,7 +31,8 @@ from hexforge.llm.bundle import (
 )
 from hexforge.llm.checkpoints.checkpoint import TOKENIZER_FILES, Checkpoint
 from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.llm.float_decoder import observed_ranges
+from hexforge.llm.checkpoints.scaled_checkpoint import ScaledCheckpoint, require_free_weights, searched_scales
+from hexforge.llm.float_decoder import FloatDecoder, observed_ranges
 from hexforge.llm.genai_config import GENAI_CONFIG, DecoderStage, genai_config
 from hexforge.llm.lora.low_rank_branches import PATTERN, LowRankBranches
 from hexforge.llm.lora.peft_adapter import read_adapter
@@ -67,6 +68,8 @@ class ExportRequest:
     """Weights of one part at most."""
     compensated: bool = False
     """Round weights such that later ones make up for the errors of earlier ones, over the calibration text (GPTQ)."""
+    scaled: bool = False
+    """Scale channels before weights are rounded, so that those that are large in that text lose less (AWQ)."""
     adapters: Mapping[str, str | Path] = field(default_factory=dict)
     """LoRA adapters by name: folders as PEFT writes them."""
 
@@ -111,8 +114,10 @@ def _require(request: ExportRequest, checkpoint: Checkpoint, precision: BundlePr
     longest = min(checkpoint.architecture.positions, MOST_CONTEXT)
     if not 2 <= request.context <= longest:
         raise CallError(f"--context {request.context}: the model was made for 2 to {longest} tokens")
-    if request.compensated and not precision.quantized:
-        raise CallError("floats are not rounded to integers; export with --precision w8a16 or w4a16 to compensate")
+    if (request.compensated or request.scaled) and not precision.quantized:
+        raise CallError("floats are not rounded to integers; export with --precision w8a16 or w4a16 to do it well")
+    if request.scaled:
+        require_free_weights(checkpoint, precision)
     if request.native and not precision.quantized:
         raise UnsupportedError("native caches are 8-bit; export with --precision w8a16 or w4a16")
     if request.native and not request.compiled:
@@ -129,13 +134,19 @@ def _exported(
 
     shape = checkpoint.architecture.shape
     adapters = [read_adapter(name, at, checkpoint.architecture) for name, at in request.adapters.items()]
-    branches = LowRankBranches(checkpoint, adapters)
     copied = _copy_texts(checkpoint, folder)
+    texts = _calibration(checkpoint, request) if precision.quantized else []
+    if request.scaled:
+        say("scales of inputs, over calibration text")
+        first_sight = InputCorrelations()
+        FloatDecoder(checkpoint).states(texts, first_sight.observe)
+        scales = searched_scales(checkpoint, precision, first_sight)
+        checkpoint, adapters = ScaledCheckpoint(checkpoint, scales), [scales.scaled(each) for each in adapters]
+    branches = LowRankBranches(checkpoint, adapters)
     ranges = {}
     correlations = InputCorrelations() if request.compensated else None
     if precision.quantized:
         say("ranges of activations, over calibration text")
-        texts = _calibration(checkpoint, request)
         seen = {} if correlations is None else {"also": correlations.observe}
         ranges = branches.widened(observed_ranges(checkpoint, texts, **seen), texts)
     parts: list[BundlePart] = []

@@ -111,12 +111,7 @@ class _RoundedCheckpoint(Checkpoint):
         head = name == (EMBEDDING if self.architecture.shape.tied else HEAD)
         if weight.ndim != 2 or layer != self._layer or (layer is None and not head):
             return weight
-        rounded = rounded_weight(np.ascontiguousarray(weight.T), self._precision)
-        scales = np.atleast_2d(rounded.scales)
-        if rounded.expansion is not None:
-            scales = scales * rounded.expansion
-        real: Array = rounded.integers.astype(np.float32) * np.repeat(scales, len(rounded.integers) // len(scales), 0)
-        return real.T
+        return rounded_weight(np.ascontiguousarray(weight.T), self._precision).real().T
 
 
 def _blame(

@@ -23,12 +23,12 @@ DAMPING = 0.01
 """A share of the mean square of inputs that is added to each, so that rare ones have a bound."""
 _TOGETHER = 128
 """Inputs whose errors are put onto the later ones at once."""
-_READ = {
+READ = {
     "attention_norm": ("query", "key", "value"), "mixed": ("output",), "feed_norm": ("gate", "up"), "gated": ("down",),
     "normalized": (EMBEDDING, HEAD),
 }  # fmt: skip
-_VALUES = {name: value for value, names in _READ.items() for name in names}
-"""The value, as float_decoder calls it, that each product reads."""
+"""The products that read each value, as float_decoder calls it."""
+_VALUES = {name: value for value, names in READ.items() for name in names}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,24 +40,42 @@ class RoundedWeight:
     expansion: Array | None = None
     """Whole numbers [blocks, outputs] that the scales of outputs are multiplied with."""
 
+    def real(self) -> Array:
+        """The matrix that the integers stand for, in float32."""
+        scales = np.atleast_2d(self.scales)
+        scales = scales if self.expansion is None else scales * self.expansion
+        real: Array = self.integers.astype(np.float32) * np.repeat(scales, len(self.integers) // len(scales), 0)
+        return real
+
 
 class InputCorrelations:
     """How inputs of each product go together over a text: sums of their products, in files that go with them."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Array] = {}
+        self._sizes: dict[str, Array] = {}
         self._factor: tuple[str, Array] = ("", np.zeros((0, 0), np.float32))
 
     def observe(self, name: str, value: Array) -> None:
         """Add what a product reads."""
-        if name.rpartition(".")[2] not in _READ:
+        if name.rpartition(".")[2] not in READ:
             return
         rows = value.reshape(-1, value.shape[-1])
         if name not in self._sums:
             with tempfile.TemporaryFile(prefix="hexforge-correlations-") as file:
                 file.truncate(4 * rows.shape[1] ** 2)
                 self._sums[name] = np.memmap(file, np.float32, "r+", shape=(rows.shape[1],) * 2)
+            self._sizes[name] = np.zeros(rows.shape[1], np.float32)
         self._sums[name] += rows.T @ rows
+        self._sizes[name] += np.abs(rows).sum(0)
+
+    def sums(self, value: str) -> Array:
+        """The sums of products of a value's channels [channels, channels]."""
+        return self._sums[value]
+
+    def sizes(self, value: str) -> Array:
+        """The sum of each channel's sizes."""
+        return self._sizes[value]
 
     def factor(self, name: str, layer: int | None) -> Array:
         """The upper factor of the inverse of a product's sums; the last one is kept for products that read the same."""

@@ -15,6 +15,9 @@ from hexforge.cli.say import say
 from hexforge.cli.screen import print_json, spinner
 from hexforge.errors import CallError
 
+ROUNDINGS = ("nearest", "scale", "compensate")
+"""What --rounding takes; the last two go together."""
+
 
 def export(
     checkpoint: Annotated[
@@ -33,10 +36,15 @@ def export(
     calibration: Annotated[
         Path | None, typer.Option("--calibration", help="A text for ranges of activations.", exists=True)
     ] = None,
-    compensate: Annotated[
-        bool,
-        typer.Option("--compensate", help="Round weights so that they make up for each other's errors (GPTQ)."),
-    ] = False,
+    rounding: Annotated[
+        str,
+        typer.Option(
+            "--rounding",
+            help="Of weights: nearest; scale: channels that are large in the text lose less (AWQ); compensate: weights "
+            "make up for each other's errors (GPTQ); or scale,compensate.",
+        ),
+    ] = "nearest",
+    compensate: Annotated[bool, typer.Option("--compensate", help="The same as --rounding compensate.")] = False,
     adapter: Annotated[
         list[str] | None,
         typer.Option("--adapter", metavar="NAME=FOLDER", help="A LoRA adapter as PEFT writes it; several times."),
@@ -52,6 +60,9 @@ def export(
         tokens = tuple(int(word) for word in ar.split(","))
     except ValueError:
         raise CallError(f"--ar {ar}: give numbers with commas between, such as 128,1") from None
+    ways = set(rounding.split(","))
+    if unknown := sorted(ways - {*ROUNDINGS}):
+        raise CallError(f"--rounding {rounding}: {unknown[0]!r} is none of {', '.join(ROUNDINGS)}")
     adapters = {}
     for text in adapter or ():
         name, _, folder = text.partition("=")
@@ -60,7 +71,7 @@ def export(
         adapters[name] = folder
     request = ExportRequest(
         soc or DEFAULT_SOC, context, tokens, precision, native_kv, not no_context, calibration, adapters=adapters,
-        compensated=compensate,
+        compensated=compensate or "compensate" in ways, scaled="scale" in ways,
     )  # fmt: skip
     with spinner(f"exporting {output.name}"):
         bundle = exported(checkpoint, output, request, random_seed=random)

@@ -15,15 +15,12 @@ from hexforge.ir import Array
 from hexforge.llm.checkpoints.checkpoint import Checkpoint, weight_shapes
 from hexforge.llm.float_decoder import FloatDecoder
 from hexforge.llm.lora.peft_adapter import AdaptedCheckpoint, LowRankAdapter, Place
+from hexforge.llm.weight_rounding import READ
 
 FACTOR_BITS = 8
 """Bits of A and B where weights are integers, with one scale each."""
 PATTERN = "*.lora_[AB]*"
 """Constants that adapters change."""
-_READ = {
-    "attention_norm": ("query", "key", "value"), "mixed": ("output",), "feed_norm": ("gate", "up"), "gated": ("down",)
-}  # fmt: skip
-"""What the products of a layer read."""
 Ranges = dict[str, tuple[float, float]]
 
 
@@ -74,7 +71,7 @@ def _observe(checkpoint: Checkpoint, adapter: LowRankAdapter, texts: Sequence[Se
         low, high = ranges.get(name, (0.0, 0.0))
         ranges[name] = (min(low, float(value.min())), max(high, float(value.max())))
         prefix, _, what = name.rpartition(".")
-        for product in _READ.get(what, ()):
+        for product in READ.get(what, ()) if prefix else ():
             at = f"{prefix}.{product}"
             if (factors := adapter.factors.get((int(prefix.rpartition(".")[2]), product))) is not None:
                 thin = value @ factors[0].T
