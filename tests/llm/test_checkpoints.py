@@ -15,7 +15,9 @@ from safetensors.numpy import load_file, save_file
 
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.llm import ExportRequest, export, load
+from hexforge.llm.architecture import architecture_of_config
 from hexforge.llm.bundle import read_bundle
+from hexforge.llm.checkpoints.checkpoint import RandomCheckpoint
 from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.llm.float_decoder import FloatDecoder
 from tests.llm import REFERENCE, SMALL
@@ -39,6 +41,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma3": {"model_type": "gemma3_text", "sliding_window": 8, "layer_types": [
         "sliding_attention", "full_attention", "sliding_attention"],
         "rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}},
+    "granite": {"model_type": "granite", "embedding_multiplier": 3.0, "logits_scaling": 8.0,
+                "residual_multiplier": 0.22, "attention_multiplier": 0.09, "attention_bias": True,
+                "tie_word_embeddings": True},
+    "olmo2": {"model_type": "olmo2"},
+    "olmo3": {"model_type": "olmo3", "sliding_window": 8, "rope_scaling": {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}},
     "smollm3": {"model_type": "smollm3", "no_rope_layers": [1, 1, 0]},
 }  # fmt: skip
 
@@ -54,7 +62,7 @@ def test_graphs_of_every_family_compute_the_float_model(family: str, tmp_path: P
     assert np.abs(given - expected).max() < 2e-4 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("family", ["qwen2", "qwen3", "gemma2"])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3", "gemma2", "granite", "olmo2"])
 def test_quantized_graphs_stay_near(family: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SIZES | FAMILIES[family]))
     checkpoint = open_checkpoint(tmp_path, random_seed=3)
@@ -63,6 +71,56 @@ def test_quantized_graphs_stay_near(family: str, tmp_path: Path) -> None:
     expected = FloatDecoder(checkpoint).logits([tokens])[0]
     given = load(tmp_path / "b").session().feed(tokens, all_logits=True)
     assert np.square(given - expected).mean() < 0.01 * np.square(expected).mean()
+
+
+class _SmallQueries(RandomCheckpoint):
+    """Queries and keys of a hundredth of their size, which a norm makes as large as ever."""
+
+    def _stored(self, name: str, layer: int | None) -> np.ndarray:
+        return super()._stored(name, layer) * np.float32(0.01 if name in ("query", "key") else 1)
+
+
+def test_what_a_norm_makes_large_is_turned_whole(tmp_path: Path) -> None:
+    """The steps of turned queries are those of normalized ones."""
+    config = SIZES | FAMILIES["qwen3"]
+    checkpoint = _SmallQueries(architecture_of_config(config, "small"), config, None, 3)
+    export(checkpoint, tmp_path / "b", ExportRequest(context=32, tokens=(8, 1), precision="w8a16"))
+    tokens = [int(t) for t in np.random.default_rng(0).integers(3, 160, 20)]
+    expected = FloatDecoder(checkpoint).logits([tokens])[0]
+    given = load(tmp_path / "b").session().feed(tokens, all_logits=True)
+    assert np.square(given - expected).mean() < 0.01 * np.square(expected).mean()
+
+
+def test_scores_and_logits_are_not_cut_before_their_caps(tmp_path: Path) -> None:
+    caps = {"attn_logit_softcapping": 1.0, "final_logit_softcapping": 0.5}
+    (tmp_path / "config.json").write_text(json.dumps(SIZES | FAMILIES["gemma2"] | caps))
+    checkpoint = open_checkpoint(tmp_path, random_seed=3)
+    export(checkpoint, tmp_path / "b", ExportRequest(context=32, tokens=(8, 1), precision="w8a16"))
+    tokens = [int(t) for t in np.random.default_rng(0).integers(3, 160, 20)]
+    expected = FloatDecoder(checkpoint).logits([tokens])[0]
+    given = load(tmp_path / "b").session().feed(tokens, all_logits=True)
+    assert np.square(given - expected).mean() < 0.01 * np.square(expected).mean()
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "fault"),
+    [
+        ("model.layers.1.self_attn.q_proj.bias", np.zeros(256, np.float16), "which no llama has"),
+        ("model.layers.1.mlp.experts.gate_up_proj", np.zeros(2, np.float16), "which no llama has"),
+        ("model.layers.1.mlp.up_proj.weight", np.zeros((688, 256), np.int8), "up is of int8: a quantized checkpoint"),
+    ],
+)
+def test_weights_that_nothing_is_computed_with_are_refused(
+    name: str, array: np.ndarray, fault: str, tmp_path: Path
+) -> None:
+    arrays = load_file(SMALL / "model.safetensors")
+    like = arrays.get(name)
+    arrays[name] = array if like is None else np.zeros(like.shape, array.dtype)
+    arrays["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.zeros(32, np.float32)  # of early Llamas, not needed
+    save_file(arrays, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with pytest.raises(UnsupportedError, match=fault):
+        FloatDecoder(open_checkpoint(tmp_path)).logits([TEXT])
 
 
 def test_a_split_model_computes_the_same(tmp_path: Path) -> None:
@@ -181,9 +239,30 @@ def test_hostile_headers_are_errors_and_no_crashes(kind: str, tmp_path: Path) ->
         ({"hidden_size": 128}, r"embedding is \[2048, 256\]; config.json says \[2048, 128\]"),
         ({"num_hidden_layers": 9}, "no file holds 'model.layers.3"),
         ({"hidden_size": "x"}, "hidden_size is 'x'"),
-        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling of type 'yarn'"),
+        ({"rope_scaling": {"rope_type": "ntk"}}, "rope_scaling of type 'ntk' is not known; default, linear"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling of type 'yarn' is malformed: 'factor'"),
         ({"rope_scaling": {"rope_type": "llama3"}}, "is malformed"),
         ({"num_local_experts": 8}, "experts"),
+        ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'; it is a number above 0"),
+        ({"rms_norm_eps": -1e-6}, "rms_norm_eps is -1e-06"),
+        ({"rope_theta": True}, "rope_theta is True"),
+        ({"rope_theta": 1e300}, "rope_theta is 1e"),
+        ({"rope_theta": float("nan")}, "NaN is no JSON number"),
+        ({"partial_rotary_factor": [1]}, "partial_rotary_factor is"),
+        ({"partial_rotary_factor": 2.0}, "turning elements of 64"),
+        ({"rope_scaling": [1]}, "rope_scaling is no object"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "factor is 0"),
+        ({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0]}}, "has not 32 numbers above 0"),
+        ({"attn_logit_softcapping": {}}, "attn_logit_softcapping is"),
+        ({"attention_bias": "no"}, "attention_bias is 'no'; it is true or false"),
+        ({"hidden_act": "relu"}, "hidden_act 'relu' is not exported; silu"),
+        ({"hidden_act": ["silu"]}, "hidden_act .* is not exported"),
+        ({"layer_types": ["full_attention", "chunked_attention", "full_attention"]}, "'chunked_attention'; full_att"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config is not followed"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention is not followed"),
+        ({"model_type": "paligemma", "text_config": CONFIG}, "model_type 'paligemma' around a llama"),
+        ({"sliding_window": 1 << 60}, "sliding_window is"),
+        ({"model_type": "smollm3", "no_rope_layers": [1]}, "no_rope_layers has not a 0 or 1 for each of 3 layers"),
     ],
 )
 def test_wrong_configs_are_refused(change: dict, fault: str, tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from onnx import numpy_helper
 
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.llm import ExportRequest, export, load
-from hexforge.llm.architecture import Rotation
 from hexforge.llm.checkpoints.decoder_architecture import rotation_of_tables
 from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
+from hexforge.llm.checkpoints.rotation import Rotation
 from hexforge.llm.evaluate import evaluate_bundle
 from hexforge.llm.float_decoder import FloatDecoder
 from tests import ROOT

@@ -48,7 +48,8 @@ def drawn_scales(checkpoint: Checkpoint) -> InputScales:
         values = random.uniform(-1, 1, (shape.kv_heads, 1, shape.head_dim))
         scales[at + "mixed"] = np.repeat(values, shape.heads // shape.kv_heads, 1).reshape(-1)
         scales[at + "gated"] = random.uniform(-1, 1, shape.ffn)
-        scales |= {at + name: random.uniform(-1, 1, shape.hidden) for name in ("attention_norm", "feed_norm")}
+        norms = ("attention_norm", "feed_norm") if checkpoint.architecture.inner_norms else ()
+        scales |= {at + name: random.uniform(-1, 1, shape.hidden) for name in norms}
     return InputScales(checkpoint.architecture, {k: (10**v).astype(np.float32) for k, v in scales.items()})
 
 

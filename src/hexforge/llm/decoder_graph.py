@@ -20,9 +20,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from hexforge.ir import Array
-from hexforge.llm.architecture import Rotation
 from hexforge.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS
 from hexforge.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
+from hexforge.llm.checkpoints.rotation import Rotation
 from hexforge.llm.lora.low_rank_branches import LowRankBranches, quantized_factor
 from hexforge.llm.precision import BundlePrecision, CodeSteps, cache_steps, steps_between
 from hexforge.llm.weight_file import WeightFile, small
@@ -125,12 +125,12 @@ class _Nodes:
 
     def _layer(self, layer: int, x: str) -> str:
         arch = self.arch
-        read = self._norm(f"layer.{layer}.attention_norm", "attention_norm", x, layer)
+        read = self._norm(f"layer.{layer}.attention_norm", "attention_norm", x, layer) if arch.inner_norms else x
         out = self._product(f"layer.{layer}.output", "output", self._attention(layer, read), layer)
         if arch.outer_norms:
             out = self._norm(f"layer.{layer}.attention_out_norm", "attention_out_norm", out, layer)
         x = self._op(f"layer.{layer}.attended", "Add", [x, out])
-        read = self._norm(f"layer.{layer}.feed_norm", "feed_norm", x, layer)
+        read = self._norm(f"layer.{layer}.feed_norm", "feed_norm", x, layer) if arch.inner_norms else x
         gate, up = (self._product(f"layer.{layer}.{name}", name, read, layer) for name in ("gate", "up"))
         out = self._op(f"layer.{layer}.gated", "Mul", [self._activated(layer, gate), up])
         out = self._product(f"layer.{layer}.down", "down", out, layer)
@@ -154,6 +154,8 @@ class _Nodes:
         parts = {}
         for name, count in heads.items():
             y = self._product(at + name, name, read, layer)
+            if arch.joint_norms and name != "value":
+                y = self._norm(f"{at}{name}_norm", f"{name}_norm", y, layer)
             y = self._moved(y, "Reshape", self._shape([1, -1, count, shape.head_dim]))
             if arch.head_norms and name != "value":
                 y = self._norm(f"{at}{name}_norm", f"{name}_norm", y, layer)
@@ -161,7 +163,8 @@ class _Nodes:
         if not arch.rotated or arch.rotated[layer]:
             rotation = arch.local_rotation if window else arch.rotation
             for name in ("query", "key"):
-                parts[name] = self._turned(f"{at}{name}_turned", parts[name], rotation, self._range(at + name))
+                limits = self._range(f"{at}{name}_norm" if arch.normed_queries else at + name)
+                parts[name] = self._turned(f"{at}{name}_turned", parts[name], rotation, limits)
         query = self._moved(parts["query"], "Reshape", self._shape([1, shape.kv_heads, -1, shape.head_dim]))
         key, value = self._cached(layer, "key", parts["key"]), self._cached(layer, "value", parts["value"])
         scores = self._op(f"{at}scores", "MatMul", [query, key])
@@ -272,6 +275,8 @@ class _Nodes:
             far = self._small("masked", np.array(MASKED, np.float32))
             return self._node("Softmax", [self._node("Where", [condition, scores, far])], axis=-1)
         low, high = self._range(f"{at}scores")
+        if cap := self.arch.score_cap:
+            low, high = max(low, -cap), min(high, cap)
         axes = self._small("last_axis", np.array([-1], np.int64))
         least = self._value(f"{at}least", self._node("ReduceMin", [scores, axes], keepdims=1), (low, high))
         below = self._stored("below", lambda: np.array(BELOW, np.float32), (BELOW, 0.0))
@@ -291,8 +296,9 @@ class _Nodes:
 
     def _scale(self, name: str) -> float:
         """What a weight is multiplied with beforehand: attention's scale goes into what makes the queries."""
-        carries = "query_norm" if self.arch.head_norms else "query"
-        return self.arch.attention_scale if name in (carries, f"{carries}_bias") else 1.0
+        carries = "query_norm" if self.arch.normed_queries else "query"
+        scales = name in (carries, f"{carries}_bias")
+        return self.arch.attention_scale if scales else self.arch.result_scale(name)
 
     def _product(self, output: str, name: str, x: str, layer: int | None) -> str:
         checkpoint, scale = self.graph.checkpoint, np.float32(self._scale(name))
@@ -381,7 +387,7 @@ class _Nodes:
         what = name.rpartition(".")[2]
         made = what.removesuffix("_product").removesuffix("_turned")
         direct = ("query", "query_product", "query_base", "query_delta", "query_turned")
-        after = ("query_norm", "query_turned") if self.arch.head_norms else direct
+        after = ("query_norm", "query_turned") if self.arch.normed_queries else direct
         scaled = what in after or (made == "query_norm")
         factor = self.arch.attention_scale if scaled else 1.0
         return low * factor, high * factor

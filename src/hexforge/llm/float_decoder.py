@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hexforge.ir import Array
-from hexforge.llm.architecture import Architecture, Rotation
+from hexforge.llm.architecture import Architecture
 from hexforge.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
+from hexforge.llm.checkpoints.rotation import Rotation
 
 Observe = Callable[[str, Array], None]
 """Called with the name of a value, as decoder_graph names it, and the value."""
@@ -56,11 +57,11 @@ class FloatDecoder:
         states = self.states(texts, observe)
         arch = self.checkpoint.architecture
         head = self.checkpoint.weight(EMBEDDING if arch.shape.tied else HEAD)
-        logits = [state @ head.T for state in states]
-        if arch.logit_cap:
-            logits = [np.tanh(x / arch.logit_cap) * arch.logit_cap for x in logits]
+        logits = [state @ head.T * np.float32(arch.logit_scale) for state in states]
         for x in logits:
             observe("logits", x)
+        if arch.logit_cap:
+            logits = [np.tanh(x / arch.logit_cap) * arch.logit_cap for x in logits]
         return logits
 
     def states(self, texts: Sequence[Sequence[int]], observe: Observe = _ignore) -> list[Array]:
@@ -90,14 +91,18 @@ def _layer(arch: Architecture, index: int, weights: dict[str, Array], x: Array, 
         return normalized(value, weights[name] + np.float32(arch.norm_offset), arch.epsilon)
 
     def product(name: str, value: Array) -> Array:
-        y = value @ weights[name].T
-        return seen(f"{name}_product", y) + weights[f"{name}_bias"] if f"{name}_bias" in weights else y
+        scale = np.float32(arch.result_scale(name))
+        y = value @ weights[name].T * scale
+        return seen(f"{name}_product", y) + weights[f"{name}_bias"] * scale if f"{name}_bias" in weights else y
 
     shape = arch.shape
-    read = seen("attention_norm", norm("attention_norm", x))
+    read = seen("attention_norm", norm("attention_norm", x) if arch.inner_norms else x)
     parts = []
     for name, heads in (("query", shape.heads), ("key", shape.kv_heads), ("value", shape.kv_heads)):
-        y = seen(name, product(name, read)).reshape(len(x), heads, shape.head_dim).transpose(1, 0, 2)
+        y = seen(name, product(name, read))
+        if arch.joint_norms and name != "value":
+            y = seen(f"{name}_norm", norm(f"{name}_norm", y))
+        y = y.reshape(len(x), heads, shape.head_dim).transpose(1, 0, 2)
         if arch.head_norms and name != "value":
             y = seen(f"{name}_norm", norm(f"{name}_norm", y))
         parts.append(y)
@@ -115,10 +120,9 @@ def _layer(arch: Architecture, index: int, weights: dict[str, Array], x: Array, 
     allowed = (distance >= 0) & (distance < window if window else True)
     for head in range(shape.heads):
         group = head * shape.kv_heads // shape.heads
-        scores = query[head] @ key[group].T * np.float32(arch.attention_scale)
+        scores = seen("scores", query[head] @ key[group].T * np.float32(arch.attention_scale))
         if arch.score_cap:
             scores = np.tanh(scores / arch.score_cap) * np.float32(arch.score_cap)
-        seen("scores", scores)
         scores = np.where(allowed, scores, np.float32(-np.inf))
         shares = np.exp(scores - scores.max(-1, keepdims=True))
         mixed[head] = shares / shares.sum(-1, keepdims=True) @ value[group]
@@ -127,7 +131,7 @@ def _layer(arch: Architecture, index: int, weights: dict[str, Array], x: Array, 
     if arch.outer_norms:
         out = seen("attention_out_norm", norm("attention_out_norm", out))
     x = seen("attended", x + out)
-    read = seen("feed_norm", norm("feed_norm", x))
+    read = seen("feed_norm", norm("feed_norm", x) if arch.inner_norms else x)
     gate, up = seen("gate", product("gate", read)), seen("up", product("up", read))
     out = seen("gated", seen("activated", activated(gate, arch.activation)) * up)
     out = seen("down", product("down", out))

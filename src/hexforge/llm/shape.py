@@ -24,8 +24,12 @@ NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 """Where models that see pictures or hear keep the sizes of their language part."""
 TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "cohere", "lfm2", "smollm3")
 """Model types whose head is the embedding where the config does not say."""
-PATTERNS: Mapping[str, int] = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gpt_oss": 2}
+PATTERNS: Mapping[str, int] = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gpt_oss": 2, "olmo3": 4}
 """One of so many layers looks at everything, the others at a window, where the config does not say."""
+WINDOWS: Mapping[str, int] = {"gemma2": 4096, "gemma3_text": 4096, "olmo3": 4096, "ministral": 4096}
+"""How far windowed layers look back where the config does not say (published: the defaults of transformers)."""
+ASKED_WINDOWS = ("qwen2", "qwen3", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "smollm3")
+"""Model types that have windows only where use_sliding_window says so; Qwen's only from max_window_layers on."""
 WIDE_ATTENTION = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text")
 """Model types whose published recipe keeps keys and values at 16 bits where attention multiplies with them (published:
 qai-hub-models 0.65.0 asks for 16 by 8 bits there of all others)."""
@@ -37,13 +41,16 @@ DECODERS = frozenset(
 )
 """Model types whose layers are counted as they are; others are taken for ones like Llama, which the estimate says."""
 DEFAULTS: Mapping[str, Mapping[str, int]] = {
-    "gemma3_text": {"heads": 8, "kv_heads": 4, "head_dim": 256, "vocab": 262208},
+    "gemma": {"head_dim": 256},
+    "gemma2": {"head_dim": 256},
+    "gemma3_text": {"heads": 8, "kv_heads": 4, "head_dim": 256, "vocab": 262208, "positions": 131072},
+    "qwen3": {"head_dim": 128},
 }
 """Sizes that published config.json files of a type leave out (published: the defaults of transformers)."""
 PICTURES = ("vision_config", "visual")
 """Settings that only models that see pictures have, where the sizes of the language part are not nested."""
-LARGEST, MOST_PARAMETERS = 1 << 24, 10**13
-"""Sizes and counts of parameters above these are no model's."""
+LARGEST, MOST_PARAMETERS, MOST = 1 << 24, 10**13, 1e12
+"""Sizes, counts of parameters and other numbers above these are no model's."""
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -209,7 +216,7 @@ def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
     experts, active = size("experts", 1), size("active_experts", 1)
     if active > experts:
         raise FormatError(f"{where}: asks {active} experts for a token and has {experts}")
-    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
+    tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings"))
     if tied is not None and not isinstance(tied, bool):
         raise FormatError(f"{where}: tie_word_embeddings is {tied!r}; it is true or false")
     attention, windowed, window = _layer_kinds(text, layers, where)
@@ -254,10 +261,11 @@ def _assumptions(text: Mapping[str, Any], kind: str) -> tuple[str, ...]:
 
 def _layer_kinds(text: Mapping[str, Any], layers: int, where: str) -> tuple[int, int, int]:
     """How many layers have attention, how many look back a window, and how far; zeros where all are alike."""
-    window = text.get("sliding_window")
-    if window is not None and (isinstance(window, bool) or not isinstance(window, int)):
+    kind = str(text.get("model_type", ""))
+    window = text.get("sliding_window", WINDOWS.get(kind))
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window > LARGEST):
         raise FormatError(f"{where}: sliding_window is {window!r}; it is a whole number of positions, or null")
-    window = window if window and window > 0 and text.get("use_sliding_window", True) else 0
+    window = window if window and window > 0 and text.get("use_sliding_window", kind not in ASKED_WINDOWS) else 0
     kinds = text.get("layer_types")
     if kinds is not None:
         if not isinstance(kinds, list) or len(kinds) != layers:
@@ -268,10 +276,41 @@ def _layer_kinds(text: Mapping[str, Any], layers: int, where: str) -> tuple[int,
         if not with_attention:
             raise FormatError(f"{where}: no entry of layer_types is an attention; models without one are not timed")
         return (with_attention if with_attention < layers else 0), windowed, window if windowed else 0
-    pattern = text.get("sliding_window_pattern", PATTERNS.get(str(text.get("model_type", ""))))
-    if window and isinstance(pattern, int) and pattern > 1:
-        return 0, layers - layers // pattern, window
     indices = text.get("full_attn_idxs")
     if isinstance(indices, list) and 0 < len(indices) < layers:
         return len(indices), 0, 0
-    return 0, (layers if window else 0), window
+    windowed = sum(windowed_layers(text, layers)) if window else 0
+    return 0, windowed, window if windowed else 0
+
+
+def windowed_layers(text: Mapping[str, Any], layers: int) -> tuple[bool, ...]:
+    """Which layers look back a window, of a model that has windows."""
+    kind, kinds = str(text.get("model_type", "")), text.get("layer_types")
+    if isinstance(kinds, list) and len(kinds) == layers:
+        return tuple(each == "sliding_attention" for each in kinds)
+    pattern = text.get("sliding_window_pattern", PATTERNS.get(kind))
+    if isinstance(pattern, int) and pattern > 1:
+        return tuple((layer + 1) % pattern != 0 for layer in range(layers))
+    if kind == "smollm3":
+        return tuple(not turns for turns in rotated_layers(text, layers))
+    first = text.get("max_window_layers", 28) if kind in ASKED_WINDOWS else 0
+    return tuple(layer >= first for layer in range(layers)) if isinstance(first, int) else (True,) * layers
+
+
+def rotated_layers(text: Mapping[str, Any], layers: int, where: str = CONFIG) -> tuple[bool, ...]:
+    """Which layers of a SmolLM 3 turn queries and keys: three of four, or those that no_rope_layers has as 1."""
+    said, every = text.get("no_rope_layers"), text.get("no_rope_layer_interval", 4)
+    if said is None and isinstance(every, int) and every > 0:
+        return tuple((layer + 1) % every != 0 for layer in range(layers))
+    if not isinstance(said, list) or len(said) < layers or not all(each in (0, 1) for each in said):
+        raise FormatError(f"{where}: no_rope_layers has not a 0 or 1 for each of {layers} layers")
+    return tuple(bool(each) for each in said[:layers])
+
+
+def number_of(settings: Mapping[str, Any], key: str, default: float, where: str, *, zero: bool = False) -> float:
+    """A number above 0 (or 0, where `zero` may be) that a config says, or the default; FormatError for another."""
+    value = settings.get(key)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST or not (value or zero):
+        raise FormatError(f"{where}: {key} is {value!r}; it is a number above 0")
+    return float(value)

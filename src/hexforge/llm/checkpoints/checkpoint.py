@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.errors import CallError, FormatError
+from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json
 from hexforge.formats.safetensors import map_safetensors
 from hexforge.ir import Array
@@ -35,6 +35,10 @@ _INNER = {
     "gate": "mlp.gate_proj.weight", "up": "mlp.up_proj.weight", "down": "mlp.down_proj.weight",
     "attention_norm": "input_layernorm.weight", "feed_norm": "post_attention_layernorm.weight",
 }  # fmt: skip
+_PREFIXES = ("model.", "language_model.model.", "model.language_model.", "model.text_model.", "")
+"""Where the embedding and the layers of a language part are."""
+_UNUSED = ".rotary_emb.inv_freq"
+"""A table that early checkpoints of Llamas hold, and that follows from their config."""
 _OUTER_NORMS = {
     "attention_out_norm": "post_attention_layernorm.weight", "feed_norm": "pre_feedforward_layernorm.weight",
     "feed_out_norm": "post_feedforward_layernorm.weight",
@@ -59,6 +63,10 @@ class Checkpoint(ABC):
         if array.shape != wanted:
             at = name if layer is None else f"{name} of layer {layer}"
             raise FormatError(f"{at} is {list(array.shape)}; {CONFIG} says {list(wanted)}")
+        if array.dtype.kind in "iub":
+            raise UnsupportedError(
+                f"{name} is of {array.dtype.name}: a quantized checkpoint is not read; give its floats"
+            )
         return np.ascontiguousarray(array, np.float32)
 
     def codes(self, name: str, layer: int | None, bits: int, block: int) -> tuple[Array, Array] | None:
@@ -76,9 +84,8 @@ def weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     shape = architecture.shape
     hidden, queries, keys = shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     shapes: dict[str, tuple[int, ...]] = {
-        EMBEDDING: (shape.vocab, hidden), FINAL_NORM: (hidden,), "attention_norm": (hidden,),
-        "query": (queries, hidden), "key": (keys, hidden), "value": (keys, hidden),
-        "output": (hidden, queries), "feed_norm": (hidden,),
+        EMBEDDING: (shape.vocab, hidden), FINAL_NORM: (hidden,),
+        "query": (queries, hidden), "key": (keys, hidden), "value": (keys, hidden), "output": (hidden, queries),
         "gate": (shape.ffn, hidden), "up": (shape.ffn, hidden), "down": (hidden, shape.ffn),
     }  # fmt: skip
     if not shape.tied:
@@ -91,6 +98,10 @@ def weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         shapes |= {"gate_bias": (shape.ffn,), "up_bias": (shape.ffn,), "down_bias": (hidden,)}
     if architecture.head_norms:
         shapes |= {"query_norm": (shape.head_dim,), "key_norm": (shape.head_dim,)}
+    if architecture.joint_norms:
+        shapes |= {"query_norm": (queries,), "key_norm": (keys,)}
+    if architecture.inner_norms:
+        shapes |= {"attention_norm": (hidden,), "feed_norm": (hidden,)}
     if architecture.outer_norms:
         shapes |= {"attention_out_norm": (hidden,), "feed_out_norm": (hidden,)}
     return shapes
@@ -115,28 +126,49 @@ class SafetensorsCheckpoint(Checkpoint):
             raise FormatError(f"{folder / CONFIG}: is no object of settings")
         super().__init__(architecture_of_config(config, folder.name, str(folder / CONFIG)), config, folder)
         self._arrays = _mapped(folder)
+        whole = (prefix for prefix in _PREFIXES if f"{prefix}embed_tokens.weight" in self._arrays)
+        self._prefix = next(whole, _PREFIXES[0])
+        self._require_no_others()
 
     def _stored(self, name: str, layer: int | None) -> Array:
-        arch = self.architecture
         if layer is None:
-            return self._array(_OUTER[name])
-        prefix = f"model.layers.{layer}."
-        if arch.fused and name in ("query", "key", "value", "gate", "up"):
-            return self._part(prefix, name)
-        spelled = _OUTER_NORMS.get(name, _INNER.get(name, "")) if arch.outer_norms else _INNER[name]
-        return self._array(prefix + spelled)
-
-    def _part(self, prefix: str, name: str) -> Array:
-        """Rows of a matrix that holds several."""
-        start, end, where = fused_rows(self.architecture.shape, name)
-        rows: Array = self._array(f"{prefix}{where}.weight")[start:end]
+            spelled = _OUTER[name].removeprefix("model.")
+            head = f"language_model.{spelled}" if f"language_model.{spelled}" in self._arrays else spelled
+            return self._array(head if name == HEAD else self._prefix + spelled)
+        array = self._array(f"{self._prefix}layers.{layer}.{self._spelled(name)}")
+        if not self._packed(name):
+            return array
+        start, end, _ = fused_rows(self.architecture.shape, name)
+        rows: Array = array[start:end]
         return rows
 
+    def _packed(self, name: str) -> bool:
+        """Whether a weight is some rows of a matrix that holds several."""
+        return self.architecture.fused and name in ("query", "key", "value", "gate", "up")
+
+    def _spelled(self, name: str) -> str:
+        """What a layer's weight, or the matrix that holds it, is called within its layer."""
+        if self._packed(name):
+            return f"{fused_rows(self.architecture.shape, name)[2]}.weight"
+        return (_OUTER_NORMS.get(name) if self.architecture.outer_norms else None) or _INNER[name]
+
     def _array(self, name: str) -> Array:
-        for spelled in (name, f"language_model.{name}", name.replace("model.", "model.language_model.", 1)):
-            if spelled in self._arrays:
-                return self._arrays[spelled]
-        raise FormatError(f"{self.folder}: no file holds {name!r}{did_you_mean(name, self._arrays)}")
+        if name not in self._arrays:
+            raise FormatError(f"{self.folder}: no file holds {name!r}{did_you_mean(name, self._arrays)}")
+        return self._arrays[name]
+
+    def _require_no_others(self) -> None:
+        """UnsupportedError for a layer with weights that nothing is computed with here: it is another model's."""
+        known, arch = {self._spelled(name) for name in self.names()}, self.architecture
+        for name in self._arrays:
+            number, _, own = name.removeprefix(f"{self._prefix}layers.").partition(".")
+            inside = (
+                name.startswith(f"{self._prefix}layers.") and number.isdecimal() and int(number) < arch.shape.layers
+            )
+            if inside and own not in known and not own.endswith(_UNUSED):
+                raise UnsupportedError(
+                    f"{self.folder}: holds {name!r}, which no {arch.family} has that is exported here"
+                )
 
 
 def _mapped(folder: Path) -> dict[str, Array]:

@@ -15,7 +15,7 @@ import onnx_ir
 
 from hexforge.errors import FormatError, UnsupportedError
 from hexforge.ir import Array
-from hexforge.llm.architecture import Architecture, Rotation, architecture_of_config
+from hexforge.llm.architecture import Architecture, architecture_of_config
 from hexforge.llm.checkpoints.decoder_constants import (
     DecoderConstants,
     evaluated,
@@ -23,6 +23,7 @@ from hexforge.llm.checkpoints.decoder_constants import (
     number,
     upstream,
 )
+from hexforge.llm.checkpoints.rotation import Rotation
 
 _TYPES = {"gemma3_text": "gemma3_text", "gemma3": "gemma3_text", "phi3small": ""}
 _PLAIN = "llama"

@@ -111,7 +111,8 @@ def searched_scales(checkpoint: Checkpoint, precision: BundlePrecision, correlat
     found: dict[str, Array] = {}
     for layer in (*range(architecture.shape.layers), None):
         for value, products in READ.items():
-            if (layer is None) != (value == "normalized"):
+            made_here = layer is None or _MAKERS[value] in checkpoint.names()
+            if (layer is None) != (value == "normalized") or not made_here:
                 continue
             names = [EMBEDDING if architecture.shape.tied else HEAD] if layer is None else products
             at = value if layer is None else f"layer.{layer}.{value}"

@@ -75,7 +75,7 @@ def _observe(checkpoint: Checkpoint, adapter: LowRankAdapter, texts: Sequence[Se
             at = f"{prefix}.{product}"
             if (factors := adapter.factors.get((int(prefix.rpartition(".")[2]), product))) is not None:
                 thin = value @ factors[0].T
-                deltas[at] = thin @ factors[1].T
+                deltas[at] = thin @ factors[1].T * np.float32(checkpoint.architecture.result_scale(product))
                 widen(f"{at}_low", thin)
                 widen(f"{at}_delta", deltas[at])
         if name in deltas:
