@@ -27,8 +27,15 @@ _INNER = {
     "output_bias": "attn_output.bias", "query_norm": "attn_q_norm.weight", "key_norm": "attn_k_norm.weight",
     "gate": "ffn_gate.weight", "up": "ffn_up.weight", "down": "ffn_down.weight", "attention_norm": "attn_norm.weight",
     "feed_norm": "ffn_norm.weight", "attention_out_norm": "post_attention_norm.weight",
-    "feed_out_norm": "post_ffw_norm.weight",
+    "feed_out_norm": "post_ffw_norm.weight", "gate_bias": "ffn_gate.bias", "up_bias": "ffn_up.bias",
+    "down_bias": "ffn_down.bias",
 }  # fmt: skip
+_PACKED = {"query": "attn_qkv.weight", "key": "attn_qkv.weight", "value": "attn_qkv.weight", "gate": "ffn_up.weight",
+           "up": "ffn_up.weight"}  # fmt: skip
+_FACTORS = "rope_freqs.weight"
+"""What the speed of each pair is divided by, as llama.cpp writes Llama 3's scaled rotation."""
+_WIDE_SCORES = {"gemma2": 46, "gemma3": 62}
+"""Layers of the 27B models, whose scores are scaled by hidden size / heads and not by a head's size (llama.cpp)."""
 _FAMILIES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3", "gemma": "gemma",
              "gemma2": "gemma2", "gemma3": "gemma3_text"}  # fmt: skip
 
@@ -120,6 +127,7 @@ class GgufCheckpoint(Checkpoint):
         self._settings, self._tensors, self._body = read_header(path)
         config = self._config()
         super().__init__(architecture_of_config(config, path.stem, str(path)), config, path.parent)
+        self._require_no_others()
 
     def _config(self) -> dict[str, Any]:
         """config.json's words for what the file says."""
@@ -147,14 +155,43 @@ class GgufCheckpoint(Checkpoint):
             "final_logit_softcapping": of("final_logit_softcapping"),
             "eos_token_id": said.get("tokenizer.ggml.eos_token_id"),
             "bos_token_id": said.get("tokenizer.ggml.bos_token_id"),
-            "attention_bias": False,
+            "attention_bias": family != "qwen2" and "blk.0.attn_q.bias" in self._tensors,
+            "mlp_bias": "blk.0.ffn_gate.bias" in self._tensors,
+            "rope_scaling": self._scaling(of("rope.scaling.type"), of("rope.scaling.factor")),
         }  # fmt: skip
-        turning = of("rope.dimension_count")
-        if isinstance(turning, int) and isinstance(config["head_dim"], int) and config["head_dim"] > 0:
-            config["partial_rotary_factor"] = turning / config["head_dim"]
-        if "rope_freqs.weight" in self._tensors or of("rope.scaling.type") not in (None, "none"):
-            raise UnsupportedError(f"{self.path}: scaled rotations are not read of GGUF; export the safetensors")
+        turning, size = of("rope.dimension_count"), config["head_dim"]
+        whole = all(type(n) is int and n > 0 for n in (hidden, heads))
+        size = hidden // heads if size is None and whole else size
+        if type(turning) is int and type(size) is int and size > 0:
+            config["partial_rotary_factor"] = turning / size
+        if family in _WIDE_SCORES and whole:
+            config["query_pre_attn_scalar"] = (
+                hidden // heads if config["num_hidden_layers"] == _WIDE_SCORES[family] else size
+            )
         return {key: value for key, value in config.items() if value is not None}
+
+    def _scaling(self, kind: Any, factor: Any) -> dict[str, Any] | None:
+        """config.json's words for a scaled rotation; UnsupportedError for one that a file does not say enough of."""
+        if kind == "linear":
+            return {"rope_type": kind, "factor": factor}
+        if kind not in (None, "none"):
+            raise UnsupportedError(f"{self.path}: rotations scaled as {kind!r} are not read; export the safetensors")
+        if _FACTORS not in self._tensors:
+            return None
+        factors = [float(v) for v in self._array(_FACTORS).reshape(-1)]
+        return {"rope_type": "longrope", "short_factor": factors, "long_factor": factors, "attention_factor": 1.0}
+
+    def _require_no_others(self) -> None:
+        """UnsupportedError for a file with weights that nothing is computed with here: it is another model's."""
+        inner = {_PACKED.get(name, _INNER[name]) if self.architecture.fused else _INNER[name] for name in self.names()}
+        outer = {_FACTORS, *(f"{name}.weight" for name in _OUTER.values())}
+        for name in self._tensors:
+            block, _, own = name.removeprefix("blk.").partition(".")
+            inside = name.startswith("blk.") and block.isdecimal()
+            if (own not in inner) if inside else name not in outer:
+                raise UnsupportedError(
+                    f"{self.path}: holds {name!r}, which no {self.architecture.family} has that is exported here"
+                )
 
     def _stored(self, name: str, layer: int | None) -> Array:
         arch, shape = self.architecture, self.architecture.shape
@@ -171,10 +208,10 @@ class GgufCheckpoint(Checkpoint):
             rows: Array = self._array(f"{prefix}{where}.weight")[start:end]
             return rows
         array = self._array(prefix + _INNER[name])
-        even = array.ndim == 2 and shape.head_dim % 2 == 0 and array.shape[0] % shape.head_dim == 0
-        if arch.family == "llama" and name in ("query", "key") and even:
+        even = shape.head_dim % 2 == 0 and array.ndim > 0 and array.shape[0] % shape.head_dim == 0
+        if arch.family == "llama" and name.removesuffix("_bias") in ("query", "key") and even:
             # llama.cpp turns neighbours, transformers the two halves of a head
-            pairs = array.reshape(-1, shape.head_dim // 2, 2, array.shape[1])
+            pairs = array.reshape(-1, shape.head_dim // 2, 2, *array.shape[1:])
             array = pairs.swapaxes(1, 2).reshape(array.shape)
         return self._less_offset(name, array)
 
