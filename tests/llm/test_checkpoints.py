@@ -247,6 +247,7 @@ def test_hostile_headers_are_errors_and_no_crashes(kind: str, tmp_path: Path) ->
         ({"rms_norm_eps": -1e-6}, "rms_norm_eps is -1e-06"),
         ({"rope_theta": True}, "rope_theta is True"),
         ({"rope_theta": 1e300}, "rope_theta is 1e"),
+        ({"rope_theta": 1e-300}, "rope_theta is 1e-300"),
         ({"rope_theta": float("nan")}, "NaN is no JSON number"),
         ({"partial_rotary_factor": [1]}, "partial_rotary_factor is"),
         ({"partial_rotary_factor": 2.0}, "turning elements of 64"),
@@ -316,6 +317,23 @@ def test_another_models_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(FormatError, match="is no tokenizer"):
         export(tmp_path, tmp_path / "b", ExportRequest(context=256))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[]", r"generation_config\.json: is no object of settings"),
+        ('{"eos_token_id": [0, -4]}', "eos_token_id -4 is no token"),
+        ('{"eos_token_id": 99999}', "eos_token_id 99999 is no token"),
+        ('{"eos_token_id": "</s>"}', "eos_token_id '</s>' is no token"),
+    ],
+)
+def test_wrong_generation_configs_are_refused(text: str, fault: str, tmp_path: Path) -> None:
+    for name in ("model.safetensors", "config.json"):
+        shutil.copy(SMALL / name, tmp_path)
+    (tmp_path / "generation_config.json").write_text(text)
+    with pytest.raises(FormatError, match=fault):
+        export(tmp_path, tmp_path / "b", ExportRequest(context=64, tokens=(1,), precision="float", compiled=False))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.errors import CallError, UnsupportedError
+from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import json_bytes
 from hexforge.formats.files import write_atomically
 from hexforge.formats.json_text import read_json
@@ -134,7 +134,7 @@ def _exported(
 
     shape = checkpoint.architecture.shape
     adapters = [read_adapter(name, at, checkpoint.architecture) for name, at in request.adapters.items()]
-    copied = _copy_texts(checkpoint, folder)
+    copied, ends = _copy_texts(checkpoint, folder), _ends(checkpoint)
     texts = _calibration(checkpoint, request) if precision.quantized else []
     if request.scaled:
         say("scales of inputs, over calibration text")
@@ -194,7 +194,7 @@ def _exported(
     large = [p for p in sorted(folder.iterdir()) if p.suffix in (".bin", ".onnx")]
     bundle = Bundle(
         folder, shape.name, precision.name, request.context, shape.vocab, shape.layers, shape.kv_heads, shape.head_dim,
-        _ends(checkpoint), request.soc, request.native, request.native, tuple(parts),
+        ends, request.soc, request.native, request.native, tuple(parts),
         {p.name: p.stat().st_size for p in large}, {name: checksum(folder / name) for name in copied},
     )  # fmt: skip
     write_atomically(folder / BUNDLE, json_bytes(bundle.write()))
@@ -204,8 +204,14 @@ def _ends(checkpoint: Checkpoint) -> tuple[int, ...]:
     """Tokens after which an answer ends: the config's, and those of generation_config.json."""
     ends = set(checkpoint.architecture.end_tokens)
     if checkpoint.folder is not None and (checkpoint.folder / "generation_config.json").is_file():
-        more = read_json(checkpoint.folder / "generation_config.json").get("eos_token_id", ())
-        ends |= {t for t in (more if isinstance(more, list) else [more]) if isinstance(t, int)}
+        at = checkpoint.folder / "generation_config.json"
+        if not isinstance(said := read_json(at), Mapping):
+            raise FormatError(f"{at}: is no object of settings")
+        more = said.get("eos_token_id")
+        more = more if isinstance(more, list) else [] if more is None else [more]
+        if wrong := [t for t in more if type(t) is not int or not 0 <= t < checkpoint.architecture.shape.vocab]:
+            raise FormatError(f"{at}: eos_token_id {wrong[0]!r} is no token of the model's vocabulary")
+        ends |= set(more)
     return tuple(sorted(ends))
 
 

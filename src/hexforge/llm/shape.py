@@ -49,8 +49,8 @@ DEFAULTS: Mapping[str, Mapping[str, int]] = {
 """Sizes that published config.json files of a type leave out (published: the defaults of transformers)."""
 PICTURES = ("vision_config", "visual")
 """Settings that only models that see pictures have, where the sizes of the language part are not nested."""
-LARGEST, MOST_PARAMETERS, MOST = 1 << 24, 10**13, 1e12
-"""Sizes, counts of parameters and other numbers above these are no model's."""
+LARGEST, MOST_PARAMETERS, MOST, LEAST = 1 << 24, 10**13, 1e12, 1e-12
+"""Sizes, counts of parameters and other numbers above these, and numbers below the last, are no model's."""
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -311,6 +311,7 @@ def number_of(settings: Mapping[str, Any], key: str, default: float, where: str,
     """A number above 0 (or 0, where `zero` may be) that a config says, or the default; FormatError for another."""
     value = settings.get(key)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST or not (value or zero):
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not (LEAST <= value <= MOST or (zero and value == 0)):
         raise FormatError(f"{where}: {key} is {value!r}; it is a number above 0")
     return float(value)

@@ -12,7 +12,7 @@ import numpy as np
 
 from hexforge.errors import FormatError, UnsupportedError
 from hexforge.ir import Array
-from hexforge.llm.shape import number_of
+from hexforge.llm.shape import LEAST, MOST, number_of
 
 SCALINGS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 """Types of rope_scaling that are followed."""
@@ -144,7 +144,7 @@ def _longrope(
     del theta
     original = _original(text, scaling, where)
     factors = np.asarray(scaling["short_factor"], np.float64)
-    if factors.shape != speeds.shape or not (np.isfinite(factors) & (factors > 0)).all():
+    if factors.shape != speeds.shape or not ((factors >= LEAST) & (factors <= MOST)).all():
         raise ValueError(f"short_factor has not {len(speeds)} numbers above 0")
     stretch = number_of(text, "max_position_embeddings", original, where) / original
     stretch = number_of(scaling, "factor", stretch, where)
