@@ -110,3 +110,28 @@ def test_weights_that_nothing_is_computed_with_are_refused(extra: str, tmp_path:
     path = written(tmp_path / "m.gguf", "qwen3", random_model(tmp_path, "qwen3"), gguf.GGMLQuantizationType.F32, **more)
     with pytest.raises(UnsupportedError, match=f"holds '{extra}', which no qwen3 has"):
         open_checkpoint(path)
+
+
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"])
+def test_blocks_that_only_llama_cpp_writes_are_expanded(kind: str, tmp_path: Path) -> None:
+    """Their bytes are drawn here, with scales that are numbers."""
+    own = gguf.GGMLQuantizationType[kind]
+    block, size = gguf.GGML_QUANT_SIZES[own]
+    (tmp_path / "config.json").write_text(json.dumps(SIZES | FAMILIES["qwen2"] | {"hidden_size": 256}))
+    source = open_checkpoint(tmp_path, random_seed=3)
+    rows = np.random.default_rng(1).integers(0, 60, (96, 256 // block * size)).astype(np.uint8)
+    path = tmp_path / "m.gguf"
+    plain = written(path, "qwen2", source, gguf.GGMLQuantizationType.F32)
+    data = bytearray(plain.read_bytes())
+    at = data.index(b"blk.1.ffn_up.weight") + len(b"blk.1.ffn_up.weight") + 4 + 16
+    data[at : at + 4] = int(own).to_bytes(4, "little")
+    start = int.from_bytes(data[at + 4 : at + 12], "little")
+    body = len(data) - sum(_length(x) for x in gguf.GGUFReader(plain).tensors)
+    data[body + start : body + start + rows.size] = rows.tobytes()
+    path.write_bytes(bytes(data))
+    assert np.array_equal(open_checkpoint(path).weight("up", 1), gguf.quants.dequantize(rows, own))
+
+
+def _length(tensor: gguf.ReaderTensor) -> int:
+    """Bytes of a tensor with those that align the next."""
+    return -(-int(tensor.n_bytes) // 32) * 32
