@@ -347,7 +347,7 @@ def load(folder: str | Path, *, backend: str = "", context: int = 0) -> Language
 
 
 def _onnx_decoder(at: Path, backend: str, context: int) -> LanguageModel | None:
-    """The ONNX decoder of a folder; what reads ONNX is imported for it alone, because it is a tenth of a small model."""
+    """The ONNX decoder of a folder, if it has one; only that imports what reads ONNX, which takes 40 MB."""
     from hexforge.llm.checkpoints.onnx_checkpoint import find_decoder
     from hexforge.llm.graphs.onnx_decoder import read_onnx_decoder
     from hexforge.llm.graphs.onnx_graphs import open_onnx_graphs
