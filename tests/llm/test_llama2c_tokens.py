@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hexforge.errors import CallError, FormatError
-from hexforge.llm.llama2c_tokens import Llama2cTokens
+from hexforge.llm.tokens.llama2c import Llama2cTokens
 
 WORDS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), " ", "a", "b", "ab", " a", " ab", "ba"]
 SCORES = [0.0] * 259 + [-7.0, -8.0, -9.0, -2.0, -1.0, -3.0, -4.0]

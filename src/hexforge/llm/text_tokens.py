@@ -43,6 +43,11 @@ class TextTokens:
         """The tokens of a text; `special`: with those that the tokenizer puts around a text."""
         return list(self.tokenizer.encode(text, add_special_tokens=special).ids)
 
+    def number(self, word: str) -> int | None:
+        """The token of exactly this text, where there is one."""
+        number: int | None = self.tokenizer.token_to_id(word)
+        return number
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones left out."""
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))

@@ -28,9 +28,9 @@ class StrippedModel:
 def has_contexts(data: memoryview) -> bool:
     """True where a node of the graph is an EPContext. What is no model has none."""
     try:
-        for number, wire, _, start, end in _fields(data, 0, len(data)):
+        for number, wire, _, start, end in message_fields(data, 0, len(data)):
             if number == _GRAPH and wire == _DELIMITED:
-                for inner, kind, _, at, stop in _fields(data, start, end):
+                for inner, kind, _, at, stop in message_fields(data, start, end):
                     if inner == _NODE and kind == _DELIMITED and _is_context(data, at, stop):
                         return True
     except FormatError:
@@ -79,7 +79,7 @@ def _raw_data(data: bytes, start: int, end: int, types: Collection[int]) -> _Raw
     """The bytes of a tensor that says each thing once, and nothing of other data; None for any other."""
     fields: dict[int, tuple[int, int, int]] = {}
     before = start
-    for number, wire, _, at, stop in _fields(data, start, end):
+    for number, wire, _, at, stop in message_fields(data, start, end):
         if number in (_TENSOR_TYPE, _TENSOR_NAME, _RAW_DATA):
             if number in fields or wire != (_VARINT if number == _TENSOR_TYPE else _DELIMITED):
                 return None
@@ -108,7 +108,9 @@ def strip_contexts(data: memoryview) -> StrippedModel:
         return _rebuilt(data, start, end, _ATTRIBUTE, attribute)
 
     def attribute(start: int, end: int) -> bytes:
-        fields = {number: (at, stop) for number, wire, _, at, stop in _fields(data, start, end) if wire == _DELIMITED}
+        fields = {
+            number: (at, stop) for number, wire, _, at, stop in message_fields(data, start, end) if wire == _DELIMITED
+        }
         at, stop = fields.get(_BYTES, (0, 0))
         name = fields.get(_NAME, (0, 0))
         if data[slice(*name)] != _CACHE or stop - at < LEAST_DETACHED_BYTES:
@@ -128,7 +130,7 @@ def _rebuilt(
     """A message with the contents of one field replaced by what a function makes of their range."""
     parts: list[bytes | memoryview] = []
     done = start
-    for number, wire, head, at, stop in _fields(data, start, end):
+    for number, wire, head, at, stop in message_fields(data, start, end):
         if number == field and wire == _DELIMITED:
             content = replace(at, stop)
             parts += [data[done:head], _varint(len(content)), content]
@@ -138,13 +140,13 @@ def _rebuilt(
 
 
 def _op_type(data: memoryview, start: int, end: int) -> bytes:
-    for number, wire, _, at, stop in _fields(data, start, end):
+    for number, wire, _, at, stop in message_fields(data, start, end):
         if number == _OP_TYPE and wire == _DELIMITED:
             return bytes(data[at:stop]) if stop - at < 64 else b""
     return b""
 
 
-def _fields(data: memoryview | bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+def message_fields(data: memoryview | bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
     """Each field of a message: number, wire type, where its key ends, and the range of its contents."""
     while start < end:
         key, head = data[start], start + 1

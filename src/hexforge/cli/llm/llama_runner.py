@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexforge.cli.llm.runner_prompts import PROMPT_FORMS
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
 from hexforge.terminal_text import visible
@@ -19,13 +20,7 @@ from hexforge.terminal_text import visible
 if TYPE_CHECKING:
     from hexforge.cli.llm.runner_models import RunnerModel
 
-DEFAULT_PROMPT, DEFAULT_TOKENIZER = "The answer to the ultimate question is", Path("tokenizer.bin")
-VERSIONS = (
-    "llama2", "llama3", "gemma", "gemma2", "gemma3", "granite", "phi_4_mini", "qwen2_5", "qwen3", "smollm2_135m",
-    "smollm3", "codegen", "glm",
-)  # fmt: skip
-AS_THEY_ARE = ("llama2", "codegen")
-"""Models that take a prompt without a chat template."""
+DEFAULT_PROMPT = "The answer to the ultimate question is"
 KV, HYBRID, LOOKAHEAD = range(3)
 
 
@@ -93,8 +88,8 @@ def llama_runner(
         Path | None, _flag("dump_logits_path", "Where logits go, as the model gives them.")
     ] = None,
     tokenizer_path: Annotated[
-        Path, _flag("tokenizer_path", "tokenizer.bin or tokenizer.json of the model.")
-    ] = DEFAULT_TOKENIZER,
+        Path, _flag("tokenizer_path", "tokenizer.bin, tokenizer.json or tokenizer.model of the model.")
+    ] = Path("tokenizer.bin"),
     prompt: Annotated[list[str] | None, _flag("prompt", "A prompt; several are turns of a conversation.")] = None,
     tokenized_prompt: Annotated[Path | None, _flag("tokenized_prompt", "Tokens as uint64 in a file.")] = None,
     system_prompt: Annotated[str, _flag("system_prompt", "What the model is told first.")] = "",
@@ -113,12 +108,16 @@ def llama_runner(
     ngram: Annotated[int, _flag("ngram", "Of lookahead.")] = 0,
     window: Annotated[int, _flag("window", "Of lookahead.")] = 0,
     gcap: Annotated[int, _flag("gcap", "Of lookahead.")] = 0,
+    attention_sink_rope_path: Annotated[
+        Path | None,
+        _flag("attention_sink_rope_path", "A .pte that evicts old tokens, so that sequences go on."),
+    ] = None,
     soc: Annotated[str, typer.Option("--soc", help="Report the times that this chip is estimated to take.")] = "",
 ) -> None:
     """Answer prompts with the flags, files and last lines of ExecuTorch's qnn_llama_runner."""
     try:
         del ngram, window, gcap
-        if decoder_model_version not in VERSIONS:
+        if decoder_model_version not in PROMPT_FORMS:
             raise CallError(f"decoder_model_version {decoder_model_version!r}: Unsupported Decoder Model")
         if prompt and tokenized_prompt is not None:
             raise CallError("Only provide prompt or tokenized_input but not both.")
@@ -126,8 +125,11 @@ def llama_runner(
             raise CallError("Only TokenGenerator(kv) mode is supported to dump all logits.")
         if kv_updater not in ("SmartMask", "ShiftPointer"):
             raise CallError(f"kv_updater {kv_updater!r}: SmartMask and ShiftPointer are")
+        from hexforge.cli.llm.runner_models import RunnerFiles, load_model
+
         began = time.time() * 1e3
-        model = _loaded(model_path, tokenizer_path, soc, eval_mode)
+        files = RunnerFiles(model_path, tokenizer_path, attention_sink_rope_path)
+        model = load_model(files, decoder_model_version, soc, several=eval_mode != KV)
         _log(f"creating module: model_path={model_path}")
         _log(f"creating runner: tokenizer_path={tokenizer_path}")
         _log(f"eval mode={eval_mode}")
@@ -138,7 +140,7 @@ def llama_runner(
         for _ in range(num_iters):
             for text in (None,) if tokenized_prompt is not None else (prompt or [DEFAULT_PROMPT]):
                 tokens = None if tokenized_prompt is None else _tokens_of(tokenized_prompt)
-                given = "" if text is None else _formatted(model, text, system_prompt, decoder_model_version)
+                given = "" if text is None else model.formatted(text, system_prompt)
                 turn = runner.answer(tokens, given, dump=dump_logits_path is not None)
                 sys.stdout.write(f"{turn.report()}\n")
                 for line in turn.lines():
@@ -160,10 +162,10 @@ class _Runner:
         self.said: list[str] = []
         self.logits: list[bytes] = []
         self.loaded = (0.0, 0.0)
-        context = model.context
-        if seq_len > context or seq_len <= 0:
-            _log(f"Warning: seq_len ({seq_len}) is not from 1 to the context of the model. Using {context}.")
-        self.seq_len = context if seq_len > context or seq_len <= 0 else seq_len
+        self.seq_len = seq_len
+        if seq_len <= 0 or (seq_len > model.context and not model.endless):
+            _log(f"Warning: seq_len ({seq_len}) is not from 1 to the context of the model. Using {model.context}.")
+            self.seq_len = model.context
 
     def answer(self, tokens: list[int] | None, text: str, dump: bool) -> _Turn:
         """One turn; times are those of this computer, or of the chip."""
@@ -206,25 +208,9 @@ def _log(line: str) -> None:
     sys.stderr.write(visible(f"I executorch:runner] {line}\n"))
 
 
-def _loaded(path: Path, tokenizer: Path, soc: str, mode: int) -> RunnerModel:
-    from hexforge.cli.llm.runner_models import BundleModel, PteModel
-
-    if path.suffix == ".pte" and not (path.parent / "bundle.json").is_file():
-        return PteModel(path, tokenizer, soc, mode != KV)
-    return BundleModel(path, None if tokenizer == DEFAULT_TOKENIZER else tokenizer, soc)
-
-
 def _tokens_of(path: Path) -> list[int]:
     import numpy as np
 
     if not path.is_file() or path.stat().st_size % 8 or not path.stat().st_size:
         raise CallError(f"Unable to read tokenized prompt from file: {path}")
     return [int(token) for token in np.fromfile(path, "<u8")]
-
-
-def _formatted(model: RunnerModel, prompt: str, system: str, version: str) -> str:
-    """The prompt as the model was taught to read it: its own chat template, of models that have one."""
-    if version in AS_THEY_ARE:
-        return prompt
-    before = [{"role": "system", "content": system}] if system else []
-    return model.text.chat([*before, {"role": "user", "content": prompt}])
