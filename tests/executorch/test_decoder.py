@@ -199,7 +199,11 @@ def test_a_sequence_goes_on_where_tokens_are_evicted(file: Path, several: bool, 
         SinkEvictor(file, decoder)
 
 
-def test_one_method_for_several_tokens(tmp_path: Path) -> None:
+def test_one_method_for_several_tokens(
+    tokenizer: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Lookahead's kv_forward takes several; a single token goes through it, and its caches have fewer rows."""
     facts = [constant(name, number) for name, number in FACTS.items()]
     (tmp_path / "wide.pte").write_bytes(pte(method(KV, 4), *facts))
@@ -210,6 +214,11 @@ def test_one_method_for_several_tokens(tmp_path: Path) -> None:
         np.testing.assert_allclose(session.feed(tokens[end - 1 : end]), expected(tokens[:end]), atol=0.15)
     with pytest.raises(CallError, match=r"9 tokens were before, the caches have 8 rows; .*--max_seq_len"):
         session.feed([1])
+    monkeypatch.chdir(tmp_path)
+    flags = ["--model_path", "wide.pte", "--tokenizer_path", str(tokenizer), "--prompt", "ab", "--seq_len", "12"]
+    given = CliRunner().invoke(app, ["llm", "llama-runner", *flags, "--eval_mode", "2"])
+    assert given.exit_code == 0, given.output
+    assert "Sequence length (10 tokens) reached!" in given.stderr
 
 
 def test_the_runner(file: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

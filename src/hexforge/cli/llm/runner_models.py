@@ -138,7 +138,10 @@ class PteModel:
         self._decoder = PteDecoder(files.model, soc)
         evictor = None if files.evictor is None else SinkEvictor(files.evictor, self._decoder, soc)
         self.text, self._form = read_tokenizer(files.tokenizer, self._decoder.vocabulary), PROMPT_FORMS[version]
-        self.context, self.endless = self._decoder.context, evictor is not None
+        used = self._decoder.graphs if several else self._decoder.graphs[:1]
+        # Where every method takes several tokens, caches are full before the context is; the last token is not fed.
+        self.context = min(self._decoder.context, max(graph.room for graph in used) + 2)
+        self.endless = evictor is not None
         self.end_tokens = self._ends()
         self._session = self._decoder.session(several, evictor)
         self._fed: list[tuple[int, float]] = []
