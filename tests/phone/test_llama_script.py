@@ -39,7 +39,7 @@ def test_a_model_of_stories(phones: Path, tmp_path: Path) -> None:
 
 
 def test_a_model_with_local_layers_of_weights_in_blocks(phones: Path, tmp_path: Path) -> None:
-    """Gemma 3's width with few tokens, five local layers and a global one: two masks, 8-bit caches, a tokenizer.json."""
+    """Gemma 3's width with few tokens, five local layers and a global one: two masks and 8-bit caches."""
     flags = ("--model", "gemma3-1b", "--layers", "6", "--vocabulary", "8192", "--sliding_window", "16", "--mode", "kv")
     same, tokens, sqnr = agreement(script(tmp_path, *flags))
     assert same == tokens > 16
