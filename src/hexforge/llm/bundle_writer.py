@@ -116,7 +116,7 @@ def _require(request: ExportRequest, checkpoint: Checkpoint, precision: BundlePr
         raise CallError(f"--context {request.context}: the model was made for 2 to {longest} tokens")
     if (request.compensated or request.scaled) and not precision.quantized:
         raise CallError("floats are not rounded to integers; export with --precision w8a16 or w4a16 to do it well")
-    if request.scaled:
+    if request.scaled or request.compensated:
         require_free_weights(checkpoint, precision)
     if request.native and not precision.quantized:
         raise UnsupportedError("native caches are 8-bit; export with --precision w8a16 or w4a16")

@@ -92,7 +92,7 @@ class ScaledCheckpoint(Checkpoint):
 
 
 def require_free_weights(checkpoint: Checkpoint, precision: BundlePrecision) -> None:
-    """UnsupportedError for a checkpoint whose integers are kept as they are: scaled weights would be others."""
+    """UnsupportedError for a checkpoint whose integers are kept as they are: no rounding could act on them."""
     shape = checkpoint.architecture.shape
     inner = [name for name in checkpoint.names() if name in _VALUES]
     places = [(name, layer) for layer in range(shape.layers) for name in inner]
@@ -100,8 +100,7 @@ def require_free_weights(checkpoint: Checkpoint, precision: BundlePrecision) -> 
         if checkpoint.codes(name, layer, precision.weight_bits, precision.block) is not None:
             raise UnsupportedError(
                 f"{checkpoint.folder}: its {precision.weight_bits}-bit integers are kept as they are at "
-                f"{precision.name}, and scaled weights would be others; leave out --rounding scale, or choose "
-                "another precision"
+                f"{precision.name}, so that nothing is left to round; leave out --rounding, or choose another precision"
             )
 
 
