@@ -120,10 +120,13 @@ def test_scaling_pays_where_channels_stick_out(tmp_path: Path) -> None:
     assert kinds[0] == kinds[1]
 
 
-def test_integers_that_are_kept_are_not_scaled(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", ["scaled", "compensated"])
+def test_integers_that_are_kept_are_not_rounded_otherwise(tmp_path: Path, way: str) -> None:
     source = write_genai_model(tmp_path / "genai", bits=4)
-    asked = ExportRequest(context=64, tokens=(1,), precision="w4a16", compiled=False, scaled=True)
-    with pytest.raises(UnsupportedError, match=r"4-bit integers are kept as they are at w4a16, .* --rounding scale"):
+    asked = replace(ExportRequest(context=64, tokens=(1,), precision="w4a16", compiled=False), **{way: True})
+    with pytest.raises(
+        UnsupportedError, match=r"4-bit integers are kept as they are at w4a16, .* leave out --rounding"
+    ):
         export(source, tmp_path / "b", asked)
     export(source, tmp_path / "b", replace(asked, precision="w4a16_lpbq"))
 

@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests import ROOT
+from tests.opencl import require_compiler
 
 SCRIPTS = ROOT / "tests" / "scripts"
 LIBRARIES = ("QnnCpu.dll", "libQnnCpu.so")
@@ -113,7 +114,7 @@ def test_strict_session_by_library(folder: Path, library: str) -> None:
 
 
 def test_the_gpus_script_runs_as_published(folder: Path) -> None:
-    pytest.importorskip("pyopencl")
+    require_compiler()
     before = "import onnxruntime as ort\nmodel_path = 'model.onnx'\noptions = ort.SessionOptions()\n"
     after = "print(session.run(None, {'input': __import__('numpy').zeros((1,3,224,224), 'f4')})[0].shape)"
     done = run(folder, published("gpu_session.py", folder, "QnnGpu.dll", before, after))

@@ -29,7 +29,9 @@ from tests.frontends.onnx.parts import units
 from tests.frontends.onnx.single_node import f32, i64, model
 
 HERE = Path(__file__).parent
-RECORDED = ("group_query_attention", "data_ops", "matrix_ops", "windowed_ops", "fusions", "node_units")
+RECORDED = (
+    "group_query_attention", "group_query_windows", "data_ops", "matrix_ops", "windowed_ops", "fusions", "node_units",
+)  # fmt: skip
 """Test files whose models are recorded, besides onnx's node cases."""
 MS = "com.microsoft"
 

@@ -23,6 +23,12 @@ OPTIONS, DIVISION = "-cl-std=CL1.2 -w", "-cl-fp32-correctly-rounded-divide-sqrt"
 OpenCL lets quotients be off by 2.5 units else."""
 
 
+NEWER_PROCESSOR = (
+    "; this PoCL's compiler is older than the processor and does not know it: `pip install intel-opencl-rt "
+    "intel-cmplr-lib-rt`, and set OCL_ICD_VENDORS to lib/libintelocl.so of that environment, or install a newer PoCL"
+)
+
+
 def linked_name(key: str) -> str:
     """What the machine code of a kernel is known by in the cache, beside its binary."""
     return f"{key}:linked"
@@ -122,7 +128,8 @@ class KernelBuilder:
                 except (opencl().RuntimeError, RuntimeError) as error:
                     if not _is_about_the_kernel(error):
                         raise
-                    message = f"gpu device {self.device.name!r} cannot compile a kernel: {error}"
+                    advice = NEWER_PROCESSOR if "unknown target CPU" in str(error) else ""
+                    message = f"gpu device {self.device.name!r} cannot compile a kernel: {error}{advice}"
                     raise UnsupportedError(message) from None
                 binary = binary_of(program)
             self.cache.add(key, binary)
