@@ -61,6 +61,7 @@ struct PackedRows {
   const float* units;            // [depth / block][rows]: what 1 is of a value; null: `PackedScaling` says it
   std::int64_t rows;
   std::int32_t zero;
+  bool any_large;
 };
 
 // Rows and columns of an image blended, in the type that sums are taken in.

@@ -263,6 +263,9 @@ struct WideBlock {
   double factors[kPackedOutputs];  // not of units
 };
 
+// Codes that are read only when all rows have been multiplied by those before them.
+inline void fetch_next_block(const std::uint32_t* codes) { __builtin_prefetch(codes, 0, 2); }
+
 void unpack_scaled(const PackedWeights& w, std::int64_t block, std::int32_t zero_a, const PackedScaling* by,
                    WideBlock& to) {
   using Words = Vector<std::uint16_t, kRegister>;
@@ -273,6 +276,7 @@ void unpack_scaled(const PackedWeights& w, std::int64_t block, std::int32_t zero
     std::uint32_t* panel = to.panel + i;
     for (std::int64_t k = 0; k < w.block; k += 8, panel += 4 * w.lanes) {
       const Words v = load<Words>(from + k / 8 * w.lanes + i);
+      fetch_next_block(from + (k + w.block) / 8 * w.lanes + i);
       Integers q[4];
 #pragma GCC unroll 4
       for (int c = 0; c < 4; ++c) {
@@ -386,9 +390,8 @@ void rows_scaled(const PackedWeights& w, const PackedRows& x, const PackedScalin
   for (std::int64_t block = 0; block < w.depth / w.block; ++block) {
     unpack_scaled(w, block, x.zero, by, wide);
     for_tiles<kRows, 2>(x.rows, w.lanes, [&]<int R, int V>(std::int64_t r, std::int64_t first) {
-      const std::int64_t at = block * x.rows + r;
       bool halved = kHalvesProducts;
-      for (int i = 0; i < R; ++i) halved &= !x.large[at + i];
+      if (x.any_large) halved &= std::memchr(x.large + block * x.rows + r, 1, R) == nullptr;
       (halved ? tile_scaled<kHalvesProducts, R, V, Number> : tile_scaled<false, R, V, Number>)(w, wide, x, block, r,
                                                                                                first, totals);
     });

@@ -99,7 +99,8 @@ PackedRows in_blocks(const Loops& loop, std::int64_t rows, const PackedWeights& 
   parallel_for(members, count, 64, [&](std::int64_t begin, std::int64_t end) {
     loop.pair_rows(values + begin * w.block, end - begin, w.block, products + begin, large + begin);
   });
-  return {values, products, large, nullptr, rows, 0};
+  const bool any_large = std::memchr(large, 1, static_cast<std::size_t>(count)) != nullptr;
+  return {values, products, large, nullptr, rows, 0, any_large};
 }
 
 // The float scales of blocks.
