@@ -88,15 +88,18 @@ Run take_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   };
 }
 
-// Which element of `data` every index means: its own place, but along `axis` the index. Elements in units of one.
-std::vector<std::int64_t> element_places(const void* indices, std::int64_t bytes, const std::vector<std::int64_t>& dims,
-                                         const std::vector<std::int64_t>& data, std::size_t axis) {
+// Which element of `data` every index means: its own place, but along `axis` the index. Elements in units of one. With
+// `row`, whose indices are the same, the first one of each row.
+std::vector<std::int64_t> element_places(const void* indices, std::int64_t bytes, std::vector<std::int64_t> dims,
+                                         const std::vector<std::int64_t>& data, std::size_t axis,
+                                         std::int64_t row = 1) {
   const std::size_t rank = dims.size();
   std::vector<std::int64_t> strides(rank, 1), at(rank, 0);
   for (std::size_t i = rank; i-- > 1;) strides[i - 1] = strides[i] * data[i];
+  if (row > 1) dims.back() = 1;
   std::vector<std::int64_t> places(static_cast<std::size_t>(product(dims)));
   for (std::size_t i = 0; i < places.size(); ++i) {
-    std::int64_t place = index_at(indices, bytes, static_cast<std::int64_t>(i), data[axis]) * strides[axis];
+    std::int64_t place = index_at(indices, bytes, static_cast<std::int64_t>(i) * row, data[axis]) * strides[axis];
     for (std::size_t k = 0; k < rank; ++k) place += k == axis ? 0 : at[k] * strides[k];
     places[i] = place;
     for (std::size_t k = rank; k-- > 0;) {
@@ -105,6 +108,14 @@ std::vector<std::int64_t> element_places(const void* indices, std::int64_t bytes
     }
   }
   return places;
+}
+
+// Whether the indices of every row are the same, as those of tokens' numbers are that go into a cache.
+bool rows_have_one_index(const char* indices, std::int64_t bytes, std::int64_t count, std::int64_t row) {
+  for (std::int64_t i = 0; i < count; i += row, indices += row * bytes) {
+    if (std::memcmp(indices, indices + bytes, static_cast<std::size_t>((row - 1) * bytes)) != 0) return false;
+  }
+  return true;
 }
 
 // Which slice every index tuple means, in units of slices; `data` holds the sizes of the axes that a tuple names, after
@@ -217,8 +228,14 @@ Run scatter_step(const Attributes& at, std::span<const Tensor> ins, std::span<co
                 tile % kHmxBlock == 0 && shape[shape.size() - 2] % kHmxBlock == 0 && shape.back() % tile == 0,
             "scatter: bad tiles");
   }
+  const bool elements = at.integers.contains("dims");
+  const auto dims = elements ? at.list("dims", shape.size()) : shape;
+  const auto axis = static_cast<std::size_t>(elements ? at.integer("axis") : 0);
+  const std::int64_t bytes = index_bytes(at);
+  const std::int64_t row = elements && !tile && !reduction && axis + 1 < dims.size() ? dims.back() : 1;
   return [=](const Operands& o) {
-    auto places = a.places(o.in<char>(1));
+    const bool rows = row > 1 && rows_have_one_index(o.in<char>(1), bytes, a.count, row);
+    auto places = rows ? element_places(o.in<char>(1), bytes, dims, shape, axis, row) : a.places(o.in<char>(1));
     if (tile) {
       for (std::int64_t& place : places) place = hmx_place(place, shape[shape.size() - 2], shape.back(), tile);
     }
@@ -226,7 +243,9 @@ Run scatter_step(const Attributes& at, std::span<const Tensor> ins, std::span<co
     const bool in_place = y == o.in<T>();  // a state of the program: what is there was stored by it, or by its maker
     if (!in_place) std::memcpy(y, o.in<T>(), static_cast<std::size_t>(a.data_bytes));
     const T* updates = o.in<T>(2);
-    for (std::int64_t i = 0; i < a.count; ++i) {
+    for (std::size_t i = 0; rows && i < places.size(); ++i)
+      std::copy_n(updates + static_cast<std::int64_t>(i) * row, row, y + places[i]);
+    for (std::int64_t i = 0; !rows && i < a.count; ++i) {
       T* to = y + places[static_cast<std::size_t>(i)] * slice;
       for (std::int64_t k = 0; k < slice; ++k) to[k] = combined<T>(reduction, to[k], updates[i * slice + k]);
     }
