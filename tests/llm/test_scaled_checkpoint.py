@@ -123,7 +123,10 @@ def test_scaling_pays_where_channels_stick_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["scaled", "compensated"])
 def test_integers_that_are_kept_are_not_rounded_otherwise(tmp_path: Path, way: str) -> None:
     source = write_genai_model(tmp_path / "genai", bits=4)
-    asked = replace(ExportRequest(context=64, tokens=(1,), precision="w4a16", compiled=False), **{way: True})
+    asked = ExportRequest(
+        context=64, tokens=(1,), precision="w4a16", compiled=False, scaled=way == "scaled",
+        compensated=way == "compensated",
+    )  # fmt: skip
     with pytest.raises(
         UnsupportedError, match=r"4-bit integers are kept as they are at w4a16, .* leave out --rounding"
     ):
