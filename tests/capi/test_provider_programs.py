@@ -18,6 +18,7 @@ from hexforge.capi.library import lib_path
 from hexforge.ir import Array
 from tests import ROOT
 from tests.capi.conftest import environment
+from tests.opencl import require_compiler
 
 pytestmark = pytest.mark.vendor
 
@@ -98,7 +99,7 @@ def test_a_context_that_it_writes(program: list[str], tmp_path: Path) -> None:
 
 
 def test_the_gpu_backend(program: list[str], tmp_path: Path) -> None:
-    pytest.importorskip("pyopencl")
+    require_compiler()
     path = model(tmp_path)
     np.testing.assert_array_equal(outputs(program, "libQnnGpu.so", path), session(path, "gpu"))
 

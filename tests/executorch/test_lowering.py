@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import hexforge.executorch
+from tests.opencl import require_compiler
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -203,7 +204,7 @@ def test_lpai_is_refused_with_the_reason(net: tuple[Any, Any], caplog: pytest.Lo
 
 @pytest.mark.parametrize("precision", ["kGpuPrecisionUserProvided", "kGpuPrecisionFp16"])
 def test_a_gpu_spec_goes_to_the_gpu(net: tuple[Any, Any], precision: str) -> None:
-    pytest.importorskip("pyopencl")
+    require_compiler()
     from executorch.backends.qualcomm.serialization.qc_schema import QcomChipset, QnnExecuTorchGpuPrecision
     from executorch.backends.qualcomm.utils.utils import (
         generate_gpu_compiler_spec,
