@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,13 +24,21 @@ from hexforge.executorch.running.method import Method
 from hexforge.formats.executorch.pte import TensorValue
 from hexforge.ir import Array
 
-if TYPE_CHECKING:
-    from hexforge.executorch.running.attention_sink import SinkEvictor
-
 KV, PREFILL = "kv_forward", "prefill_forward"
 MASKED = -255.0
 """What ExecuTorch's float masks have for a row that does not count."""
 _FACTS = ("vocab_size", "max_context_len", "n_layers", "kv_io_bit_width")
+
+
+class CacheEvictor(Protocol):
+    """What makes room in full caches (attention_sink.py)."""
+
+    evicts: int
+    """Tokens that leave at a time."""
+    clocks: list[ChipTime]
+
+    def evicted(self, keys: Sequence[Array], values: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+        """Caches without them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,7 +120,7 @@ class PteDecoder:
             raise FormatError(f"{path}: {name} is {value!r}, not a number")
         return value
 
-    def session(self, several: bool = True, evictor: SinkEvictor | None = None) -> DecoderSession:
+    def session(self, several: bool = True, evictor: CacheEvictor | None = None) -> DecoderSession:
         """A sequence that begins; `several`: prompts go through the method for several tokens, where there is one."""
         return DecoderSession(self, several, evictor)
 
@@ -120,7 +128,7 @@ class PteDecoder:
 class DecoderSession:
     """One sequence: its tokens, and the caches of all layers; with an evictor it never ends."""
 
-    def __init__(self, decoder: PteDecoder, several: bool, evictor: SinkEvictor | None = None) -> None:
+    def __init__(self, decoder: PteDecoder, several: bool, evictor: CacheEvictor | None = None) -> None:
         self.decoder, self.tokens, self.evictor = decoder, list[int](), evictor
         self._graphs = decoder.graphs if several else decoder.graphs[:1]
         self._past = 0
