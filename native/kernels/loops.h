@@ -46,7 +46,8 @@ struct PackedWeights {
   std::int32_t bits, zero;
 };
 
-constexpr std::int32_t kMostUnits = 32639;  // 127 * 256 + 127
+constexpr std::int32_t kMostUnits = 32639;  // 127 * 256 + 127: two signed bytes hold it
+
 struct PackedScaling {
   double in, out;  // scales of the input and of the output
   std::int32_t rest;

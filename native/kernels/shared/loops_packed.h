@@ -104,6 +104,14 @@ inline void fetch_scales(const PackedWeights& w, std::int64_t at) {
 // Vectors of outputs that are computed at a time.
 constexpr int kTogether = 4;
 
+// All lanes, V vectors of them at a time while there are so many: some.operator()<vectors>(first lane).
+template <int V, class Some>
+void for_vectors(std::int64_t lanes, const Some& some) {
+  std::int64_t first = 0;
+  for (; first + V * kLanes <= lanes; first += V * kLanes) some.template operator()<V>(first);
+  for (; first < lanes; first += kLanes) some.template operator()<1>(first);
+}
+
 template <int Bits, int V, bool Zeros>
 void row_f32(const PackedWeights& w, std::int64_t first, const float* x, float* sums) {
   constexpr int kCodes = 32 / Bits;
@@ -143,10 +151,7 @@ void row_f32(const PackedWeights& w, std::int64_t first, const float* x, float* 
 
 template <int Bits, bool Zeros>
 void some_row_f32(const PackedWeights& w, const float* x, float* sums) {
-  std::int64_t first = 0;
-  for (; first + kTogether * kLanes <= w.lanes; first += kTogether * kLanes)
-    row_f32<Bits, kTogether, Zeros>(w, first, x, sums);
-  for (; first < w.lanes; first += kLanes) row_f32<Bits, 1, Zeros>(w, first, x, sums);
+  for_vectors<kTogether>(w.lanes, [&]<int V>(std::int64_t first) { row_f32<Bits, V, Zeros>(w, first, x, sums); });
 }
 
 // One row times the outputs of a block, each block of codes summed in order and then times its scale, in order.
@@ -205,15 +210,12 @@ void tile_f32(const PackedWeights& w, std::int64_t at, std::int64_t first, const
 // Every tile of at most R rows, and of all lanes: tile.operator()<rows, vectors>(first row, first lane).
 template <int R, int V, class Tile>
 void for_tiles(std::int64_t rows, std::int64_t lanes, const Tile& tile) {
-  const auto with = [&]<int Vectors>(std::int64_t first) {
+  for_vectors<V>(lanes, [&]<int Vectors>(std::int64_t first) {
     std::int64_t r = 0;
     for (; r + R <= rows; r += R) tile.template operator()<R, Vectors>(r, first);
     for (; r + R / 2 <= rows; r += R / 2) tile.template operator()<R / 2, Vectors>(r, first);
     for (; r < rows; ++r) tile.template operator()<1, Vectors>(r, first);
-  };
-  std::int64_t first = 0;
-  for (; first + V * kLanes <= lanes; first += V * kLanes) with.template operator()<V>(first);
-  for (; first < lanes; first += kLanes) with.template operator()<1>(first);
+  });
 }
 
 // Many rows: a block of codes becomes numbers once for all of them. The same sums in the same order.
@@ -339,10 +341,7 @@ void row_bytes(const PackedWeights& w, std::int64_t first, const std::int8_t* x,
 
 template <int Planes>
 void some_row_bytes(const PackedWeights& w, const std::int8_t* x, const std::int32_t* starts, std::int32_t* sums) {
-  std::int64_t first = 0;
-  for (; first + kTogether * kLanes <= w.lanes; first += kTogether * kLanes)
-    row_bytes<Planes, kTogether>(w, first, x, starts, sums);
-  for (; first < w.lanes; first += kLanes) row_bytes<Planes, 1>(w, first, x, starts, sums);
+  for_vectors<kTogether>(w.lanes, [&]<int V>(std::int64_t first) { row_bytes<Planes, V>(w, first, x, starts, sums); });
 }
 
 // One row of one plane of bytes or two times the outputs of a block: exact sums of each plane.

@@ -131,19 +131,11 @@ void row_scaled(const PackedWeights& w, std::int64_t first, const std::int8_t* x
   totals.store_all(to + first);
 }
 
-// All outputs of a row: some.operator()<vectors>(first lane).
-template <class Some>
-void for_vectors(std::int64_t lanes, const Some& some) {
-  std::int64_t first = 0;
-  for (; first + kTogether * kLanes <= lanes; first += kTogether * kLanes) some.template operator()<kTogether>(first);
-  for (; first < lanes; first += kLanes) some.template operator()<1>(first);
-}
-
 // One row of one plane of bytes or two times the outputs of a block, whose blocks of inputs have a float scale each.
 void packed_row_scaled(const PackedWeights& w, int planes, const std::int8_t* x, const std::int32_t* starts,
                        const PackedScaling& by, double* totals) {
   const auto pick = [&]<int Planes, bool Rest>() {
-    for_vectors(w.lanes, [&]<int V>(std::int64_t first) {
+    for_vectors<kTogether>(w.lanes, [&]<int V>(std::int64_t first) {
       row_scaled<Planes, Rest, false, V>(w, first, x, starts, by.rest, StepTotals<V>{by}, totals);
     });
   };
@@ -154,7 +146,7 @@ void packed_row_scaled(const PackedWeights& w, int planes, const std::int8_t* x,
 // The same of floats as units.
 void packed_row_units(const PackedWeights& w, const std::int8_t* x, const std::int32_t* starts, const float* units,
                       float* totals) {
-  for_vectors(w.lanes, [&]<int V>(std::int64_t first) {
+  for_vectors<kTogether>(w.lanes, [&]<int V>(std::int64_t first) {
     (w.zeros ? row_scaled<2, false, true, V, UnitTotals<V>>
              : row_scaled<2, false, false, V, UnitTotals<V>>)(w, first, x, starts, 0, UnitTotals<V>{units}, totals);
   });

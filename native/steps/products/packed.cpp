@@ -86,21 +86,35 @@ T* kept(std::int64_t count) {
   return reinterpret_cast<T*>(memory.data() + (kLine - start % kLine) % kLine);
 }
 
-// Many rows as kernels read them, made by all threads: fill(row, values) puts the blocks of a row so many blocks apart.
-template <class Fill>
-PackedRows in_blocks(const Loops& loop, std::int64_t rows, const PackedWeights& w, int members, const Fill& fill) {
-  const std::int64_t count = rows * (w.depth / w.block);
-  std::int16_t* values = kept<std::int16_t, 1>(rows * w.depth);
-  std::int32_t* products = kept<std::int32_t, 2>(count);
-  std::uint8_t* large = kept<std::uint8_t, 3>(count);
-  parallel_for(members, rows, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) fill(row, values + row * w.block);
-  });
-  parallel_for(members, count, 64, [&](std::int64_t begin, std::int64_t end) {
-    loop.pair_rows(values + begin * w.block, end - begin, w.block, products + begin, large + begin);
-  });
-  const bool any_large = std::memchr(large, 1, static_cast<std::size_t>(count)) != nullptr;
-  return {values, products, large, nullptr, rows, 0, any_large};
+// Many rows, as many at once as have their totals in the cache. All threads make them what kernels read: fill(first
+// row, row behind it, rows, values) puts the blocks of a row so many blocks apart. Then each multiplies some outputs.
+template <class Number, class Fill, class Multiply, class Store>
+void multiply_many(const Packed& p, int members, const float* units, std::int32_t zero, const Fill& fill,
+                   const Multiply& multiply, const Store& stored) {
+  const PackedWeights& all = p.weights;
+  for (std::int64_t row = 0; row < p.rows; row += kRowsAtOnce) {
+    const std::int64_t rows = std::min(kRowsAtOnce, p.rows - row), count = rows * (all.depth / all.block);
+    std::int16_t* values = kept<std::int16_t, 1>(rows * all.depth);
+    std::int32_t* products = kept<std::int32_t, 2>(count);
+    std::uint8_t* large = kept<std::uint8_t, 3>(count);
+    parallel_for(members, rows, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) fill(row, r, rows, values + r * all.block);
+    });
+    parallel_for(members, count, 64, [&](std::int64_t begin, std::int64_t end) {
+      loops().pair_rows(values + begin * all.block, end - begin, all.block, products + begin, large + begin);
+    });
+    const bool any_large = std::memchr(large, 1, static_cast<std::size_t>(count)) != nullptr;
+    const PackedRows paired{values, products, large, units, rows, zero, any_large};
+    parallel_for(members, p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
+      Number* totals = kept<Number>(rows * kBlock);
+      std::uint32_t* panel = kept<std::uint32_t>(all.block / 2 * kBlock);
+      for (std::int64_t block = begin; block < end; ++block) {
+        const PackedWeights w = p.of(block);
+        multiply(w, paired, panel, totals);
+        for (std::int64_t r = 0; r < rows; ++r) stored(row + r, block, totals + r * w.lanes);
+      }
+    });
+  }
 }
 
 // The float scales of blocks.
@@ -167,23 +181,11 @@ void multiply_units(const Packed& p, const float* x, const Operands& o, const St
   const std::int64_t blocks = p.inputs / p.weights.block;
   const int members = p.members(o.threads());
   if (p.rows > kFewRows) {
-    for (std::int64_t row = 0; row < p.rows; row += kRowsAtOnce) {
-      const std::int64_t rows = std::min(kRowsAtOnce, p.rows - row);
-      float* units = kept<float, 4>(rows * blocks);
-      PackedRows paired = in_blocks(loop, rows, p.weights, members, [&](std::int64_t r, std::int16_t* to) {
-        loop.to_units(x + (row + r) * p.inputs, blocks, p.weights.block, rows, to, units + r);
-      });
-      paired.units = units;
-      parallel_for(members, p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
-        float* totals = kept<float>(rows * kBlock);
-        std::uint32_t* panel = kept<std::uint32_t>(p.weights.block / 2 * kBlock);
-        for (std::int64_t block = begin; block < end; ++block) {
-          const PackedWeights w = p.of(block);
-          loop.packed_rows_units(w, paired, panel, totals);
-          for (std::int64_t r = 0; r < rows; ++r) stored(row + r, block, totals + r * w.lanes);
-        }
-      });
-    }
+    float* units = kept<float, 4>(std::min(kRowsAtOnce, p.rows) * blocks);
+    const auto fill = [&](std::int64_t row, std::int64_t r, std::int64_t rows, std::int16_t* to) {
+      loop.to_units(x + (row + r) * p.inputs, blocks, p.weights.block, rows, to, units + r);
+    };
+    multiply_many<float>(p, members, units, 0, fill, loop.packed_rows_units, stored);
     return;
   }
   PackedWeights without_zero = p.weights;
@@ -388,24 +390,15 @@ Run packed_scaled(const Attributes& at, std::span<const Tensor> ins, std::span<c
         loop.round_totals_u8(totals, own, target.low, target.high, target.zero, to, count);
     };
     if (p.rows > kFewRows) {
-      for (std::int64_t row = 0; row < p.rows; row += kRowsAtOnce) {
-        const std::int64_t rows = std::min(kRowsAtOnce, p.rows - row);
-        PackedRows paired = in_blocks(loop, rows, p.weights, members, [&](std::int64_t r, std::int16_t* to) {
-          const T* from = x + (row + r) * p.inputs;
-          for (std::int64_t k = 0; k < p.inputs; k += p.weights.block, to += rows * p.weights.block)
-            std::copy_n(from + k, p.weights.block, to);
-        });
-        paired.zero = zero_a;
-        parallel_for(members, p.blocks(), 1, [&](std::int64_t begin, std::int64_t end) {
-          double* totals = kept<double>(rows * kBlock);
-          std::uint32_t* panel = kept<std::uint32_t>(p.weights.block / 2 * kBlock);
-          for (std::int64_t block = begin; block < end; ++block) {
-            const PackedWeights w = p.of(block);
-            loop.packed_rows_scaled(w, paired, by, panel, totals);
-            for (std::int64_t r = 0; r < rows; ++r) stored(row + r, block, totals + r * w.lanes);
-          }
-        });
-      }
+      const auto fill = [&](std::int64_t row, std::int64_t r, std::int64_t rows, std::int16_t* to) {
+        const T* from = x + (row + r) * p.inputs;
+        for (std::int64_t k = 0; k < p.inputs; k += p.weights.block, to += rows * p.weights.block)
+          std::copy_n(from + k, p.weights.block, to);
+      };
+      const auto multiply = [&](const PackedWeights& w, const PackedRows& rows, std::uint32_t* panel, double* totals) {
+        loop.packed_rows_scaled(w, rows, by, panel, totals);
+      };
+      multiply_many<double>(p, members, nullptr, zero_a, fill, multiply, stored);
       return;
     }
     const std::int64_t row_bytes = p.inputs * kPlanes, row_starts = p.inputs / p.weights.block * kPlanes;
