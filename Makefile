@@ -181,8 +181,8 @@ clang: $(VENV)/.dev
 # programs over QNN's C API.
 # Leaks are not looked for: Python itself keeps memory to its end. Reports go to the terminal, past pytest's capture.
 SANITIZED := tests/native tests/backends/htp/numbers/test_assignment.py tests/runtime/contexts/test_context.py \
-  tests/runtime/contexts/test_hostile.py tests/capi/test_two_nodes.py tests/capi/test_codes.py tests/capi/test_functions.py \
-  tests/capi/test_sequences.py
+  tests/runtime/contexts/test_hostile.py tests/addons/capi/test_two_nodes.py tests/addons/capi/test_codes.py tests/addons/capi/test_functions.py \
+  tests/addons/capi/test_sequences.py
 arm64: $(VENV)/.dev
 	@$(BIN)/python -m tools.arm64 $(TESTS)
 
@@ -222,16 +222,16 @@ $(TORCH_VENV)/.installed: constraints.txt $(VENV)/.dev
 	@touch $@
 
 executorch-check: executorch
-	@$(TORCH) -m pytest -m executorch tests/executorch
+	@$(TORCH) -m pytest -m executorch tests/addons/executorch
 
 # ExecuTorch's scripts and debugger on virtual phones: minutes each, so beside what CI runs.
 executorch-phone: executorch
-	@$(TORCH) -m pytest -m executorch --timeout 1200 tests/phone
+	@$(TORCH) -m pytest -m executorch --timeout 1200 tests/addons/phone
 
 executorch-test: executorch-check
-	@$(TORCH) -m tests.executorch.own_suite --jobs $(JOBS) --resume build/executorch-tests $(TESTS)
+	@$(TORCH) -m tests.addons.executorch.own_suite --jobs $(JOBS) --resume build/executorch-tests $(TESTS)
 
-# The small Llama of tests/llm, trained anew into build/small_llama by a torch of its own environment.
+# The small Llama of tests/addons/llm, trained anew into build/small_llama by a torch of its own environment.
 small-llama:
 	@$(PYTHON) -m venv .venv-torch
 	@.venv-torch/bin/python -m pip --disable-pip-version-check -q install -c constraints.txt torch tokenizers safetensors numpy
@@ -249,7 +249,7 @@ gpu: $(VENV)/.dev
 
 gpu-half: $(VENV)/.dev
 	@$(INSTALL) intel-opencl-rt intel-cmplr-lib-rt
-	@OCL_ICD_VENDORS="$(CURDIR)/$(VENV)/lib/libintelocl.so" HEXFORGE_GPU_DEVICE=Intel $(BIN)/python -m pytest -m gpu tests/backends/gpu
+	@OCL_ICD_VENDORS="$(CURDIR)/$(VENV)/lib/libintelocl.so" HEXFORGE_GPU_DEVICE=Intel $(BIN)/python -m pytest -m gpu tests/addons/gpu
 
 bench: models
 	-@$(BIN)/python -m benchmarks.htp.memory

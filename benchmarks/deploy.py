@@ -28,10 +28,10 @@ from benchmarks import ROOT
 from benchmarks.arguments import add_names
 from benchmarks.quality.models import CALIBRATION, MODELS
 from hexforge import quantize
+from hexforge.addons.vendor.deploy import DeployRequest, deploy
+from hexforge.addons.vendor.package import require_package
+from hexforge.addons.vendor.proof import Proof
 from hexforge.errors import HexforgeError
-from hexforge.vendor.deploy import DeployRequest, deploy
-from hexforge.vendor.package import require_package
-from hexforge.vendor.proof import Proof
 
 CHOSEN = (
     "ppocr_cls", "wake_word", "orientation", "centerface", "ppocr_det", "english_det", "ppocr_rec",

@@ -32,9 +32,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
+from hexforge.addons.latency.measurements import DATA
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import SOCS
-from hexforge.latency.measurements import DATA
 
 TOPOLOGIES = DATA / "topologies"
 PRECISION = "w8a8"

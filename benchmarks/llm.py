@@ -103,7 +103,7 @@ class HexforgeBundle:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
         import hexforge
 
-        self._session = hexforge.llm.load(folder / "bundle").session()
+        self._session = hexforge.addons.llm.load(folder / "bundle").session()
         self._session.feed([3])
 
     def step(self, tokens: np.ndarray[Any, Any], at: int) -> None:
@@ -193,8 +193,8 @@ def export(folder: Path, name: str, prompt: int, context: int) -> None:
 
     start, begun = time.perf_counter(), time.process_time()
     if name in MODELS:
-        bundle = hexforge.llm.ExportRequest(SOC, context, (prompt, 1), "w4a16")
-        hexforge.llm.export(MODELS[name], folder / "bundle", bundle, random_seed=0)
+        bundle = hexforge.addons.llm.ExportRequest(SOC, context, (prompt, 1), "w4a16")
+        hexforge.addons.llm.export(MODELS[name], folder / "bundle", bundle, random_seed=0)
     else:
         models = [folder / f"{name}.onnx" for name in ("token", "prompt")]
         request = hexforge.ContextRequest(graph_names=("token", "prompt"), weight_sharing=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicted against measured speed of language models through the public call: `python -m benchmarks.llm_latency`.
 
-`hexforge.llm.estimate_llm` predicts every measured row of 4-bit weights and 16-bit activations (no draft) with costs
+`hexforge.addons.llm.estimate_llm` predicts every measured row of 4-bit weights and 16-bit activations (no draft) with costs
 that were fitted without the row's family. Prints for each runtime the errors of tokens per second and of the time to
 the first token, what a bandwidth with a cost for each layer gives on the same folds, how many rows are in their bands,
 and the worst models. With `--data` rows of other models may come along: families that the shipped costs have not seen
@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
+from hexforge.addons.llm import LlmEstimate, LlmShape, estimate_llm
+from hexforge.addons.llm.shape import shape_of_config
+from hexforge.addons.llm.time.__main__ import costs_of_fit, figures, half_widths
+from hexforge.addons.llm.time.costs import LlmCosts, costs_of, read_costs
+from hexforge.addons.llm.time.fitting import fit_rows, predict_families_held_out
+from hexforge.addons.llm.time.measurements import ASIDE, MEASURED, RUNTIMES, LlmMeasurement, read_llm_measurements
 from hexforge.formats.json_text import read_json
-from hexforge.llm import LlmEstimate, LlmShape, estimate_llm
-from hexforge.llm.shape import shape_of_config
-from hexforge.llm.time.__main__ import costs_of_fit, figures, half_widths
-from hexforge.llm.time.costs import LlmCosts, costs_of, read_costs
-from hexforge.llm.time.fitting import fit_rows, predict_families_held_out
-from hexforge.llm.time.measurements import ASIDE, MEASURED, RUNTIMES, LlmMeasurement, read_llm_measurements
 
 GOALS = {"median": 0.10, "p90": 0.30, "rank": 0.95}
 ODD = ("SC8380XP", "genie")

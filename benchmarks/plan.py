@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import hexforge
-from hexforge.device.plan.proposals import Aim
-from hexforge.device.plan.search import FRAMES, result_facts, search_plan
-from hexforge.device.plan.workload import parse_workload
+from hexforge.addons.device.plan.proposals import Aim
+from hexforge.addons.device.plan.search import FRAMES, result_facts, search_plan
+from hexforge.addons.device.plan.workload import parse_workload
 from tests import ROOT
 
 SOC = "SM8650"

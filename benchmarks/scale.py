@@ -32,9 +32,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
+from hexforge.addons.cluster.ray_actors import actors
 from hexforge.analysis.spread.pool import WorkerPool
 from hexforge.analysis.spread.processes import ProcessWorker
-from hexforge.analysis.spread.ray_actors import actors
 from hexforge.analysis.spread.workers import WorkerCode, Workers
 
 PARTS = ("overhead", "memory", "calls")

@@ -17,13 +17,13 @@ from typing import Any
 import hexforge
 import hexforge.ops
 from docs.htp_features import FEATURES_PAGE, features_page
-from hexforge.backends.gpu.qnn_ops import EXCLUDED, SOURCES
-from hexforge.backends.gpu.support import KNOWN
+from hexforge.addons.gpu.qnn_ops import EXCLUDED, SOURCES
+from hexforge.addons.gpu.support import KNOWN
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.ir.op import known_names
 from hexforge.options import Option, OptionTable
 from hexforge.ort.options.parsing import OPTION_TABLES
-from hexforge.runtime.registry import CONFIGS, config_class
+from hexforge.runtime.registry import backend_options, config_class
 
 PAGE, OPTIONS_PAGE = Path(__file__).with_name("api.md"), Path(__file__).with_name("options.md")
 GPU_OPS_PAGE = Path(__file__).with_name("gpu_ops.md")
@@ -93,7 +93,7 @@ def options_page() -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     graphs = {option.key: option for option in GraphConfig.table()}
-    for name in CONFIGS:
+    for name in backend_options():
         for o in config_class(name).table():
             spelled = {**o.spellings(), **(graphs[o.key].spellings() if o.key in graphs else {})}
             spelled["GraphConfig"] = graphs[o.key].name if o.key in graphs else ""

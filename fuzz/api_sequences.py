@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hexforge.capi.library import include_path, lib_path
+from hexforge.addons.capi.library import include_path, lib_path
 from hexforge.ir import DType, Graph, Role, TensorType
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph

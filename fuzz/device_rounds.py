@@ -11,22 +11,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hexforge.device.contexts.binary import Binary, GraphSpec
-from hexforge.device.contexts.configs import CreationConfig
-from hexforge.device.graph_time import DeclaredTime
-from hexforge.device.power.payloads import DcvsV3
-from hexforge.device.power.profiles import PROFILES
-from hexforge.device.scenario.fields import Fields
-from hexforge.device.scenario.log_rules import broken_rules
-from hexforge.device.scenario.play import play
-from hexforge.device.scenario.random_script import Undisturbed, lost, random_script
-from hexforge.device.scenario.script import parse_script
-from hexforge.device.shared.binaries import binary_to_json, config_to_json
-from hexforge.device.shared.messages import packed, to_json, unpacked
-from hexforge.device.shared.served_process import ServedProcess
-from hexforge.device.simulated_device import Device
+from hexforge.addons.device.contexts.binary import Binary, GraphSpec
+from hexforge.addons.device.contexts.configs import CreationConfig
+from hexforge.addons.device.graph_time import DeclaredTime
+from hexforge.addons.device.power.payloads import DcvsV3
+from hexforge.addons.device.power.profiles import PROFILES
+from hexforge.addons.device.scenario.fields import Fields
+from hexforge.addons.device.scenario.log_rules import broken_rules
+from hexforge.addons.device.scenario.play import play
+from hexforge.addons.device.scenario.random_script import Undisturbed, lost, random_script
+from hexforge.addons.device.scenario.script import parse_script
+from hexforge.addons.device.shared.binaries import binary_to_json, config_to_json
+from hexforge.addons.device.shared.messages import packed, to_json, unpacked
+from hexforge.addons.device.shared.served_process import ServedProcess
+from hexforge.addons.device.simulated_device import Device
 from hexforge.errors import HexforgeError
-from tests.device import tiny
+from tests.addons.device import tiny
 
 MB = 1 << 20
 JUNK: tuple[Any, ...] = (

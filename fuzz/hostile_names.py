@@ -29,7 +29,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge.ort  # noqa: F401 - once for all children
-from hexforge.cli.command_table import COMMANDS
+from hexforge.cli.command_table import commands
 from hexforge.terminal_text import visible
 
 PAYLOADS = (
@@ -208,8 +208,8 @@ def hostile_names(seed: int, lines: Sequence[str] = LINES) -> list[str]:
     """Run commands on what a seed makes; what is wrong with any of them."""
     from hexforge import cli
 
-    for row in COMMANDS:  # once for all children
-        importlib.import_module(f"hexforge.cli.{row.module}")
+    for row in commands().values():  # once for all children
+        importlib.import_module(row.target.partition(":")[0])
 
     def command(line: str) -> Callable[[], None]:
         return lambda: cli.main(line.split())

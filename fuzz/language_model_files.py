@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from hexforge.addons.llm.bundle import read_bundle
+from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
+from hexforge.addons.llm.generate import load
+from hexforge.addons.llm.lora.peft_adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter
 from hexforge.errors import HexforgeError
-from hexforge.llm.bundle import read_bundle
-from hexforge.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.llm.generate import load
-from hexforge.llm.lora.peft_adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter
-from tests.llm import SMALL
+from tests.addons.llm import SMALL
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="hexforge-fuzz-"))
 _GGUF, _CHECKPOINT, _ADAPTER, _BUNDLE = (_FOLDER / name for name in ("m.gguf", "checkpoint", "adapter", "bundle"))
@@ -67,7 +67,7 @@ def peft_adapter(data: bytes) -> None:
 def bundle_description(data: bytes) -> None:
     """bundle.json of a bundle; what is accepted is loaded."""
     if not _BUNDLE.exists():
-        from hexforge.llm import ExportRequest, export
+        from hexforge.addons.llm import ExportRequest, export
 
         export(SMALL, _BUNDLE, ExportRequest(context=16, tokens=(1,), precision="float"))
         shutil.copy(_BUNDLE / "bundle.json", _FOLDER / "seed.json")

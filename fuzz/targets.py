@@ -18,15 +18,15 @@ import hexforge.ops  # noqa: F401 - fills the table
 from fuzz import language_model_files as language_models
 from fuzz import step_wiring as wiring
 from fuzz.native_context import native_context
+from hexforge.addons.executorch.formats.ptd import read_ptd
+from hexforge.addons.executorch.formats.pte import TensorValue, read_pte
+from hexforge.addons.executorch.formats.qnn_options import read_options
+from hexforge.addons.executorch.running.loading import PteModule
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import HexforgeError
-from hexforge.executorch.running.loading import PteModule
 from hexforge.formats import encodings
 from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import Container, Writer, checksum
-from hexforge.formats.executorch.ptd import read_ptd
-from hexforge.formats.executorch.pte import TensorValue, read_pte
-from hexforge.formats.executorch.qnn_options import read_options
 from hexforge.formats.profile import linting, log
 from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
@@ -34,9 +34,9 @@ from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.runtime.contexts import lora
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from tests.addons.executorch.pte_files import delegated, ptd_bytes, pte, viewed
+from tests.addons.executorch.test_running import counted
 from tests.digits import MODEL
-from tests.executorch.pte_files import delegated, ptd_bytes, pte, viewed
-from tests.executorch.test_running import counted
 from tests.formats.profile.test_log import made as made_profile
 from tests.formats.test_pte import PLAN
 

@@ -7,14 +7,14 @@ from functools import cache
 
 import pytest
 
-from hexforge.backends.gpu.building import NEWER_PROCESSOR
+from hexforge.addons.gpu.building import NEWER_PROCESSOR
 
 
 @cache
 def compiler_fault() -> str:
     """What the device that tests run on says of the least kernel; nothing where it compiles it."""
-    from hexforge.backends.gpu.compiling import compiled_program
-    from hexforge.backends.gpu.device import choose, opencl
+    from hexforge.addons.gpu.compiling import compiled_program
+    from hexforge.addons.gpu.device import choose, opencl
 
     device = choose()
     try:

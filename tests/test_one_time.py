@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 import hexforge
+from hexforge.addons.device.scenario.play import play
+from hexforge.addons.device.scenario.script import read_script
+from hexforge.addons.tools import tool_command
+from hexforge.addons.tools.throughput_on_chip import ChipThread, on_chips
 from hexforge.analysis.profile.retime import retime
 from hexforge.chips.power import Corner
-from hexforge.cli.qnn_tools import tool_command
-from hexforge.cli.qnn_tools.throughput_on_chip import ChipThread, on_chips
-from hexforge.device.scenario.play import play
-from hexforge.device.scenario.script import read_script
 from hexforge.errors import CallError
 from hexforge.formats.profile import log
 from hexforge.runtime.registry import timed_backend
 from tests import ROOT
+from tests.addons.device import tiny
 from tests.cli.test_cli import run as command
-from tests.device import tiny
 from tests.ort.models import FLOAT, model, node
 
 SOC, RUNS = "SM8650", 2

@@ -232,12 +232,12 @@ def test_no_key_is_in_two_tables() -> None:
     assert not set(keys) & (ORT_SESSION_KEYS | ORT_RUN_KEYS)
 
 
-@pytest.mark.parametrize("name", registry.BUILT)
+@pytest.mark.parametrize("name", registry.backends())
 def test_options_of_a_backend_are_known_without_it(name: str) -> None:
     assert registry.config_class(name) is registry.backend_class(name).Config
 
 
-@pytest.mark.parametrize("name", registry.CONFIGS)
+@pytest.mark.parametrize("name", registry.backend_options())
 def test_the_provider_has_a_backends_options_as_the_backend_declares_them(name: str) -> None:
     rows = {option.key: option for option in ProviderOptions.table()}
     for option in registry.config_class(name).table():

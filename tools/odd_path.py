@@ -18,15 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ABOVE = ROOT / "build" / "a cloné"
 TESTS = (
-    "tests/backends/gpu/test_loss.py",
+    "tests/addons/gpu/test_loss.py",
     "tests/backends/ir",
     "tests/cli/contexts/test_lora.py",
-    "tests/cli/qnn_tools/test_full_disk_and_ctrl_c.py",
-    "tests/cli/qnn_tools/test_tools.py",
+    "tests/addons/tools/test_full_disk_and_ctrl_c.py",
+    "tests/addons/tools/test_tools.py",
     "tests/cli/quality/test_quantize.py",
     "tests/cli/test_startup.py",
     "tests/docs",
-    "tests/executorch/test_executor_runner.py",
+    "tests/addons/executorch/test_executor_runner.py",
     "tests/model/test_reader_errors.py",
     "tests/ops/test_packages.py",
     "tests/ort/test_context_models.py",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hexforge.capi.library import include_path
+from hexforge.addons.capi.library import include_path
 from hexforge.ops import BUILT_IN
 
 HEADER = include_path() / "QnnOpDef.h"

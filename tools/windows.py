@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import hexforge
 from hexforge import _native, demo
-from hexforge.capi.library import include_path, lib_path
+from hexforge.addons.capi.library import include_path, lib_path
 
 ROOT = Path(__file__).parents[1]
 WORK = ROOT / "build" / "windows"

@@ -25,7 +25,7 @@ import hexforge
 from benchmarks import ROOT
 from benchmarks.arguments import add_names
 from benchmarks.models.quantized import MODELS, VARIANTS, file
-from hexforge.capi.library import include_path, lib_path
+from hexforge.addons.capi.library import include_path, lib_path
 from hexforge.ir import Array
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.request import ContextRequest

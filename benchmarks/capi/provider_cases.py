@@ -25,7 +25,7 @@ from benchmarks.peers.provider_process import Answer, ProviderProcess, version
 from benchmarks.peers.vendor import missing
 from benchmarks.placement.ep import OPTIONS, ExecutionProvider
 from benchmarks.placement.sets import SETS, TYPES, quantized, readable
-from hexforge.capi.library import lib_path
+from hexforge.addons.capi.library import lib_path
 from hexforge.errors import HexforgeError
 from hexforge.ir import Array
 

@@ -3,7 +3,7 @@
 
 The tests' tolerance is loose (a tenth, or as much again); here each output is measured in steps of its quantization
 and as a signal-to-noise ratio: the last lines are every 8-bit output that is more than one step off, the models, and
-the counts. With `--json FILE --show` it is what a run of `tests.executorch.own_suite --json FILE` measured.
+the counts. With `--json FILE --show` it is what a run of `tests.addons.executorch.own_suite --json FILE` measured.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import math
 import sys
 from collections.abc import Sequence
 
-from tests.executorch.own_suite.output_steps import Measured
-from tests.executorch.own_suite.run import add_arguments, run
-from tests.executorch.own_suite.worker import Outcome
+from tests.addons.executorch.own_suite.output_steps import Measured
+from tests.addons.executorch.own_suite.run import add_arguments, run
+from tests.addons.executorch.own_suite.worker import Outcome
 
 CLASSES = ("TestQNNQuantizedOperator", "TestQNNQuantizedModel")
 ONE_STEP = 1.01  # float32 outputs are a step apart up to rounding

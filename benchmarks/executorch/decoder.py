@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-import hexforge.executorch
-from hexforge.formats.executorch.pte import read_pte
+import hexforge.addons.executorch
+from hexforge.addons.executorch.formats.pte import read_pte
 
 VOCABULARY, WIDTH, HEADS, KV_HEADS, HIDDEN, LAYERS, CONTEXT, PREFILL = 512, 128, 4, 2, 256, 3, 96, 16
 MASKED = -100.0
@@ -162,7 +162,7 @@ def decoder(count: int) -> int:
             "kv": generate(prompt, count, qdq["kv_forward"]),
             "hybrid": generate(prompt, count, qdq["kv_forward"], qdq["prefill_forward"]),
         }
-    alone, both = hexforge.executorch.load(kv), hexforge.executorch.load(hybrid)
+    alone, both = hexforge.addons.executorch.load(kv), hexforge.addons.executorch.load(hybrid)
 
     def runs(module: Any, method: str) -> Step:
         return lambda *given: module.run(method, list(given))

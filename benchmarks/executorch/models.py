@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-import hexforge.executorch
+import hexforge.addons.executorch
 
-hexforge.executorch.enable()
+hexforge.addons.executorch.enable()
 
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
@@ -160,7 +160,7 @@ def deeplab(repeats: int) -> int:
     between = time.perf_counter()
     file = lowered({"forward": qdq}, {"forward": x})
     print(f"quantizing {between - began:.0f} s, lowering {time.perf_counter() - between:.0f} s, {len(file) >> 20} MB")
-    module = hexforge.executorch.load(file, threads=2)
+    module = hexforge.addons.executorch.load(file, threads=2)
     times: dict[str, list[float]] = {"hexforge": [], "torch QDQ": []}
     busy_times: list[float] = []
     out = np.asarray(module.run("forward", list(x))[0])

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.executorch.own_suite.worker import TESTS, declare_torchvision
+from tests.addons.executorch.own_suite.worker import TESTS, declare_torchvision
 
 ADAPTOR = "executorch.backends.qualcomm.python.PyQnnManagerAdaptor"
 CLASSES = ("TestQNNQuantizedOperator", "TestQNNFloatingPointOperator")
@@ -75,9 +75,9 @@ def side(ours: bool) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if ours:
-        import hexforge.executorch
+        import hexforge.addons.executorch
 
-        hexforge.executorch.enable()
+        hexforge.addons.executorch.enable()
     declare_torchvision()
     spent = Spent()
     adaptor = importlib.import_module(ADAPTOR)
@@ -183,7 +183,7 @@ def _verify(ours: bool, spent: Spent) -> Any:
 def _opened(buffer: bytes, ours: bool) -> Iterator[Any]:
     """What runs a program: hexforge's own runner, or ExecuTorch's runtime with the library."""
     if ours:
-        import hexforge.executorch as product
+        import hexforge.addons.executorch as product
 
         loaded = product.load(buffer)
         yield lambda inputs: loaded.run("forward", list(inputs))

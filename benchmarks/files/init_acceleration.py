@@ -19,8 +19,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
+from hexforge.addons.device.contexts.loading import ACCELERATED
 from hexforge.backend import processors
-from hexforge.device.contexts.loading import ACCELERATED
 from hexforge.runtime.contexts.loading import ContextConfig, load_context
 
 WIDTH = 2048

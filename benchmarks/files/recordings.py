@@ -23,15 +23,15 @@ from typing import Any
 
 import hexforge
 from benchmarks.models.quantized import MODELS, VARIANTS, file
-from hexforge.analysis.minimise import minimise
+from hexforge.addons.saver.minimise import minimise
+from hexforge.addons.saver.recorded_graphs import RecordedSession, read_session
+from hexforge.addons.saver.recording import Recording
+from hexforge.addons.saver.replay import copy_graph, replay
 from hexforge.backends.cpu import CpuBackend
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.chips.htp_config import HtpConfig
-from hexforge.formats.recording import Recording
-from hexforge.frontends.qnn.recorded import RecordedSession, read_session
 from hexforge.ir import Graph
 from hexforge.runtime import registry
-from hexforge.runtime.replay import copy_graph, replay
 
 QNN = "QNNExecutionProvider"
 CHIP = "57"

@@ -30,11 +30,11 @@ def one_session(path: Path) -> dict[str, Any]:
     """Make a session in this process: seconds, and a checksum of its result."""
     import hashlib
 
-    import hexforge.backends.gpu.backend
+    import hexforge.addons.gpu.backend
     import hexforge.model.reader
     import hexforge.ort.session  # noqa: F401 - what is imported late else
     from benchmarks.gpu.inference import session
-    from hexforge.backends.gpu.device import choose
+    from hexforge.addons.gpu.device import choose
 
     device = choose()
     begin = time.perf_counter()

@@ -22,7 +22,7 @@ import onnxruntime
 import hexforge
 from benchmarks.models.gpu_architectures import MODELS, GpuModel, feeds
 from benchmarks.peers.tinygrad_process import Tinygrad, median_ms
-from hexforge.backends.gpu.device import ClDevice, choose, opencl
+from hexforge.addons.gpu.device import ClDevice, choose, opencl
 
 ROUNDS = 5
 BLOCK_S = 0.3

@@ -15,7 +15,7 @@ import onnxruntime
 
 from benchmarks.gpu.inference import peak_tflops, session
 from benchmarks.models.gpu_architectures import MODELS, feeds
-from hexforge.backends.gpu.device import choose
+from hexforge.addons.gpu.device import choose
 
 PRECISIONS = ("fp32", "hybrid", "fp16")
 

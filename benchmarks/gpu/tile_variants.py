@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.models.gpu_architectures import MODELS
-from hexforge.backends.gpu.building import builder
-from hexforge.backends.gpu.config import GpuConfig
-from hexforge.backends.gpu.device import choose
-from hexforge.backends.gpu.kernel_launches import GpuLowering
-from hexforge.backends.gpu.kernels.launch import Epilogue, Launch
-from hexforge.backends.gpu.kernels.products.product import Product
-from hexforge.backends.gpu.kernels.products.tiles import ProductTile
-from hexforge.backends.gpu.machine import Machine
-from hexforge.backends.gpu.tuning import measure
+from hexforge.addons.gpu.building import builder
+from hexforge.addons.gpu.config import GpuConfig
+from hexforge.addons.gpu.device import choose
+from hexforge.addons.gpu.kernel_launches import GpuLowering
+from hexforge.addons.gpu.kernels.launch import Epilogue, Launch
+from hexforge.addons.gpu.kernels.products.product import Product
+from hexforge.addons.gpu.kernels.products.tiles import ProductTile
+from hexforge.addons.gpu.machine import Machine
+from hexforge.addons.gpu.tuning import measure
 from hexforge.errors import HexforgeError
 from hexforge.ir import Graph
 from hexforge.runtime.prepare import prepare_model

@@ -22,13 +22,19 @@ import numpy as np
 
 from benchmarks.latency.baselines import Baselines
 from benchmarks.latency.public_call import PredictedRow, family_folds, kind_folds, predict, write_costs
+from hexforge.addons.latency.bands import model_weights
+from hexforge.addons.latency.cost_file import digest_of
+from hexforge.addons.latency.error_figures import figures_of, select
+from hexforge.addons.latency.fitting import MEMBERS, FitProblem
+from hexforge.addons.latency.measurements import (
+    DATA,
+    MEASURED_PRECISIONS,
+    TARGET_DEVICES,
+    read_families,
+    read_measurements,
+)
+from hexforge.addons.latency.tiled_models import TiledModels
 from hexforge.backends.htp.time.schedule import RUNTIMES
-from hexforge.latency.bands import model_weights
-from hexforge.latency.cost_file import digest_of
-from hexforge.latency.error_figures import figures_of, select
-from hexforge.latency.fitting import MEMBERS, FitProblem
-from hexforge.latency.measurements import DATA, MEASURED_PRECISIONS, TARGET_DEVICES, read_families, read_measurements
-from hexforge.latency.tiled_models import TiledModels
 
 RESULTS = Path(__file__).with_name("results.json")
 WORST = 25

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.addons.latency import fitting, least_squares
+from hexforge.addons.latency.error_figures import figures, select
+from hexforge.addons.latency.held_out import folds
+from hexforge.addons.latency.measurements import MEASURED_PRECISIONS, TARGET_DEVICES, Measurement, ModelFamily
+from hexforge.addons.latency.terms import PARAMETER_INDEX
+from hexforge.addons.latency.tiled_models import TiledModels
 from hexforge.backends.htp.time import schedule, tile, work
 from hexforge.ir import Graph
-from hexforge.latency import fitting, least_squares
-from hexforge.latency.error_figures import figures, select
-from hexforge.latency.held_out import folds
-from hexforge.latency.measurements import MEASURED_PRECISIONS, TARGET_DEVICES, Measurement, ModelFamily
-from hexforge.latency.terms import PARAMETER_INDEX
-from hexforge.latency.tiled_models import TiledModels
 
 Patch = tuple[Any, str, Any]
 

@@ -10,10 +10,10 @@ from scipy.optimize import least_squares
 from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
-from hexforge.latency.fitting import FitProblem
-from hexforge.latency.held_out import folds
-from hexforge.latency.terms import HMX_KINDS, HVX_KINDS, RATES
-from hexforge.latency.tiled_models import TiledModels, key_of
+from hexforge.addons.latency.fitting import FitProblem
+from hexforge.addons.latency.held_out import folds
+from hexforge.addons.latency.terms import HMX_KINDS, HVX_KINDS, RATES
+from hexforge.addons.latency.tiled_models import TiledModels, key_of
 
 
 class Baselines:

@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 import hexforge
+from hexforge.addons.latency.measurements import DATA, MEASURED_PRECISIONS, read_families
 from hexforge.chips.application_memory import PEAKS, ModelSizes, platform_of
 from hexforge.chips.soc import require_chip
 from hexforge.errors import HexforgeError
-from hexforge.latency.measurements import DATA, MEASURED_PRECISIONS, read_families
 
 MB = 1 << 20
 PROXY = "Proxy"

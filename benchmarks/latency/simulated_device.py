@@ -18,14 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.models.architectures import resnet50
-from hexforge.analysis.timed_graphs import graph_of
-from hexforge.backends.htp.time import cost
-from hexforge.chips.deployment import Deployment
-from hexforge.chips.graph_config import GraphConfig
-from hexforge.chips.power import Corner
-from hexforge.chips.priority import Priority
-from hexforge.chips.soc import require_chip
-from hexforge.device import (
+from hexforge.addons.device import (
     Binary,
     CreationConfig,
     DeclaredTime,
@@ -39,16 +32,23 @@ from hexforge.device import (
     SimulatedTime,
     audit,
 )
-from hexforge.device.buffers import AddressRange
-from hexforge.device.contexts.configs import thread_priorities
-from hexforge.device.contexts.handles import DeviceContext, DeviceGraph
-from hexforge.device.power.payloads import DcvsV3, HmxV2, PowerConfig, RpcPollingTime
-from hexforge.device.power.profiles import PROFILES, STATES
-from hexforge.device.scenario.play import play
-from hexforge.device.scenario.random_script import Undisturbed, lost, random_script
-from hexforge.device.scenario.script import parse_script
+from hexforge.addons.device.buffers import AddressRange
+from hexforge.addons.device.contexts.configs import thread_priorities
+from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
+from hexforge.addons.device.power.payloads import DcvsV3, HmxV2, PowerConfig, RpcPollingTime
+from hexforge.addons.device.power.profiles import PROFILES, STATES
+from hexforge.addons.device.scenario.play import play
+from hexforge.addons.device.scenario.random_script import Undisturbed, lost, random_script
+from hexforge.addons.device.scenario.script import parse_script
+from hexforge.analysis.timed_graphs import graph_of
+from hexforge.backends.htp.time import cost
+from hexforge.chips.deployment import Deployment
+from hexforge.chips.graph_config import GraphConfig
+from hexforge.chips.power import Corner
+from hexforge.chips.priority import Priority
+from hexforge.chips.soc import require_chip
 from hexforge.errors import HexforgeError
-from tests.device import tiny
+from tests.addons.device import tiny
 
 GB, MB = 1 << 30, 1 << 20
 EVENTS_PER_MINUTE = 1_000_000

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +49,42 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """The public names only; what else the module holds is for itself."""
     return sorted({*(name for name in globals() if name.startswith("__")), *__all__, "__version__"})
+
+
+class _AddonFinder:
+    """Finds modules of add-ons by their short names: `import hexforge.llm` gives the module hexforge.addons.llm."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec of a module of an add-on; None for any other."""
+        package, _, rest = name.partition(".")
+        if package != __name__ or not (_ADDONS / rest.partition(".")[0] / "addon.py").is_file():
+            return None
+        real = importlib.import_module("importlib.util").find_spec(f"{__name__}.addons.{rest}")
+        return (
+            None
+            if real is None
+            else ModuleSpec(name, _AddonLoader(real), is_package=bool(real.submodule_search_locations))
+        )
+
+
+class _AddonLoader:
+    """Gives the module of an add-on itself, so that it is loaded once under both of its names."""
+
+    def __init__(self, real: ModuleSpec) -> None:
+        self._real: Any = real
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        """The module as its own name imports it."""
+        return importlib.import_module(self._real.name)
+
+    def exec_module(self, module: Any) -> None:
+        """The module has run; it keeps the spec of its own name."""
+        module.__spec__ = self._real
+
+    def get_code(self, name: str) -> Any:
+        """The code that `python -m` runs."""
+        return self._real.loader.get_code(self._real.name)
+
+
+_ADDONS = Path(__file__).with_name("addons")
+sys.meta_path.append(_AddonFinder())  # type: ignore[arg-type]

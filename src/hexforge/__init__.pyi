@@ -1,9 +1,14 @@
 # The one table of what `import hexforge` offers: type checkers read it, and __init__.py imports from it on use.
 # `import new as old` keeps an old name for one version; its use gives a DeprecationWarning.
-from hexforge import device as device
-from hexforge import executorch as executorch
-from hexforge import llm as llm
 from hexforge import ort as ort
+from hexforge.addons import device as device
+from hexforge.addons import executorch as executorch
+from hexforge.addons import llm as llm
+from hexforge.addons.cluster.sweep.run import SweepRequest as SweepRequest
+from hexforge.addons.cluster.sweep.run import sweep as sweep
+from hexforge.addons.cluster.sweep.table import Sweep as Sweep
+from hexforge.addons.cluster.sweep.table import SweepRow as SweepRow
+from hexforge.addons.cluster.sweep.table import read_sweep as read_sweep
 from hexforge.analysis.advice import Advice as Advice
 from hexforge.analysis.advise import advise as advise
 from hexforge.analysis.difference.changes import Difference as Difference
@@ -32,11 +37,6 @@ from hexforge.analysis.quality.whatif import WhatIf as WhatIf
 from hexforge.analysis.quality.whatif import WhatIfRequest as WhatIfRequest
 from hexforge.analysis.quality.whatif import whatif as whatif
 from hexforge.analysis.spread.workers import Workers as Workers
-from hexforge.analysis.sweep.run import SweepRequest as SweepRequest
-from hexforge.analysis.sweep.run import sweep as sweep
-from hexforge.analysis.sweep.table import Sweep as Sweep
-from hexforge.analysis.sweep.table import SweepRow as SweepRow
-from hexforge.analysis.sweep.table import read_sweep as read_sweep
 from hexforge.any_model import diff as diff
 from hexforge.any_model import estimate as estimate
 from hexforge.any_model import estimates as estimates

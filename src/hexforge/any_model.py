@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from hexforge.addons.executorch.formats.pte import is_pte
 from hexforge.analysis.estimate import estimate as _estimate
 from hexforge.analysis.estimate import estimates as _estimates
 from hexforge.analysis.gate import GateResult, ScenarioFigures
@@ -17,7 +18,6 @@ from hexforge.analysis.profile.simulated import profile as _profile
 from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import UnsupportedError
-from hexforge.formats.executorch.pte import is_pte
 
 if TYPE_CHECKING:
     from hexforge.analysis.difference import Difference
@@ -31,7 +31,7 @@ def timeable(model: Any) -> Any:
     is_file = isinstance(model, str | os.PathLike) and is_pte(model)
     if not is_file and not type(model).__module__.startswith("torch."):
         return model
-    from hexforge.executorch.running.pte_graphs import timed_graphs_of
+    from hexforge.addons.executorch.running.pte_graphs import timed_graphs_of
 
     graphs = timed_graphs_of(model)
     return model if graphs is None else graphs
@@ -77,8 +77,8 @@ def _pte_contexts(path: Path) -> OpenedContexts | None:
     """The contexts of a .pte's delegates; None for any other file."""
     if not is_pte(path):
         return None
+    from hexforge.addons.executorch.running.pte_graphs import lowered_methods
     from hexforge.analysis.difference.sides import OpenedContexts
-    from hexforge.executorch.running.pte_graphs import lowered_methods
 
     methods = lowered_methods(path)
     contexts = tuple(delegate.context for method in methods for delegate in method.delegates)
@@ -106,8 +106,8 @@ def gate(
 
 def scenario_figures(path: Path) -> ScenarioFigures:
     """What the models of a scenario's file cost together, played on the simulated device."""
-    from hexforge.device.scenario.play import play
-    from hexforge.device.scenario.script import read_script
+    from hexforge.addons.device.scenario.play import play
+    from hexforge.addons.device.scenario.script import read_script
 
     played = play(read_script(path))
     device = played.device

@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from hexforge.addons.vendor.engine import VendorEngine
 from hexforge.analysis.departure import first_departure
 from hexforge.errors import CallError, FormatError
 from hexforge.frontends.onnx.pipeline import place_model
@@ -20,10 +21,9 @@ from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.runtime.opening import open_model
 from hexforge.runtime.registry import backend
-from hexforge.vendor.engine import VendorEngine
+from tests.addons.vendor import needs_package
+from tests.addons.vendor.models import QdqWriter, sample, saved, small_chain
 from tests.cli.test_cli import run
-from tests.vendor import needs_package
-from tests.vendor.models import QdqWriter, sample, saved, small_chain
 
 ON_CHIP = backend(settings={"soc_model": "57"})
 KINDS = ("Relu", "Sigmoid", "Conv", "Add", "HardSwish", "Mul", "Tanh", "MaxPool")

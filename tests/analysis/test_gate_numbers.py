@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from hexforge.addons.device.scenario.script import parse_script, read_script
 from hexforge.analysis.gate import GateCheck, read_baseline
-from hexforge.device.scenario.script import parse_script, read_script
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.budget import load
 

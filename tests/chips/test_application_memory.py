@@ -9,9 +9,9 @@ import pytest
 
 import hexforge
 from benchmarks.latency.memory import is_aside
+from hexforge.addons.latency.measurements import read_families
 from hexforge.chips.application_memory import PEAKS, ModelSizes, peak_bytes, platform_of
-from hexforge.latency.measurements import read_families
-from tests.device import tiny
+from tests.addons.device import tiny
 
 MB = 1 << 20
 SIZES = ModelSizes(4 * MB, 40 * MB, 100 * MB)

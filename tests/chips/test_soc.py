@@ -25,7 +25,7 @@ from hexforge.chips.soc import (
 from hexforge.errors import CallError
 from tests import ROOT
 
-MEASURED = ROOT / "src" / "hexforge" / "latency" / "measured" / "measured.csv"
+MEASURED = ROOT / "src" / "hexforge" / "addons" / "latency" / "measured" / "measured.csv"
 # ExecuTorch's table: name, number, architecture, VTCM in MB
 EXECUTORCH = """
 SM8350 30 68 4, SA8295 39 68 8, QCM6490 93 68 2, SM8450 36 69 8, SM8475 42 69 8, SM8550 43 73 8, SC8380XP 60 73 8,

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import typer
 
+from hexforge.addon import Command
 from hexforge.cli import app
-from hexforge.cli.command_table import COMMANDS, Command
+from hexforge.cli.command_table import commands
 from tests.cli.commands_typed import parse
 from tests.cli.test_cli import run
 
 
-@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", commands().values(), ids=lambda row: row.name)
 def test_examples_parse(
     row: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,7 +36,7 @@ def test_a_wrong_option_does_not_parse(tmp_path: Path) -> None:
 def test_o_is_the_output_everywhere() -> None:
     group = typer.main.get_command(app)
     context = group.make_context("hexforge", ["ops"])
-    for row in COMMANDS:
+    for row in commands().values():
         command = group.get_command(context, row.name)  # type: ignore[attr-defined]
         for one in [command, *getattr(command, "commands", {}).values()]:
             for parameter in one.params:

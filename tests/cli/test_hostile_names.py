@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fuzz.hostile_names import LINES, NAMELESS, PAYLOADS, faults, hostile_names, write_models
-from hexforge.cli.command_table import COMMANDS
-from hexforge.cli.qnn_tools import TOOLS
+from hexforge.addons.tools import TOOLS
+from hexforge.cli.command_table import commands
 
 SHORT = (
     "check m.onnx",
@@ -27,7 +27,7 @@ def test_a_short_round() -> None:
 
 
 def test_every_command_has_a_line() -> None:
-    assert {row.name for row in COMMANDS} - NAMELESS == {line.split()[0] for line in LINES}
+    assert {row.name for row in commands().values()} - NAMELESS == {line.split()[0] for line in LINES}
     assert set(TOOLS) == {line.split()[1] for line in LINES if line.startswith("tool ")}
 
 

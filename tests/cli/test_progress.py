@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from hexforge.cli.command_table import COMMANDS
+from hexforge.cli.command_table import commands
 from hexforge.cli.inspect import demo
 from hexforge.cli.progress_lines import ProgressLines
 from hexforge.cli.screen import bar, read_by_program
 from tests import ROOT
+from tests.addons.llm import SMALL
 from tests.cli.test_cli import run
 from tests.digits import MODEL
-from tests.llm import SMALL
 from tests.runtime.contexts.lora_models import transformer
 
 QUICK = {
@@ -88,7 +88,7 @@ LONG: dict[str, Callable[[Path], list[object]]] = {
 
 
 def test_every_command_is_here() -> None:
-    assert {name.split()[0] for name in LONG} | QUICK == {row.name for row in COMMANDS}
+    assert {name.split()[0] for name in LONG} | QUICK == {row.name for row in commands().values()}
 
 
 @pytest.mark.parametrize("name", LONG)

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hexforge.cli.qnn_tools import TOOLS, tool_command
-from hexforge.cli.qnn_tools.data_formats import read_data_formats
+from hexforge.addons.tools import TOOLS, tool_command
+from hexforge.addons.tools.data_formats import read_data_formats
 from hexforge.formats.backend_extensions import load, load_htp
 from hexforge.formats.json_text import parse_json
 from tests import ROOT

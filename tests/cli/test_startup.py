@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import subprocess
 import sys
@@ -11,7 +10,8 @@ import sys
 import pytest
 import typer
 
-from hexforge.cli.command_table import COMMANDS, Command
+from hexforge.addon import Command, import_target
+from hexforge.cli.command_table import commands
 from tests.digits import MODEL
 
 HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "sympy", "hexforge.ir", "hexforge.cli.screen")
@@ -35,7 +35,7 @@ def imported(*arguments: str) -> set[str]:
 def test_the_help_imports_no_command() -> None:
     modules = imported("--help")
     assert not [name for name in HEAVY if name in modules]
-    assert not [name for name in modules if name in {f"hexforge.cli.{row.module}" for row in COMMANDS}]
+    assert not [name for name in modules if name in {row.target.partition(":")[0] for row in commands().values()}]
 
 
 def test_a_model_is_checked_without_sympy_and_onnxscript() -> None:
@@ -61,9 +61,9 @@ def test_deferred_modules_are_the_true_ones() -> None:
     assert found.stdout.splitlines() == ["2*n + 1 3", "x + 1 sympy.core"]
 
 
-@pytest.mark.parametrize("row", COMMANDS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", commands().values(), ids=lambda row: row.name)
 def test_the_line_in_the_help_is_the_docstring(row: Command) -> None:
-    target = getattr(importlib.import_module(f"hexforge.cli.{row.module}"), row.attribute)
+    target = import_target(row.target)
     said = target.info.help if isinstance(target, typer.Typer) else inspect.getdoc(target)
     assert row.help == " ".join(said.split("\n\n")[0].split())
 

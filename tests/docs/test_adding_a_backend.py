@@ -32,7 +32,7 @@ def blocks(language: str) -> list[str]:
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the code of the page has left behind, run from top to bottom beside a model."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "BUILT", dict(registry.BUILT))
+    monkeypatch.setattr(registry, "_REGISTERED", {})
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["product"], "product"),
         helper.make_node("Relu", ["product"], ["y"], "relu"),

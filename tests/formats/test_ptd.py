@@ -9,9 +9,9 @@ import random
 import numpy as np
 import pytest
 
+from hexforge.addons.executorch.formats.ptd import read_all, read_ptd
 from hexforge.errors import FormatError
-from hexforge.formats.executorch.ptd import read_all, read_ptd
-from tests.executorch.pte_files import delegated, ptd_bytes, pte
+from tests.addons.executorch.pte_files import delegated, ptd_bytes, pte
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.formats.executorch.flatbuffer import Flatbuffer, FlatTable
-from hexforge.formats.executorch.pte import (
+from hexforge.addons.executorch.formats.flatbuffer import Flatbuffer, FlatTable
+from hexforge.addons.executorch.formats.pte import (
     DelegateCall,
     Dynamism,
     FreeCall,
@@ -26,8 +25,9 @@ from hexforge.formats.executorch.pte import (
     is_pte,
     read_pte,
 )
-from hexforge.formats.executorch.qnn_options import read_options
-from tests.executorch.pte_files import Ints, Plan, Tensor, pte
+from hexforge.addons.executorch.formats.qnn_options import read_options
+from hexforge.errors import CallError, FormatError, HexforgeError
+from tests.addons.executorch.pte_files import Ints, Plan, Tensor, pte
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
 PLAN = Plan(

@@ -13,9 +13,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
+from hexforge.addons.device.scenario.play import play
+from hexforge.addons.device.scenario.script import read_script
 from hexforge.cli import main
-from hexforge.device.scenario.play import play
-from hexforge.device.scenario.script import read_script
 from hexforge.errors import HexforgeError
 
 QNN = "QNNExecutionProvider"

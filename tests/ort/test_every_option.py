@@ -25,8 +25,8 @@ from hexforge.ort.options.config import DynamicOptions, RunConfig, SessionConfig
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime.contexts import share
 from hexforge.runtime.cpu_part import CpuPart
+from tests.addons.device import tiny
 from tests.backends.htp.test_block_weights import model as block_model
-from tests.device import tiny
 from tests.ort.models import FLOAT, ahead, model, node
 
 QNN = "QNNExecutionProvider"

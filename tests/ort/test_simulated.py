@@ -14,7 +14,7 @@ import pytest
 
 import hexforge
 from hexforge.chips.power import MODES, Power
-from tests.device import tiny
+from tests.addons.device import tiny
 from tests.ort.models import FLOAT, model, node
 
 X = {"x": np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hexforge.device.log import audit
+from hexforge.addons.device.log import audit
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.scheduling.clock import Pending, VirtualClock, Waits
 

@@ -219,7 +219,7 @@ void ChildProcess::start() {
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   std::vector<std::string> words = {command.python};
   if (command.isolated) words.emplace_back("-I");
-  for (const char* word : {"-m", "hexforge.capi", "3"}) words.emplace_back(word);
+  for (const char* word : {"-m", "hexforge.addons.capi", "3"}) words.emplace_back(word);
   std::vector<std::string> variables = child_environment(command.isolated);
   std::vector<char*> arguments, environment;
   for (auto& word : words) arguments.push_back(word.data());

@@ -16,9 +16,9 @@ from hexforge.cli.say import say
 from hexforge.errors import CallError
 
 if TYPE_CHECKING:
+    from hexforge.addons.vendor.engine import VendorEngine
     from hexforge.model.reader import Model as ReadModel
     from hexforge.runtime.model_request import ModelRequest
-    from hexforge.vendor.engine import VendorEngine
 
 DEFAULT_BACKEND = "htp"
 VENDOR = "vendor"
@@ -114,8 +114,8 @@ class BackendArguments:
 
     def vendor_engine(self) -> VendorEngine:
         """Qualcomm's package with these options; unknown ones are errors, which the package would not say."""
+        from hexforge.addons.vendor.engine import VendorEngine
         from hexforge.ort.options.provider_options import ProviderOptions
-        from hexforge.vendor.engine import VendorEngine
 
         given = pairs(self.option, "--option")
         ProviderOptions.parse(given)
@@ -221,7 +221,7 @@ def sizes(
     model: Path, dim: Iterable[str] | None, shape: Iterable[str] | None
 ) -> tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]:
     """Sizes of --dim and --shape for a model; a batch that is left open becomes one, which is printed."""
-    from hexforge.formats.executorch.pte import is_pte
+    from hexforge.addons.executorch.formats.pte import is_pte
     from hexforge.model.open_dimensions import with_batch_of_one
     from hexforge.runtime.contexts.context import is_context
 

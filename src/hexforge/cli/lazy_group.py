@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,19 +11,20 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hexforge.cli.command_table import COMMANDS, Command
+from hexforge.addon import Command, import_target
+from hexforge.cli.command_table import commands
 from hexforge.cli.say import say
 from hexforge.errors import CallError
 
-ROWS = {row.name: row for row in COMMANDS}
+ROWS = commands()
 
 
 class LazyGroup(TyperGroup):
-    """The commands of the table `COMMANDS`, in its order; only names and lines until one is called."""
+    """The commands of the table, in its order; only names and lines until one is called."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commands = {row.name: TyperCommand(row.name, help=row.help) for row in COMMANDS}
+        self.commands = {row.name: TyperCommand(row.name, help=row.help) for row in ROWS.values()}
         self._writes_help = False
         self._imported: set[str] = set()
 
@@ -60,13 +60,13 @@ def exit_on_interrupt(program: str) -> Iterator[None]:
 
 
 def _import(row: Command) -> Any:
-    target = getattr(importlib.import_module(f"hexforge.cli.{row.module}"), row.attribute)
+    target = import_target(row.target)
     if isinstance(target, typer.Typer):
         command: Any = typer.main.get_group(target)
         command.name, command.epilog = row.name, _epilog(row)
         return command
     alone = typer.Typer(add_completion=False)
-    settings = {"allow_interspersed_args": row.name not in RUN_PROGRAMS}
+    settings = {"allow_interspersed_args": not row.is_program}
     alone.command(row.name, cls=_KnownCommand, epilog=_epilog(row), context_settings=settings)(target)
     return typer.main.get_command(alone)
 
@@ -77,10 +77,6 @@ ABOUT_CHIPS = frozenset({"estimate", "profile", "advise", "optimize", "quantize"
 
 TAKE_NUMBERS = frozenset({"explain"})
 """Commands whose arguments may be negative numbers, which are no options."""
-
-
-RUN_PROGRAMS = frozenset({"trace"})
-"""Commands that run a program: what stands behind its name is the program's."""
 
 
 class _KnownCommand(TyperCommand):

@@ -19,10 +19,10 @@ from hexforge.ir import Array
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 
 if TYPE_CHECKING:
+    from hexforge.addons.vendor.engine import VendorEngine
     from hexforge.cli.arguments import BackendArguments
     from hexforge.ort.signature import NodeArg
     from hexforge.runtime.stages import Stages
-    from hexforge.vendor.engine import VendorEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ def open_target(path: Path, target: BackendArguments, request: ModelRequest, gra
 
 def _of_vendor(path: Path, engine: VendorEngine, request: ModelRequest) -> Runnable:
     """A model, or a context model of Qualcomm's, in its own package."""
+    from hexforge.addons.vendor.session import numpy_type
     from hexforge.ort.signature import NodeArg
-    from hexforge.vendor.session import numpy_type
 
     start = time.perf_counter()
     with spinner(f"opening {path.name} in Qualcomm's package"):
@@ -91,7 +91,7 @@ def _static_bytes(path: Path, request: ModelRequest) -> Path | bytes:
 
 
 def _open(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
-    from hexforge.formats.executorch.pte import is_pte
+    from hexforge.addons.executorch.formats.pte import is_pte
     from hexforge.frontends.onnx.context_model import read_context_model
     from hexforge.ort.check import load_model
     from hexforge.ort.options.backend import backend_of
@@ -142,9 +142,9 @@ def _on_shared_device(runs: Runnable, plan: Stages, options: Mapping[str, str]) 
     """The same with every run on the device that HEXFORGE_DEVICE names, too, where it names one."""
     if not os.environ.get("HEXFORGE_DEVICE"):
         return runs
+    from hexforge.addons.device.sessions import attached_runs
     from hexforge.ort.options.backend import backend_of
     from hexforge.ort.options.provider_options import ProviderOptions
-    from hexforge.ort.simulated import attached_runs
 
     given = ProviderOptions.parse(options)
     attached = attached_runs(plan.stages, backend_of(given), given, True)
@@ -190,7 +190,7 @@ def _of_context(path: Path, options: Mapping[str, str], graph: str) -> Runnable:
     where = ", ".join(options.values())
     runs = Runnable(inputs, program.run, f"{where}, compiled")
     if os.environ.get("HEXFORGE_DEVICE") and isinstance(backend, TimedBackend) and isinstance(backend, ContextBackend):
-        from hexforge.cli.qnn_tools.on_device import on_device
+        from hexforge.addons.tools.on_device import on_device
         from hexforge.formats.backend_extensions import Config
 
         placed = on_device([path], backend.chip_name, Config())[program.graph.name]
@@ -230,8 +230,8 @@ def _random(generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[i
 
 def runnable_pte(path: Path, method: str) -> Runnable:
     """A method of a .pte as `run` and `bench` take it; its inputs are called input_0, input_1 and so on."""
-    from hexforge.executorch.running.loading import load
-    from hexforge.formats.executorch.pte import TensorValue
+    from hexforge.addons.executorch.formats.pte import TensorValue
+    from hexforge.addons.executorch.running.loading import load
     from hexforge.ort.signature import NodeArg
 
     start = time.perf_counter()
@@ -241,7 +241,7 @@ def runnable_pte(path: Path, method: str) -> Runnable:
     opened = module.method(method)
     for i, value in enumerate(opened.inputs):
         if not isinstance(value, TensorValue):
-            raise CallError(f"{path}: input {i} is no tensor but {value!r}; use hexforge.executorch.load")
+            raise CallError(f"{path}: input {i} is no tensor but {value!r}; use hexforge.addons.executorch.load")
     inputs = [
         NodeArg(f"input_{i}", f"tensor({v.dtype.numpy})", list(v.sizes), v.dtype.numpy)
         for i, v in enumerate(opened.inputs)

@@ -50,7 +50,7 @@ def get_ep_devices() -> list[Any]:
 
 
 def _gpus() -> list[EpDevice]:
-    from hexforge.backends.gpu.device import devices
+    from hexforge.addons.gpu.device import devices
 
     try:
         every = devices()

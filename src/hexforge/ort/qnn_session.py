@@ -42,9 +42,9 @@ from hexforge.runtime.cpu_part import CPU, QNN
 from hexforge.runtime.stages import PlacedNode, Stage, Stages
 
 if TYPE_CHECKING:
-    from hexforge.device.buffers import SharedBuffer
+    from hexforge.addons.device.buffers import SharedBuffer
+    from hexforge.addons.device.sessions import SimulatedRuns
     from hexforge.model.declarations import Metadata
-    from hexforge.ort.simulated import SimulatedRuns
 
 
 class _Absent:
@@ -102,11 +102,11 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     def _attach(self) -> None:
         """Be on the device that the environment names (HEXFORGE_DEVICE) from the first run on, where there is one."""
-        from hexforge.device.shared.address import VARIABLE
+        from hexforge.addons.device.shared.address import VARIABLE
 
         if not os.environ.get(VARIABLE):
             return
-        from hexforge.ort.simulated import attached_runs
+        from hexforge.addons.device.sessions import attached_runs
 
         self._simulated = attached_runs(self._plan.stages, *self._device_parts)
         if self._simulated is None:
@@ -153,7 +153,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         """
         with self._lock:
             if self._simulated is None:
-                from hexforge.ort.simulated import SimulatedRuns
+                from hexforge.addons.device.sessions import SimulatedRuns
 
                 made = SimulatedRuns(self._plan.stages, *self._device_parts)
                 made.follow(self._dynamic, list(self._dynamic.pairs()))

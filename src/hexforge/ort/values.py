@@ -18,7 +18,7 @@ import onnx
 import onnxruntime
 
 if TYPE_CHECKING:
-    from hexforge.device.buffers import SharedBuffer
+    from hexforge.addons.device.buffers import SharedBuffer
 
 OrtValue = onnxruntime.OrtValue
 
@@ -68,7 +68,7 @@ def shared_memory_info() -> Any:
 
 def shared_value(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
     """An OrtValue in a shared buffer of its own, all zeros."""
-    from hexforge.device.buffers import SharedBuffer
+    from hexforge.addons.device.buffers import SharedBuffer
 
     size = max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
     buffer = SharedBuffer(size)

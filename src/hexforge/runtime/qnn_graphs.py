@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from hexforge.addons.saver.recorder import SaverBackend
 from hexforge.backend import Backend, ContextBackend, GraphSettings, Schematic
-from hexforge.backends.saver import SaverBackend
 from hexforge.errors import HexforgeError, UnsupportedError
 from hexforge.frontends.qnn import library_limits
 from hexforge.frontends.qnn.declarations import QnnOp

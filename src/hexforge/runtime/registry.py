@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from importlib import metadata
-from typing import Any, cast
+from typing import cast
 
+from hexforge.addon import addons, hook, import_target
 from hexforge.backend import Backend, TimedBackend
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
@@ -17,21 +16,29 @@ DEFAULT = "htp"
 """The backend that runs where none is named, as in the QNN execution provider."""
 QNN_BACKENDS = (DEFAULT, "cpu", "gpu", "saver", "ir", "genie")
 """The backends that QNN has."""
-BUILT: dict[str, str | type[Backend]] = {
+_CORE: dict[str, str | type[Backend]] = {
     "htp": "hexforge.backends.htp.backend:HtpBackend",
     "cpu": "hexforge.backends.cpu:CpuBackend",
-    "gpu": "hexforge.backends.gpu.backend:GpuBackend",
     "ir": "hexforge.backends.ir:IrBackend",
 }
-"""name -> "module:Class" of every backend that is built; the class is called with its own Config and threads."""
-CONFIGS: dict[str, str] = {
-    "htp": "hexforge.chips.htp_config:HtpConfig",
-    "gpu": "hexforge.backends.gpu.config:GpuConfig",
-}
-"""name -> "module:Class" of the options of every backend that has some, which are read without the backend."""
-ENTRY_POINTS = "hexforge.backends"
-SAVER = "hexforge.backends.saver:recorded_backend"
-"""What records the calls of another backend; `saver` alone records those of the default one."""
+_REGISTERED: dict[str, str | type[Backend]] = {}
+_CORE_OPTIONS = {"htp": "hexforge.chips.htp_config:HtpConfig"}
+RECORD = "record calls"
+"""The hook of what records the calls of a backend; `saver` alone records those of the default one."""
+
+
+def backends() -> dict[str, str | type[Backend]]:
+    """Name -> "module:Class" of every backend: the core's, those of add-ons, and those that this program registered.
+
+    The class is called with its own Config and threads.
+    """
+    added = {name: target for addon in addons() for name, target in addon.backends.items()}
+    return _CORE | added | _REGISTERED
+
+
+def backend_options() -> dict[str, str]:
+    """Name -> "module:Class" of the options of every backend that has some, which are read without the backend."""
+    return _CORE_OPTIONS | {name: target for addon in addons() for name, target in addon.backend_options.items()}
 
 
 def backend(name: str = DEFAULT, settings: Mapping[str, str] | None = None, threads: int = 0) -> Backend:
@@ -43,7 +50,10 @@ def backend(name: str = DEFAULT, settings: Mapping[str, str] | None = None, thre
 
 def with_recorder(inner: Backend) -> Backend:
     """A backend that does what another does, and records it."""
-    return cast(Backend, _import_class(SAVER)(inner))
+    recorder = hook(RECORD)
+    if recorder is None:
+        raise UnsupportedError("backend saver: the add-on that records calls is not here")
+    return cast(Backend, recorder(inner))
 
 
 def backend_for(deployment: Deployment | Backend | str | None = None, threads: int = 0) -> Backend:
@@ -70,14 +80,12 @@ def register_backend(name: str, backend: type[Backend]) -> None:
     """Let sessions, contexts, deployments and commands have a backend of one's own by a name that no other has."""
     if name in (*QNN_BACKENDS, *added_backends()):
         raise CallError(f"there is a backend {name!r} already; give this one another name")
-    BUILT[name] = backend
+    _REGISTERED[name] = backend
 
 
 def added_backends() -> tuple[str, ...]:
-    """The backends that were registered, or that installed packages bring as entry points of "hexforge.backends"."""
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        BUILT.setdefault(point.name, f"{point.module}:{point.attr}")
-    return tuple(name for name in BUILT if name not in QNN_BACKENDS)
+    """The backends that QNN does not have: of add-ons, and registered ones."""
+    return tuple(name for name in backends() if name not in QNN_BACKENDS)
 
 
 def effective_backend(name: str) -> str:
@@ -88,14 +96,12 @@ def effective_backend(name: str) -> str:
 def backend_class(name: str) -> type[Backend]:
     """The class of the backend `name`; UnsupportedError for one that QNN has and hexforge does not have yet."""
     name = effective_backend(name)  # the options of what is recorded are the options
-    if name in BUILT:
-        known = BUILT[name]
-        return cast(type[Backend], _import_class(known)) if isinstance(known, str) else known
+    if known := backends().get(name):
+        return cast(type[Backend], import_target(known)) if isinstance(known, str) else known
     if name in QNN_BACKENDS:
-        built = " or ".join(f"backend_type={b}" for b in (*BUILT, "saver"))
+        built = " or ".join(f"backend_type={b}" for b in (*backends(), "saver"))
         raise UnsupportedError(f"backend {name!r} is not built yet; use {built}")
-    if name in (names := (*QNN_BACKENDS, *added_backends())):
-        return backend_class(name)
+    names = (*QNN_BACKENDS, *added_backends())
     raise CallError(f"no backend {name!r}; expected one of {', '.join(names)}{did_you_mean(name, names)}")
 
 
@@ -104,9 +110,5 @@ def config_class(name: str) -> type[OptionTable]:
     name = effective_backend(name)
     if name not in QNN_BACKENDS:
         return backend_class(name).Config
-    return cast(type[OptionTable], _import_class(CONFIGS[name])) if name in CONFIGS else OptionTable
-
-
-def _import_class(path: str) -> Any:
-    module, _, attribute = path.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    target = backend_options().get(name)
+    return OptionTable if target is None else cast(type[OptionTable], import_target(target))

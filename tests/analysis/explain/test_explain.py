@@ -14,9 +14,9 @@ import yaml
 from onnx import TensorProto, helper
 
 import hexforge
+from hexforge.addons.device.codes import Code
 from hexforge.analysis.explain import Explanation, explain
 from hexforge.analysis.explain.known_lines import HINTS, known_lines
-from hexforge.device.codes import Code
 from hexforge.formats.error_codes import code_named, codes_of, error_codes, parse_number
 from tests.digits import MODEL
 

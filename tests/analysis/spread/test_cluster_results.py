@@ -20,21 +20,21 @@ import numpy as np
 import pytest
 
 import hexforge
+from hexforge.addons.cluster import ray_actors
+from hexforge.addons.cluster.ray_data import blocks
+from hexforge.addons.cluster.sweep.run import SweepRequest, sweep
 from hexforge.analysis.gate import gate
 from hexforge.analysis.optimize import OptimizeRequest, optimize
 from hexforge.analysis.quality import quantize as quantizing
 from hexforge.analysis.quality import search as searching
 from hexforge.analysis.quality.search import Scoring, SearchSpace, search
-from hexforge.analysis.spread import ray_actors
-from hexforge.analysis.spread.ray_data import blocks
 from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.spread.workers import Workers
-from hexforge.analysis.sweep.run import SweepRequest, sweep
 from hexforge.errors import CallError
 from hexforge.quant.data import data_sets
 from tests import ROOT
+from tests.addons.cluster.test_sweep import write_model
 from tests.analysis.spread.ray_clusters import LocalCluster, NotingEngine, WorkerKilling
-from tests.analysis.sweep.test_sweep import write_model
 from tests.digits import MODEL, held_out
 from tests.quant.data.test_data_sets import npy, write_tar
 

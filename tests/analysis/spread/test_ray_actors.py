@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from hexforge.addons.cluster.sweep.run import SweepRequest, sweep
 from hexforge.analysis.spread.pool import SetAside
 from hexforge.analysis.spread.spread import spread, spread_on
 from hexforge.analysis.spread.workers import Workers
-from hexforge.analysis.sweep.run import SweepRequest, sweep
 from hexforge.errors import CallError, HexforgeError
 from tests.analysis.spread.ray_clusters import LocalCluster
 
@@ -81,7 +81,7 @@ def test_a_node_that_dies_in_the_middle_loses_nothing(cluster: LocalCluster, tas
 
 
 def test_a_sweep_is_the_same_on_a_cluster(cluster: LocalCluster, tmp_path: Path) -> None:
-    from tests.analysis.sweep.test_sweep import write_model
+    from tests.addons.cluster.test_sweep import write_model
 
     for width in (8, 16, 1024):
         write_model(tmp_path / f"m{width}.onnx", width)

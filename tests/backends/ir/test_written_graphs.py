@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hexforge
-from hexforge.cli.qnn_tools import tool_command
+from hexforge.addons.tools import tool_command
 from tests import ROOT
 
 QNN = "QNNExecutionProvider"

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import hexforge
+from hexforge.addons.tools import tool_command
 from hexforge.cli import app, main
-from hexforge.cli.qnn_tools import tool_command
 from tests.ort.models import mixed, quantized
 
 

@@ -51,7 +51,7 @@ def test_ops_prints_tables_that_are_not_empty() -> None:
 
 
 def test_ops_prints_every_rule_with_its_evidence() -> None:
-    from hexforge.backends.gpu import support as gpu
+    from hexforge.addons.gpu import support as gpu
     from hexforge.backends.htp import support as htp
     from hexforge.frontends.onnx import ep_limits
     from hexforge.frontends.qnn import library_limits

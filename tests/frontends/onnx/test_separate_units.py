@@ -12,7 +12,7 @@ from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.runtime.cpu_part import WholeModel
 from hexforge.runtime.registry import backend
-from tests.vendor.models import gated, sample, small_chain
+from tests.addons.vendor.models import gated, sample, small_chain
 
 
 def placed(model: onnx.ModelProto) -> PlacedModel:

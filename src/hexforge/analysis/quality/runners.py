@@ -25,7 +25,7 @@ from hexforge.runtime.stages import Stages
 
 ORT = "ort"
 """onnxruntime's own CPU provider."""
-BACKENDS = (*registry.BUILT, ORT)
+BACKENDS = (*registry.backends(), ORT)
 Feeds = Mapping[str, Array]
 
 
@@ -87,7 +87,7 @@ def backend_for(name: str | ModelEngine, soc: str = "", threads: int = 0) -> Bac
     """A backend by name, on a chip: the default one unless named; onnxruntime's provider by its name, engines as is."""
     if not isinstance(name, str):
         return name
-    if name == ORT or name not in registry.BUILT:
+    if name == ORT or name not in registry.backends():
         return name
     if not soc and isinstance(registry.backend(name), ContextBackend):
         soc = DEFAULT_SOC

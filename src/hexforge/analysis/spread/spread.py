@@ -74,7 +74,7 @@ def spread_on(
     code = WorkerCode(make, arguments)
     unread: Iterator[Any] | None = None
     if workers.cluster:
-        from hexforge.analysis.spread.ray_actors import actors
+        from hexforge.addons.cluster.ray_actors import actors
 
         start, count, unread = actors(code, workers, tasks)
     elif workers.jobs == 1 and not own_process:

@@ -28,11 +28,11 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified."""
-    from hexforge.formats.executorch.pte import is_pte
+    from hexforge.addons.executorch.formats.pte import is_pte
     from hexforge.runtime.contexts.describe import describe
 
     if is_pte(file):
-        from hexforge.cli.pte import describe_pte, print_pte
+        from hexforge.addons.executorch.pte_commands import describe_pte, print_pte
 
         lowered = describe_pte(file)
         print_json(lowered) if as_json else print_pte(console(), lowered)

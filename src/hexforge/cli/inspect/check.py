@@ -43,14 +43,14 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
-    from hexforge.formats.executorch.pte import is_pte
+    from hexforge.addons.executorch.formats.pte import is_pte
 
     if target.by_vendor:
         _check_by_vendor(model, target, inputs.request(model), as_json, strict or strict_ep)
         return
     options = target.provider_options()
     if is_pte(model):
-        from hexforge.cli.pte import check_pte
+        from hexforge.addons.executorch.pte_commands import check_pte
 
         if inputs.fix_inputs:
             raise CallError(f"{model}: is compiled already; leave --dim, --shape and --pin out")
@@ -67,11 +67,11 @@ def check(
 
 def _check_by_vendor(model: Path, target: BackendArguments, request: ModelRequest, as_json: bool, strict: bool) -> None:
     """Where Qualcomm's package itself places each node, and where hexforge's rules say otherwise."""
+    from hexforge.addons.vendor.placing import compare_placement
+    from hexforge.addons.vendor.proof import place_by_the_rules
+    from hexforge.addons.vendor.session import VendorOptions
     from hexforge.frontends.onnx.rewrites.write import model_bytes
     from hexforge.model.reader import read
-    from hexforge.vendor.placing import compare_placement
-    from hexforge.vendor.proof import place_by_the_rules
-    from hexforge.vendor.session import VendorOptions
 
     engine = target.vendor_engine()
     with spinner(f"placing {model.name} in Qualcomm's package"):

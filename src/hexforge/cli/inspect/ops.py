@@ -85,7 +85,7 @@ def ops(
 
 def _rules(ops: set[str]) -> list[dict[str, Any]]:
     """What is refused of some ops, or of all where {""} is given, by whom, and how that is known."""
-    from hexforge.backends.gpu import support as gpu
+    from hexforge.addons.gpu import support as gpu
     from hexforge.backends.htp import support as htp
     from hexforge.frontends.onnx import ep_limits
     from hexforge.frontends.qnn import library_limits

@@ -16,7 +16,7 @@ def options(as_json: Json = False) -> None:
     from hexforge.runtime import registry
 
     rows = [(title, option) for title, kind in OPTION_TABLES.items() for option in kind.table()]
-    for name in registry.CONFIGS:
+    for name in registry.backend_options():
         more = (option for option in registry.config_class(name).table() if not option.provider)
         rows += [(f"{name} backend, beside the provider's", option) for option in more]
     if as_json:

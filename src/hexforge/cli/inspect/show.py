@@ -28,12 +28,12 @@ def show(
     weights: Annotated[bool, typer.Option("--weights", help="All constants in full: text that reads back.")] = False,
 ) -> None:
     """Print the QNN graphs that a model becomes, as text."""
-    from hexforge.formats.executorch.pte import is_pte
+    from hexforge.addons.executorch.formats.pte import is_pte
     from hexforge.ir import text
     from hexforge.ort.check import load_model
 
     if is_pte(model):
-        from hexforge.cli.pte import print_pte_graphs
+        from hexforge.addons.executorch.pte_commands import print_pte_graphs
 
         if onnx_units or not passes or inputs.fix_inputs:
             raise CallError(f"{model}: is compiled already; only --weights can be given with it")

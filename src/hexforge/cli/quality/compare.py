@@ -91,8 +91,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Show how far a quantized model's tensors are from the float model's, the worst first."""
+    from hexforge.addons.executorch.formats.pte import is_pte
     from hexforge.analysis.quality.compare import compare as compared
-    from hexforge.formats.executorch.pte import is_pte
 
     if dump is not None:
         if quantized is not None or data or report is not None:
@@ -107,7 +107,7 @@ def compare(
     if quantized is None or not data:
         raise CallError("give the quantized model and --data, or a folder of tensors with --dump")
     if is_pte(quantized):
-        from hexforge.cli.pte import print_pte_comparison
+        from hexforge.addons.executorch.pte_commands import print_pte_comparison
 
         if report is not None or sensitivity != "none" or backend != DEFAULT_BACKEND or soc or inputs.fix_inputs:
             raise CallError(f"{quantized}: is compiled; only --data, --limit, --metric and --json can be given with it")

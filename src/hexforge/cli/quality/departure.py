@@ -36,7 +36,7 @@ def print_departure(
 
 def print_pte_departure(path: Path, dump: Path, files: Mapping[str, str], write: Path | None, as_json: bool) -> None:
     """As `print_departure`, of a .pte, on the chip that it was lowered for."""
-    from hexforge.executorch.running.pte_departure import first_pte_departure
+    from hexforge.addons.executorch.running.pte_departure import first_pte_departure
 
     with spinner(f"comparing {dump.name}"):
         result = first_pte_departure(path, dump, _arrays(files))

@@ -47,9 +47,9 @@ def advise(
     as_json: Json = False,
 ) -> None:
     """Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again."""
+    from hexforge.addons.executorch.formats.pte import is_pte
     from hexforge.analysis.advise import AdviceRequest, advise_and_rewrite
     from hexforge.chips.deployment import Deployment
-    from hexforge.formats.executorch.pte import is_pte
 
     least = _part(min_gain)
     if apply is not None:
@@ -57,7 +57,7 @@ def advise(
         if not verify:
             raise CallError("--apply writes only what was verified; leave --no-verify out")
     if is_pte(model):
-        from hexforge.cli.pte import print_pte_advice
+        from hexforge.addons.executorch.pte_commands import print_pte_advice
 
         if apply is not None or inputs.fix_inputs:
             raise CallError(f"{model}: is compiled already; leave --apply, --dim, --shape and --pin out")

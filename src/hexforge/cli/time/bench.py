@@ -161,9 +161,9 @@ def _since(start: float) -> float:
 
 def _on_the_chip(model: Path, soc: str, request: ModelRequest) -> Estimate | None:
     """What the chip would take; None where there is none, or nothing to say."""
+    from hexforge.addons.executorch.formats.pte import is_pte
     from hexforge.any_model import estimate
     from hexforge.chips.deployment import Deployment
-    from hexforge.formats.executorch.pte import is_pte
     from hexforge.model.reader import read
     from hexforge.runtime.contexts.context import is_context
 

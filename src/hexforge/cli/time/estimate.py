@@ -179,11 +179,11 @@ def _write_report(path: Path, title: str, timed: Estimate, others: Sequence[Esti
 
 def _source(path: Path, inputs: InputArguments, method: str) -> Any:
     """The model read with the sizes and values given; a context by its path, a .pte as its graphs."""
-    from hexforge.formats.executorch.pte import is_pte
+    from hexforge.addons.executorch.formats.pte import is_pte
     from hexforge.runtime.contexts.context import is_context
 
     if is_pte(path):
-        from hexforge.executorch.running.pte_graphs import timed_method
+        from hexforge.addons.executorch.running.pte_graphs import timed_method
 
         if inputs.fix_inputs:
             raise CallError(f"{path}: is compiled already; leave --dim, --shape and --pin out")

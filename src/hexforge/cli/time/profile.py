@@ -125,10 +125,10 @@ def _profile_file(
     path: Path, how: _Recording, priority: str = "normal", models: Sequence[str] = ()
 ) -> tuple[Profile, Any]:
     """The profile of whatever a file is, and the model where it is one that can be rewritten."""
+    from hexforge.addons.executorch.formats.pte import is_pte
     from hexforge.analysis.profile.simulated import CoRunning
     from hexforge.analysis.profile.simulated import profile as simulated
     from hexforge.any_model import timeable
-    from hexforge.formats.executorch.pte import is_pte
     from hexforge.formats.profile import log
     from hexforge.runtime.contexts.context import is_context
 
@@ -154,9 +154,9 @@ def _model_and_priority(text: str) -> tuple[str, str]:
 
 def _profile_pte(path: Path, how: _Recording) -> Profile:
     """Every delegate of an ExecuTorch program as a graph of one profile."""
+    from hexforge.addons.executorch.formats.pte import read_pte
+    from hexforge.addons.executorch.running.loading import PteModule
     from hexforge.analysis.profile.simulated import profile as simulated
-    from hexforge.executorch.running.loading import PteModule
-    from hexforge.formats.executorch.pte import read_pte
 
     module = PteModule(read_pte(path))
     profiles = [

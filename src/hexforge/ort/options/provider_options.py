@@ -31,7 +31,7 @@ _GENIE = "the genie path exists only on Windows on Snapdragon"
 
 def _with_options_of_backends(table: type[OptionTable]) -> type[OptionTable]:
     """The class with a field for each option of a backend that the provider has, too."""
-    for backend in registry.CONFIGS:
+    for backend in registry.backend_options():
         for option in registry.config_class(backend).table():
             if option.provider:
                 default = option.default if option.unset is None else option.unset
@@ -263,7 +263,7 @@ class ProviderOptions(OptionTable):
             faults.append(f"profiling_level={self.profiling_level} needs profiling_file_path, the csv file to write")
         try:
             backend = self.backend
-            if backend in registry.BUILT:
+            if backend in registry.backends():
                 registry.config_class(backend).parse(self.settings())
         except CallError as error:
             return [*faults, str(error)]

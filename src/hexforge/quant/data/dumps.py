@@ -17,8 +17,8 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from hexforge.addons.executorch.formats import etdump
 from hexforge.errors import FormatError
-from hexforge.formats.executorch import etdump
 from hexforge.ir import Array
 
 _ENDINGS = (".raw", ".npy", ".tensorproto", ".pb")

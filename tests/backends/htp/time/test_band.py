@@ -15,7 +15,7 @@ from hexforge.chips.deployment import Deployment
 from hexforge.errors import FormatError
 from tests import ROOT
 
-MEASURED = ROOT / "src" / "hexforge" / "latency" / "measured"
+MEASURED = ROOT / "src" / "hexforge" / "addons" / "latency" / "measured"
 COSTS = cost.costs(soc.require_chip("SM8650"))
 KNOWN = {"w8a8": {"conv": 20, "lookup": 20, "conv3d": 1}}
 

@@ -34,7 +34,7 @@ from tests import ROOT
 CHIP = soc.find_chip("SM8650")
 assert CHIP is not None
 COSTS = cost.costs(CHIP)
-MEASURED = ROOT / "src" / "hexforge" / "latency" / "measured"
+MEASURED = ROOT / "src" / "hexforge" / "addons" / "latency" / "measured"
 W8A8, FLOAT = tile.precision("w8a8"), tile.precision("float")
 
 

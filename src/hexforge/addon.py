@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an add-on is: one declaration of everything that it adds to hexforge, and the list of those that are here.
+
+An add-on of hexforge is a folder of `hexforge/addons` with an `addon.py` that holds `ADDON`; an installed package has
+an entry point of the group `hexforge.addons` that names its own. A declaration holds names of modules, not modules:
+what an add-on brings is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from hexforge.errors import CallError
+
+ENTRY_POINTS = "hexforge.addons"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of the command line; `help` is the first paragraph of its docstring."""
+
+    name: str
+    target: str
+    """The function or the app, as "module:name"."""
+    help: str
+    examples: tuple[str, ...] = ()
+    """Commands as people type them; a test parses each."""
+    is_program: bool = False
+    """True for a command that runs a program: what stands behind the program's name is the program's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addon:
+    """What an add-on adds; every "module:name" is imported when it is used."""
+
+    name: str
+    summary: str
+    commands: tuple[Command, ...] = ()
+    backends: Mapping[str, str] = field(default_factory=dict)
+    """Name -> the class of a backend."""
+    backend_options: Mapping[str, str] = field(default_factory=dict)
+    """Name of a backend -> the table of its options, which is read without the backend."""
+    hooks: Mapping[str, str] = field(default_factory=dict)
+    """What the core asks of whoever can do it -> the function that does it."""
+    needs: tuple[str, ...] = ()
+    """The add-ons that this one stands on."""
+    packages: tuple[str, ...] = ()
+    """Modules of other packages that it imports when it is used."""
+    extra: str = ""
+    """The extra of hexforge's that installs them."""
+
+    def missing(self) -> tuple[str, ...]:
+        """The packages that it imports and that are not installed."""
+        return tuple(package for package in self.packages if find_spec(package) is None)
+
+
+@cache
+def addons() -> tuple[Addon, ...]:
+    """The add-ons that are here: hexforge's own in the order of their names, then those of installed packages."""
+    others = [_declaration(point.value) for point in metadata.entry_points(group=ENTRY_POINTS)]
+    return (*_own(), *others)
+
+
+def hook(name: str) -> Any:
+    """The function that an add-on has for what the core asks by name; None where no add-on has it."""
+    return next((import_target(addon.hooks[name]) for addon in addons() if name in addon.hooks), None)
+
+
+def import_target(target: str) -> Any:
+    """What "module:name" names."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _own() -> Iterator[Addon]:
+    """The declarations in hexforge's own folder, read without importing what they declare."""
+    folder = Path(__file__).with_name("addons")
+    for file in sorted(folder.glob("*/addon.py")):
+        spec = spec_from_file_location(f"hexforge.addons.{file.parent.name}.addon", file)
+        assert spec is not None and spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module.ADDON
+
+
+def _declaration(target: str) -> Addon:
+    addon = import_target(target)
+    if not isinstance(addon, Addon):
+        raise CallError(f"{target} is no add-on: it must be a hexforge.addon.Addon, not {type(addon).__name__}")
+    return addon

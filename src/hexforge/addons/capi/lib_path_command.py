@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge lib-path`: where the libraries and headers of QNN's C API lie."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def lib_path(
+    include: Annotated[bool, typer.Option("--include", help="The folder of the headers instead.")] = False,
+) -> None:
+    """Print the folder of libQnnHtp.so and its siblings: QNN's C API, for programs that load it."""
+    from hexforge.addons.capi import library
+    from hexforge.cli.say import say
+
+    say(str(library.include_path() if include else library.lib_path()))

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge trace`: a program over QNN's C API, run under the sanitizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexforge.cli.arguments import Json
+from hexforge.cli.say import say
+from hexforge.cli.screen import print_json
+
+
+def trace(
+    program: Annotated[list[str], typer.Argument(help="The program and its arguments.", show_default=False)],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A new folder for a recording; hexforge replay runs it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run any program on hexforge's QNN libraries, and report every misuse of their API."""
+    from hexforge.addons.capi.trace import trace as traced
+
+    done = traced(program, output, quiet=as_json)
+    if as_json:
+        print_json({"exit_code": done.exit_code, "findings": [finding.as_json() for finding in done.findings]})
+    else:
+        for finding in done.findings:
+            say(f"{finding.rule}: {finding.message}", colour="red", err=True)
+            ended = f", which ended with {finding.code}" if finding.code else ""
+            say(f"  in {finding.call}({finding.arguments}){ended}", err=True)
+            say(f"  {finding.advice}", err=True)
+        count = len(done.findings)
+        say(f"{program[0]} ended with {done.exit_code}; {count} finding{'' if count == 1 else 's'}", err=True)
+        if output is not None:
+            say(f"recorded in {output}; `hexforge replay {output}` with --soc, --backend or --option runs it", err=True)
+    if done.exit_code or done.findings:
+        raise typer.Exit(done.exit_code or 1)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge sweep`: how long many models take on many chips at several precisions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hexforge.cli.arguments import ClusterArguments, Dims, Json, dims
+from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.say import say
+from hexforge.cli.screen import TOP, bar, console, interruptible, print_json, rows_left_out, table
+from hexforge.formats.files import require_writable, write_atomically
+
+if TYPE_CHECKING:
+    from hexforge.addons.cluster.sweep.table import RowChange, Sweep
+
+PRECISIONS = "float,w8a8,w8a16"
+
+
+@with_option_groups
+def sweep(
+    models: Annotated[
+        list[str],
+        typer.Argument(help="Files, patterns, folders, lists (.txt) or manifests (.json, .yaml).", show_default=False),
+    ],
+    soc: Annotated[str, typer.Option("--soc", help="Chips, separated by commas; all: every one.")] = "all",
+    precision: Annotated[str, typer.Option("--precision", help="Precisions, separated by commas.")] = PRECISIONS,
+    runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
+    advice: Annotated[bool, typer.Option("--advise", help="Ask of each model what would gain most (slower).")] = False,
+    dim: Dims = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each processor.")] = 0,
+    *,
+    cluster: ClusterArguments,
+    finished: Annotated[
+        Path | None, typer.Option("--state", help="Keeps what is done: an interrupted sweep goes on.")
+    ] = None,
+    since: Annotated[
+        Path | None, typer.Option("--since", exists=True, dir_okay=False, help="An earlier CSV: say what changed.")
+    ] = None,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write the rows as CSV.")] = None,
+    parquet: Annotated[Path | None, typer.Option("--parquet", help="Write the rows as Parquet.")] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = TOP,
+    as_json: Json = False,
+) -> None:
+    """Say how long many models take on many chips at several precisions, and what changed since the last time."""
+    from hexforge.addons.cluster.sweep.run import SweepRequest
+    from hexforge.addons.cluster.sweep.run import sweep as swept
+    from hexforge.addons.cluster.sweep.table import read_sweep
+    from hexforge.analysis.spread.workers import Workers
+    from hexforge.backend import processors
+
+    require_writable(finished, csv, parquet, report)
+    request = SweepRequest(_listed(soc), _listed(precision), runtime, advice)
+    before = None if since is None else read_sweep(since)
+    lost = "nothing was written; with --state FILE a sweep goes on"
+    states = [] if finished is None else [finished]
+    with interruptible(lost, *states), bar("timing models") as progress:
+        result = swept(
+            models, request, dims=dims(dim), workers=Workers(jobs or processors(), cluster.address), finished=finished,
+            progress=progress,
+        )  # fmt: skip
+    changes = None if before is None else result.changes(before)
+    if csv is not None:
+        write_atomically(csv, result.to_csv().encode())
+    if parquet is not None:
+        write_atomically(parquet, result.to_parquet())
+    if report is not None:
+        from hexforge.addons.cluster.sweep.page import sweep_page
+
+        write_atomically(report, sweep_page(result, "sweep", changes).encode())
+    if as_json:
+        print_json(result.to_json() | ({} if changes is None else {"changes": [str(c) for c in changes]}))
+        return
+    _print(result, changes, rows)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part for one in text.split(",") if (part := one.strip()))
+
+
+def _print(result: Sweep, changes: list[RowChange] | None, most: int) -> None:
+    screen = console()
+    chips = tuple(dict.fromkeys(row.soc for row in result))
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for row in result:
+        text = "-" if row.latency_ms is None else f"{row.latency_ms:.3f}{'*' if row.nodes_on_cpu else ''}"
+        cells.setdefault((row.model, row.precision), {})[row.soc] = text
+    shown = list(cells.items())[: most or None]
+    lines = [(model, precision, *(times.get(chip, "") for chip in chips)) for (model, precision), times in shown]
+    title = f"{len({row.model for row in result})} models, milliseconds"
+    screen.print(table(title, ("model", "precision", *chips), lines, optional=chips[1:]))
+    screen.print(rows_left_out(len(shown), len(cells), "rows", "--rows 0"))
+    if any(row.nodes_on_cpu for row in result):
+        screen.print("* the NPU's part: some nodes stay with the CPU")
+    reasons = dict.fromkeys(f"{row.model}: {row.error}" for row in result if row.error)
+    for reason in list(reasons)[: most or None]:
+        screen.print(reason)
+    screen.print(rows_left_out(min(len(reasons), most or len(reasons)), len(reasons), "reasons", "--rows 0"))
+    for name in result.set_aside:
+        say(f"{name}: killed its worker twice and was set aside", colour="red", err=True)
+    if result.reused:
+        screen.print(f"{result.reused} models were done already")
+    if changes is not None:
+        screen.print(f"{len(changes)} rows changed")
+        for change in changes[: most or None]:
+            screen.print(str(change))

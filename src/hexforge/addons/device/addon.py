@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this add-on adds."""
+
+from hexforge.addon import Addon, Command
+
+ADDON = Addon(
+    "device",
+    "The simulated device that contexts share, its scenarios, a device that programs share, and plans.",
+    commands=(
+        Command(
+            "device",
+            "hexforge.addons.device.commands.device:device",
+            "Play a scenario on a simulated device (device SCRIPT.json), or serve one that several programs share.",
+            (
+                "hexforge device scenario.json --report page.html --log events.jsonl",
+                "hexforge device scenario.json --json",
+                "hexforge device serve --soc SM8650",
+                "hexforge device status",
+                "hexforge device fault ssr",
+                "hexforge device stop",
+            ),
+        ),
+        Command(
+            "plan",
+            "hexforge.addons.device.commands.plan:plan",
+            "Find how contexts that run together are best loaded, shared and driven on a chip, and prove it by playing.",
+            (
+                "hexforge plan detector.bin speech.bin --workload work.yaml -o plan/",
+                "hexforge plan --workload work.yaml --for ram --frames 2000 --json",
+            ),
+        ),
+    ),
+    packages=("ortools",),
+    extra="plan",
+)

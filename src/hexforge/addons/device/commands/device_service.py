@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge device serve`, `status`, `fault` and `stop`: one simulated device that several programs share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hexforge.amounts import size
+from hexforge.chips.soc import DEFAULT_SOC
+from hexforge.cli.arguments import Json
+from hexforge.cli.say import say
+from hexforge.cli.screen import console, print_json, table
+
+Address = Annotated[
+    str,
+    typer.Option(
+        "--address",
+        metavar="ADDRESS",
+        help="unix:PATH, tcp:127.0.0.1:PORT; else HEXFORGE_DEVICE, else your own socket.",
+    ),
+]
+
+
+class Fault(StrEnum):
+    """What can happen to a shared device."""
+
+    SSR = "ssr"
+    PD = "pd"
+    KILL = "kill"
+
+
+def serve(
+    soc: Annotated[str, typer.Option("--soc", help=f"Chip by name, number or device ({DEFAULT_SOC}).")] = DEFAULT_SOC,
+    address: Address = "",
+    cores: Annotated[int, typer.Option("--cores", min=1, help="NSP cores in use.")] = 1,
+    ram_mb: Annotated[int, typer.Option("--ram-mb", min=1, help="RAM of the device.")] = 16 << 10,
+    platform: Annotated[str, typer.Option("--platform", help="android, windows, linux or qnx.")] = "android",
+    signed_image: Annotated[bool, typer.Option("--signed-image", help="A signed DSP image was pushed to it.")] = False,
+    wait_for: Annotated[
+        int, typer.Option("--wait-for", min=0, help="No time passes until so many programs are attached.")
+    ] = 0,
+    patience: Annotated[
+        float, typer.Option("--patience", min=0.01, help="Seconds that a program which does not wait is waited for.")
+    ] = 1.0,
+    log: Annotated[Path | None, typer.Option("--log", help="Write every event, one JSON object a line.")] = None,
+) -> None:
+    """Serve a simulated device to programs of this computer until `hexforge device stop` or Ctrl-C.
+
+    It listens on a Unix socket in a folder of your own, or on the loopback; a token in a file beside it lets programs
+    in. Those that have the printed HEXFORGE_DEVICE in their environment are on it: sessions, hexforge run, qnn-net-run.
+    """
+    import asyncio
+    import json
+
+    from hexforge.addons.device import Device
+    from hexforge.addons.device.shared.address import VARIABLE, DeviceAddress, default_address
+    from hexforge.addons.device.shared.service import DeviceService
+
+    where = DeviceAddress.parse(address) if address else default_address()
+    device = Device(soc, platform=platform, cores=cores, ram_bytes=ram_mb << 20, signed_image=signed_image)
+    service = DeviceService(device, patience_s=patience, wait_for=wait_for)
+
+    def ready(served: DeviceAddress) -> None:
+        say(f"{VARIABLE}={served}")
+
+    if log is None:
+        asyncio.run(service.serve(where, ready))
+        return
+    with log.open("w", encoding="utf-8", buffering=1) as file:
+
+        def note(entry: dict[str, Any]) -> None:
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+        device.log.listen(note)
+        asyncio.run(service.serve(where, ready))
+
+
+def status(address: Address = "", as_json: Json = False) -> None:
+    """Show who is on a shared device, its memory, its cores and what waits for them, its votes and faults."""
+    from hexforge.addons.device.shared.remote import connect
+
+    shown = connect(address).status()
+    if as_json:
+        print_json(shown)
+        return
+    screen = console()
+    screen.print(f"{shown['soc']}, {shown['cores']} core{'s' if shown['cores'] != 1 else ''}, at "
+                 f"{shown['now_us'] / 1e3:.3f} ms: {size(shown['used_bytes'])} of "
+                 f"{size(shown['ram_bytes'])} in use, at most {size(shown['peak_bytes'])}")  # fmt: skip
+    rows = [_process_cells(process) for process in shown["processes"]]
+    titles = ("process", "pid", "memory", "sessions", "contexts", "calls", "profile", "")
+    screen.print(table("processes", titles, rows, optional=("profile", "sessions")))
+    jobs = [(job["graph"], job["priority"], f"core {job['core']}") for job in shown["running"]]
+    jobs += [(job["graph"], job["priority"], "waits") for job in shown["queue"]]
+    screen.print(table("cores", ("graph", "priority", "where"), jobs))
+    votes = [(v["process"], str(v["id"]), str(v["core"]), v["core_corner"], v["bus_corner"]) for v in shown["votes"]]
+    screen.print(table("votes", ("process", "id", "core", "corner", "bus"), votes))
+    faults = [(f"{f['at_us'] / 1e3:.3f}", f["kind"], f["process"]) for f in shown["faults"]]
+    screen.print(table("faults", ("ms", "kind", "process"), faults))
+
+
+def _process_cells(process: dict[str, Any]) -> tuple[str, ...]:
+    state = "waits" if process["waits"] else "passed over" if process["passed_over"] else "works"
+    counts = (str(process["sessions"]), str(len(process["contexts"])), str(process["calls"]))
+    return (process["name"], str(process["pid"]), size(process["bytes"]), *counts, process["profile"], state)
+
+
+def fault(
+    kind: Annotated[
+        Fault, typer.Argument(help="ssr: the subsystem restarts; pd: a session crashes; kill: a process ends.")
+    ],
+    process: Annotated[str, typer.Argument(help="The process, of pd and kill, as status names it.")] = "",
+    session: Annotated[int, typer.Option("--session", min=0, help="Which of its sessions, of pd.")] = 0,
+    address: Address = "",
+) -> None:
+    """Let a fault happen on a shared device, at this moment of its clock."""
+    from hexforge.addons.device.shared.remote import connect
+
+    connect(address).fault(kind.value, process, session)
+    console().print(f"{kind.value} {process}".strip())
+
+
+def stop(address: Address = "") -> None:
+    """End the service of a shared device; programs that are on it see their processes end."""
+    from hexforge.addons.device.shared.remote import connect
+
+    device = connect(address)
+    device.stop()
+    console().print(f"{device.address}: stopped")

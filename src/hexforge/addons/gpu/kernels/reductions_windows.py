@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that reduce a window around each position: pooling, local response."""
+
+from __future__ import annotations
+
+import math
+
+from hexforge.addons.gpu.kernels.code import Index, KernelCode, NotVectorizedError, affine, strides
+from hexforge.addons.gpu.kernels.launch import Epilogue, Kernel, Launch, rounded_up
+from hexforge.ir import Node
+
+
+def positions(code: KernelCode, node: Node, width: int) -> tuple[Index, int]:
+    """A work-item per output element, or per `width` neighbours of the last axis."""
+    out = node.outputs[0]
+    total = out.type.size // width
+    code.add("const int g = get_global_id(0);")
+    code.add(f"if (g >= {total}) return;")
+    flat = code.let("int", f"g * {width}") if width > 1 else "g"
+    return Index(out.shape, flat), total
+
+
+def pool(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local: int) -> Launch:
+    """Maximum, mean or norm of each window."""
+    (x,), out, params = node.inputs[:1], node.outputs[0], node.params
+    assert x is not None
+    kind = node.op.name
+    float_type = x.dtype.is_float
+    if width > 1 and not float_type:
+        raise NotVectorizedError
+    sizes = x.shape[1:-1]
+    taps, stride, pads = params["filter_size"], params["stride"], params["pad_amount"]
+    code = kernel.code(width)
+    scalar = "float" if float_type else kernel.elements.storage(x).type
+    type = scalar if width == 1 else f"float{width}"
+    index, total = positions(code, node, width)
+    at = code.axes(index)
+    storage = kernel.elements.storage(x)
+    buffer = kernel.buffers.read(x, storage)
+    maximum = kind.startswith("PoolMax")
+    lowest = "-INFINITY" if float_type else {"uchar": "0", "char": "CHAR_MIN", "short": "SHRT_MIN", "ushort": "0",
+                                             "int": "INT_MIN", "uint": "0", "long": "LONG_MIN"}[scalar]  # fmt: skip
+    code.add(f"{type} acc = ({type})({lowest if maximum else '0.0f'});")
+    code.add("int count = 0;")
+    names = []
+    for i, n in enumerate(taps):
+        if n <= 16:
+            code.add("#pragma unroll")
+        code.add(f"for (int k{i} = 0; k{i} < {n}; k{i}++) {{")
+        code.add(f"const int z{i} = {at[i + 1]} * {stride[i]} + k{i} - {pads[i][0]};")
+        if params.get("count_pad_for_edges"):
+            code.add(f"if (z{i} >= {sizes[i] + pads[i][1]}) continue;")
+        elif pads[i][0] or (out.shape[i + 1] - 1) * stride[i] + n > sizes[i]:
+            code.add(f"if ((uint)z{i} >= {sizes[i]}u) continue;")
+        names.append(f"z{i}")
+    if params.get("count_pad_for_edges"):
+        code.add("count++;")
+        code.add(f"if ({' || '.join(f'(uint){z} >= {n}u' for z, n in zip(names, sizes, strict=True))}) continue;")
+    place = at[0]
+    for z, n in zip(names, sizes, strict=True):
+        place = f"({place} * {n} + {z})"
+    code.add(f"const {type} v = {storage.load(buffer, f'({place} * {x.shape[-1]} + {at[-1]})', width)};")
+    p = params.get("p", 0)
+    if maximum:
+        code.add(
+            "acc = (v > acc || v != v) ? v : acc;"
+            if width == 1 and float_type
+            else "acc = v > acc ? v : acc;"
+            if not float_type
+            else "acc = (acc >= v) ? acc : v;"
+        )
+    elif kind == "L2Pool2d":
+        code.add({1: "acc += fabs(v);", 2: "acc += v * v;"}.get(p, f"acc += pow(fabs(v), ({type})({p}.0f));"))
+    else:
+        code.add("acc += v;")
+    if not params.get("count_pad_for_edges"):
+        code.add("count++;")
+    code.lines += ["}"] * len(taps)
+    result = "acc"
+    if kind.startswith("PoolAvg"):
+        result = code.let(type, "acc / (float)count")
+    elif kind == "L2Pool2d" and p != 1:
+        result = code.let(type, "sqrt(acc)" if p == 2 else f"pow(acc, ({type})(1.0f / {p}.0f))")
+    epilogue.write(kernel, code, result, index)
+    return kernel.launch(
+        kind, (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.target,),
+        (rounded_up(total, local),), (local,), out.type.size * math.prod(taps),
+    )  # fmt: skip
+
+
+def local_response(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch:
+    """Each element divided by a power of the sum of squares around it."""
+    (x,), params = node.inputs[:1], node.params
+    assert x is not None
+    code = kernel.code()
+    index, total = positions(code, node, 1)
+    at = code.axes(index)
+    storage = kernel.elements.storage(x)
+    buffer = kernel.buffers.read(x, storage)
+    axes = [len(x.shape) - 1] if params["region"] == 0 else list(range(1, len(x.shape) - 1))
+    code.add("float total = 0.0f;")
+    place = list(at)
+    for i in axes:
+        radius = min(int(params["radius"]), x.shape[i] - 1)
+        code.add(
+            f"for (int z{i} = max(0, {at[i]} - {radius}); z{i} <= min({x.shape[i] - 1}, {at[i]} + {radius}); z{i}++) {{"
+        )
+        place[i] = f"z{i}"
+    inner = Index(x.shape, None, tuple(place))
+    code.add(f"const float v = {storage.load(buffer, f'({_flat(inner)})')};")
+    code.add("total += v * v;")
+    code.lines += ["}"] * len(axes)
+    alpha, beta, bias = (f"{float(params[n])!r}f" for n in ("alpha", "beta", "bias"))
+    own = storage.load(buffer, code.flat(index))
+    result = code.let("float", f"{own} / pow({bias} + {alpha} * total, {beta})")
+    epilogue.write(kernel, code, result, index)
+    return kernel.launch(
+        "Lrn",
+        (node, *epilogue.nodes),
+        kernel.text("\n".join(code.lines)),
+        (epilogue.target,),
+        (rounded_up(total, local),),
+        (local,),
+    )
+
+
+def _flat(index: Index) -> str:
+    assert index.axes is not None
+    return affine(index.axes, strides(index.shape))

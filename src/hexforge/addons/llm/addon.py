@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this add-on adds."""
+
+from hexforge.addon import Addon, Command
+
+ADDON = Addon(
+    "llm",
+    "Language models from a checkpoint to a bundle and to answers, and how fast they answer on a chip.",
+    commands=(
+        Command(
+            "llm",
+            "hexforge.addons.llm.commands:llm",
+            "Language models: export a checkpoint, run it, chat with it, judge it, serve it, say how fast it is.",
+            (
+                "hexforge llm export checkpoint/ --soc SM8650 --context 4096 --ar 128,1 --precision w4a16 -o bundle/",
+                'hexforge llm run bundle/ --prompt "The following functions"',
+                "hexforge llm run bundle/ --prompt 'A class that' --draft small_bundle/ --ahead 4",
+                "hexforge llm chat bundle/",
+                'hexforge llm estimate llama_v3_2_3b_instruct --soc "8 Elite" --context 4096 --report page.html',
+                "hexforge llm estimate bundle/ --soc all --runtime genie --json",
+                "hexforge llm serve bundle/ --port 8080",
+                "hexforge llm eval bundle/ --checkpoint checkpoint/ --text held_out.txt --blame",
+            ),
+        ),
+    ),
+    needs=("executorch", "latency"),
+    packages=("gguf", "jinja2", "starlette", "tokenizers", "uvicorn"),
+    extra="llm",
+)

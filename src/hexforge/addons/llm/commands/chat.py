@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge llm chat`: a conversation on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from hexforge.addons.llm.commands.loading import loaded_model
+from hexforge.addons.llm.commands.sampling_arguments import (
+    AdapterName,
+    BundleFolder,
+    ContextLength,
+    Count,
+    LlmBackend,
+    Penalty,
+    Seed,
+    Temperature,
+    TopK,
+    TopP,
+)
+from hexforge.cli.say import say
+from hexforge.errors import CallError
+from hexforge.options import did_you_mean
+
+HELP = (
+    "/undo forgets the last turn, /reset all of them, /adapter NAME goes on with a LoRA adapter (no name: the base), "
+    "/help says this, /end leaves; Ctrl-C stops an answer."
+)
+COMMANDS = ("/undo", "/reset", "/adapter", "/help", "/end")
+
+
+def chat(
+    bundle: BundleFolder,
+    tokens: Count = 256,
+    temperature: Temperature = 0.7,
+    top_k: TopK = 40,
+    top_p: TopP = 0.95,
+    repetition_penalty: Penalty = 1.1,
+    seed: Seed = None,
+    system: Annotated[str, typer.Option("--system", help="What the model is told before the first turn.")] = "",
+    adapter: AdapterName = "",
+    backend: LlmBackend = "",
+    context: ContextLength = 0,
+) -> None:
+    """Chat with a language model; what was said stays in its caches from turn to turn."""
+    from hexforge.addons.llm import Sampling
+    from hexforge.addons.llm.conversation import Conversation
+
+    sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
+    model = loaded_model(bundle, backend, context)
+    model.prepare_adapters()
+    conversation = Conversation(model, system)
+    conversation.use(adapter)
+    if sys.stdin.isatty():
+        say(HELP, err=True)
+    while True:
+        try:
+            line = input("> " if sys.stdin.isatty() else "").strip()
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            say("")
+            continue
+        if line == "/end":
+            return
+        if line in ("/undo", "/reset"):
+            conversation.undo(whole=line == "/reset")
+            continue
+        if not line:
+            continue
+        command = line.split()[0]
+        if command == "/help":
+            say(HELP, err=True)
+            continue
+        try:
+            if command.startswith("/") and command[1:].isalpha() and command not in COMMANDS:
+                raise CallError(f"{command}: is no command{did_you_mean(command, COMMANDS)}; /help lists them")
+            if command == "/adapter":
+                conversation.use(line.removeprefix("/adapter").strip())
+                continue
+            with closing(conversation.answer(line, tokens, sampling)) as pieces:
+                for piece in pieces:
+                    say(piece.text, nl=False)
+            say("")
+        except KeyboardInterrupt:
+            say("\n(stopped)", err=True)
+        except CallError as error:
+            remedy = "" if line.startswith("/") else "; /reset begins anew"
+            say(f"{error}{remedy}", err=True, colour="red")

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge llm serve`: a bundle behind an HTTP endpoint that speaks as OpenAI's does."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from typing import Annotated
+
+import typer
+
+from hexforge.addons.llm.commands.loading import loaded_model
+from hexforge.addons.llm.commands.sampling_arguments import BundleFolder, ContextLength, LlmBackend
+from hexforge.cli.arguments import Soc
+from hexforge.cli.say import say
+from hexforge.errors import CallError
+
+
+def serve(
+    bundle: BundleFolder,
+    port: Annotated[
+        int, typer.Option("--port", help="The port, on this machine's own address.", min=1, max=65535)
+    ] = 8080,
+    token: Annotated[
+        str,
+        typer.Option("--token", envvar="HEXFORGE_LLM_TOKEN", help="What clients must show; one is made if left out."),
+    ] = "",
+    together: Annotated[int, typer.Option("--together", help="Answers at a time; others wait.", min=1, max=64)] = 8,
+    at_device_speed: Annotated[
+        bool, typer.Option("--at-device-speed", help="Give tokens as fast as the chip is estimated to.")
+    ] = False,
+    soc: Soc = "",
+    backend: LlmBackend = "",
+    context: ContextLength = 0,
+) -> None:
+    """Serve a bundle on this machine as OpenAI's API: streams, stop texts, seeds, many clients."""
+    from hexforge.addons.llm.serving.answers import device_pace
+    from hexforge.addons.llm.serving.app import serve as served
+
+    _refuse_a_taken_port(port)
+    key = token or secrets.token_urlsafe(24)
+    model = loaded_model(bundle, backend, context)
+    model.prepare_adapters()
+    pace = device_pace(model.bundle, soc) if at_device_speed else None
+    say(f"{model.bundle.name} at http://127.0.0.1:{port}/v1" + ("" if token else f" with the token {key}"))
+    served(model, key, port=port, together=together, pace=pace)
+
+
+def _refuse_a_taken_port(port: int) -> None:
+    """CallError where nothing can be served at a port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise CallError(f"--port {port}: {error.strerror}; give another") from None

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Phones: the virtual phones of this user, each a folder with its chip, its storage, and whether it is plugged in."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hexforge.addons.phone.storage import PhoneStorage
+from hexforge.chips.soc import DEFAULT_SOC, Soc, require_chip
+from hexforge.errors import CallError, FormatError
+from hexforge.formats.files import write_atomically
+
+VARIABLE = "HEXFORGE_PHONES"
+"""The environment variable with the folder of the phones; else the user's state folder has them."""
+_SERIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+_UNPLUGGED, _FACTS, _FILES = "unplugged", "phone.json", "files"
+_WAIT_S = 0.05
+
+
+class UnpluggedError(Exception):
+    """The phone was unplugged while something was done with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phone:
+    """A virtual phone: its serial number, its chip, and the folder that has both and its storage."""
+
+    serial: str
+    soc: Soc
+    folder: Path
+
+    @property
+    def storage(self) -> PhoneStorage:
+        """The phone's file system."""
+        return PhoneStorage(self.folder / _FILES)
+
+    @property
+    def is_plugged(self) -> bool:
+        """Whether adb sees it."""
+        return not (self.folder / _UNPLUGGED).exists() and (self.folder / _FACTS).exists()
+
+    def require_plugged(self) -> None:
+        """UnpluggedError where it is no longer there."""
+        if not self.is_plugged:
+            raise UnpluggedError(self.serial)
+
+    @property
+    def model(self) -> str:
+        """What it calls itself."""
+        return f"hexforge virtual phone {self.soc.name}"
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What `getprop` says."""
+        return {
+            "ro.board.platform": self.soc.name.lower(),
+            "ro.build.version.release": "14",
+            "ro.build.version.sdk": "34",
+            "ro.hardware": "qcom",
+            "ro.product.brand": "hexforge",
+            "ro.product.cpu.abi": "arm64-v8a",
+            "ro.product.cpu.abilist": "arm64-v8a",
+            "ro.product.device": self.soc.name.lower(),
+            "ro.product.manufacturer": "hexforge",
+            "ro.product.model": self.model,
+            "ro.serialno": self.serial,
+            "ro.soc.manufacturer": "QTI",
+            "ro.soc.model": self.soc.name,
+            "sys.boot_completed": "1",
+        }
+
+
+def phones_folder() -> Path:
+    """The folder of this user's phones."""
+    given = os.environ.get(VARIABLE, "")
+    if given:
+        return Path(given).absolute()
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "") or str(Path.home() / "AppData" / "Local")
+    else:
+        base = os.environ.get("XDG_STATE_HOME", "") or str(Path.home() / ".local" / "state")
+    return Path(base) / "hexforge" / "phones"
+
+
+def add_phone(serial: str, soc: str = DEFAULT_SOC) -> Phone:
+    """Create a phone, plugged in; CallError where its serial number is taken or is none."""
+    if not _SERIAL.fullmatch(serial):
+        raise CallError(f"serial number {serial!r}: letters, digits, and . _ : - after the first; at most 64 of them")
+    chip = require_chip(soc)
+    phone = Phone(serial, chip, phones_folder() / serial)
+    if (phone.folder / _FACTS).exists():
+        raise CallError(f"there is a phone {serial} already; `hexforge phone remove {serial}`, or give another serial")
+    phone.folder.mkdir(parents=True, exist_ok=True)
+    phone.storage.create()
+    write_atomically(phone.folder / _FACTS, json.dumps({"serial": serial, "soc": chip.name}).encode())
+    (phone.folder / _UNPLUGGED).unlink(missing_ok=True)
+    return phone
+
+
+def list_phones() -> list[Phone]:
+    """All phones of this user, by serial number, plugged in or not."""
+    folder = phones_folder()
+    if not folder.is_dir():
+        return []
+    return [_read(path.parent) for path in sorted(folder.glob(f"*/{_FACTS}"))]
+
+
+def find_phone(serial: str) -> Phone:
+    """A phone by its serial number; CallError where there is none."""
+    folder = phones_folder() / serial
+    if not _SERIAL.fullmatch(serial) or not (folder / _FACTS).exists():
+        known = ", ".join(p.serial for p in list_phones())
+        raise CallError(f"there is no phone {serial!r}; {f'there is {known}' if known else '`hexforge phone add`'}")
+    return _read(folder)
+
+
+def remove_phone(serial: str) -> None:
+    """Remove a phone and everything on it; what runs there sees it unplugged."""
+    phone = find_phone(serial)
+    unplug(phone)
+    shutil.rmtree(phone.folder)
+
+
+def unplug(phone: Phone) -> None:
+    """Pull the cable: adb no longer sees the phone, and what runs there ends."""
+    (phone.folder / _UNPLUGGED).touch()
+
+
+def plug(phone: Phone) -> None:
+    """Plug the phone in again; its files are as they were."""
+    (phone.folder / _UNPLUGGED).unlink(missing_ok=True)
+
+
+def pause(phone: Phone, seconds: float) -> None:
+    """Wait so long; UnpluggedError as soon as the phone is unplugged."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        phone.require_plugged()
+        time.sleep(min(_WAIT_S, left))
+
+
+def _read(folder: Path) -> Phone:
+    path = folder / _FACTS
+    try:
+        facts = json.loads(path.read_text("utf-8"))
+        return Phone(folder.name, require_chip(str(facts["soc"])), folder)
+    except (OSError, ValueError, KeyError, TypeError, CallError) as error:
+        raise FormatError(f"{path}: describes no phone: {error}; remove the folder {folder}") from None

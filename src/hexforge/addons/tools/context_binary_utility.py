@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`qnn-context-binary-utility`: what a context binary holds, as a JSON file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hexforge.addons.tools.flags import Version
+from hexforge.errors import CallError, FormatError
+from hexforge.formats.files import require_writable, write_atomically
+
+
+def run(
+    context_binary: Annotated[Path | None, typer.Option("--context_binary", help="The context binary.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json_file", help="The JSON file to write.")] = None,
+    version: Version = False,
+) -> None:
+    """Write what a context binary holds: graphs, tensors, encodings, sizes."""
+    if context_binary is None or json_file is None:
+        raise CallError("give --context_binary and --json_file")
+    from hexforge.runtime.contexts.context import is_context
+    from hexforge.runtime.contexts.describe import describe
+
+    if not context_binary.exists():
+        raise CallError(f"--context_binary {context_binary}: there is no such file")
+    if not is_context(context_binary):
+        raise FormatError(f"{context_binary}: is no context of hexforge; one of the vendor's only its own tool reads")
+    require_writable(json_file)
+    write_atomically(json_file, json.dumps(describe(context_binary), indent=2).encode())

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge deploy --push`: the folder to ship on a phone, its time beside the estimate, its outputs beside ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer import Option
+
+from hexforge.cli.screen import console, interruptible, print_json, spinner, table
+from hexforge.errors import CallError
+
+if TYPE_CHECKING:
+    from hexforge.addons.phone.adb_device import AdbDevice
+    from hexforge.addons.phone.pushed_deployment import PushedDeployment
+
+_PANEL = "Phone"
+
+
+@dataclass(frozen=True, slots=True)
+class PushArguments:
+    """What the command line says of the phone."""
+
+    push: Annotated[
+        bool,
+        Option("--push", help="Run the folder on a phone: a real one, else a virtual one.", rich_help_panel=_PANEL),
+    ] = False
+    serial: Annotated[
+        str,
+        Option("--phone", "-s", metavar="SERIAL", help="Which phone, where there are several.", rich_help_panel=_PANEL),
+    ] = ""
+    programs: Annotated[
+        Path | None,
+        Option("--programs", file_okay=False, exists=True, help="Folder with run_model or onnxruntime_perf_test and "
+               "its libraries, of a real phone.", rich_help_panel=_PANEL),
+    ] = None  # fmt: skip
+    times: Annotated[int, Option("--times", min=1, help="Runs that are timed there.", rich_help_panel=_PANEL)] = 100
+    costs: Annotated[
+        Path | None,
+        Option("--costs", exists=True, help="Costs that `calibrate` wrote, for the estimate.", rich_help_panel=_PANEL),
+    ] = None
+    add_to: Annotated[
+        Path | None, Option("--add-to", help="A CSV file that gets a row; for `calibrate`.", rich_help_panel=_PANEL)
+    ] = None
+
+    def device(self) -> AdbDevice | None:
+        """The phone, which is looked for before anything else is done; None without --push."""
+        from hexforge.addons.phone.adb_device import find_device
+
+        if self.push:
+            return find_device(self.serial)
+        for flag, value in (("-s", self.serial), ("--programs", self.programs), ("--costs", self.costs),
+                            ("--add-to", self.add_to)):  # fmt: skip
+            if value:
+                raise CallError(f"{flag}: is about a phone; give --push, too")
+        return None
+
+    @staticmethod
+    def chip(device: AdbDevice | None) -> str:
+        """The chip of the phone."""
+        from hexforge.addons.phone.measured_time import chip_of
+
+        if device is None:
+            raise CallError("--soc is missing: the chips that the folder is for")
+        return chip_of(device).name
+
+    def run(self, folder: Path, device: AdbDevice) -> PushedDeployment:
+        """Run a deployed folder on a phone."""
+        from hexforge.addons.phone.adb_device import DeviceRunError
+        from hexforge.addons.phone.measured_time import add_row
+        from hexforge.addons.phone.pushed_deployment import PushRequest, push_deployment
+
+        again = f"hexforge deploy {quote(str(folder))} --push -s {quote(device.serial)}"
+        with interruptible(f"{folder} stands; try again: {again}"), spinner(f"running {folder} on {device.serial}"):
+            try:
+                pushed = push_deployment(folder, device, PushRequest(self.times, self.programs, self.costs))
+            except DeviceRunError as error:
+                raise type(error)(f"{error}\n{folder} stands; try again: {again}") from None
+        if self.add_to is not None:
+            add_row(self.add_to, folder / "model.onnx", pushed.time)
+        return pushed
+
+    def run_alone(self, folder: Path, output: Path | None, soc: str, as_json: bool) -> None:
+        """Run a folder that was deployed before, and print what came back."""
+        device = self.device()
+        if device is None:
+            raise CallError(f"{folder}: is a folder; a deployed one is run on a phone with --push")
+        if output is not None or soc:
+            raise CallError(f"{folder}: is pushed as it was deployed; --output and --soc are for a model")
+        pushed = self.run(folder, device)
+        if as_json:
+            print_json({"folder": str(folder), "pushed": pushed.to_json()})
+        else:
+            print_pushed(console(), pushed)
+        if not pushed.agrees:
+            raise typer.Exit(1)
+
+
+def print_pushed(screen: Console, pushed: PushedDeployment) -> None:
+    """The time beside the estimate, and a row for each output."""
+    for line in pushed.time.lines():
+        screen.print(Text(line))
+    if pushed.time.is_virtual:
+        screen.print(Text(f"it ran {pushed.ran}: a virtual phone reads no context of Qualcomm's", "yellow"))
+    if pushed.not_compared:
+        screen.print(Text(f"outputs are not compared: {pushed.not_compared}", "yellow"))
+    rows = [
+        (name, Text("agrees", "green") if c.agree else Text("differs", "bold red"), f"{100 * c.share:.2f} %",
+         str(c.tolerance), f"{c.largest:g}")
+        for name, c in pushed.outputs.items()
+    ]  # fmt: skip
+    if rows:
+        title = f"outputs of {pushed.samples} samples, the phone's beside hexforge's"
+        screen.print(table(title, ("output", "", "within", "steps", "at most"), rows))

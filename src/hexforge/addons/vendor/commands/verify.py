@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hexforge verify`: the proof of a deployed folder, again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from hexforge.addons.vendor.commands.deploy import print_proofs
+from hexforge.addons.vendor.commands.vendor import MemoryMb, Timeout
+from hexforge.cli.arguments import Json
+from hexforge.cli.screen import bars, console, interruptible, print_json
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(file_okay=False, help="The folder.", show_default=False)],
+    groups: Annotated[bool, typer.Option("--groups", help="Look for groups of ops that differ, too.")] = False,
+    timeout: Timeout = 600.0,
+    memory_mb: MemoryMb = 16384,
+    as_json: Json = False,
+) -> None:
+    """Repeat the proof of a folder that hexforge deployed: checksums, placement, contexts and every tensor."""
+    from hexforge.addons.vendor.deploy import verify as verified
+    from hexforge.addons.vendor.process import ProcessLimits
+
+    with interruptible("nothing was verified"), bars() as progress:
+        limits = ProcessLimits(timeout, memory_mb << 20)
+        result = verified(folder, groups=groups, limits=limits, progress=progress)
+    if as_json:
+        print_json(result.to_json())
+    else:
+        screen = console()
+        for fault in result.changed:
+            screen.print(Text(fault, "bold red"))
+        for chip in result.missing:
+            screen.print(Text(f"{chip}: has no context yet; make_contexts.py makes it", "yellow"))
+        print_proofs(screen, result.proofs, {})
+        screen.print(Text("holds" if result.holds else "does not hold", "bold green" if result.holds else "bold red"))
+    if not result.holds:
+        raise typer.Exit(1)

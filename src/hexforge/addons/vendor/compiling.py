@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiling: models become the context binaries that devices take, made by the package's own offline preparer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hexforge.addons.vendor.process import VendorProcess
+from hexforge.addons.vendor.session import VendorOptions, VendorPlacement, VendorSession
+from hexforge.chips.soc import find_chip
+from hexforge.errors import CallError, ModelError
+
+WEIGHT_SHARING = "enable_htp_weight_sharing"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextOptions:
+    """How contexts are written; what a session of the package is made with is in `session`."""
+
+    session: VendorOptions = field(default_factory=VendorOptions)
+    embed: bool = False
+    """Put the binary into the context model instead of beside it."""
+    share_weights: bool = False
+    """Several models become graphs of one binary, which has the weights that they have in common once."""
+    node_name_prefix: str = ""
+    """Put before the names of EPContext nodes."""
+
+    def entries(self, target: Path) -> dict[str, str]:
+        """The session's entries that write the context of a model."""
+        entries = {
+            **self.session.entries,
+            "ep.context_enable": "1",
+            "ep.context_file_path": str(target),
+            "ep.context_embed_mode": str(int(self.embed)),
+        }
+        if self.node_name_prefix:
+            entries["ep.context_node_name_prefix"] = self.node_name_prefix
+        return entries
+
+
+@dataclass(frozen=True, slots=True)
+class VendorContext:
+    """What the package made of a model."""
+
+    model: str
+    context_model: Path
+    placement: VendorPlacement
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledContexts:
+    """What the package made of models: a context model each, and the files that they need."""
+
+    contexts: tuple[VendorContext, ...]
+    files: tuple[Path, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "contexts": [
+                {
+                    "model": c.model,
+                    "context_model": c.context_model.name,
+                    "placed": len(c.placement.taken),
+                    "left_on_cpu": [list(node) for node in c.placement.left],
+                    "seconds": round(c.seconds, 3),
+                }
+                for c in self.contexts
+            ],
+            "files": {path.name: path.stat().st_size for path in self.files},
+        }
+
+
+def compile_contexts(
+    models: Sequence[Path],
+    folder: Path,
+    options: ContextOptions,
+    process: VendorProcess,
+    names: Sequence[str] = (),
+) -> CompiledContexts:
+    """Context models of some models and their binaries, in a folder that must be there; all of them or none.
+
+    `names` are the stems of the context models, those of the models unless given.
+    """
+    stems = list(names or (f"{model.stem}_ctx" for model in models))
+    if len(set(stems)) < len(stems):
+        raise CallError("two of the models have one name; their contexts would overwrite each other")
+    if options.share_weights and options.embed:
+        raise CallError("weights are shared in a binary of its own; leave --embed out")
+    staging = Path(tempfile.mkdtemp(dir=folder.absolute(), prefix=".vendor-"))
+    try:
+        contexts = [
+            _compiled(model, staging / f"{stem}.onnx", options, process, last=model == models[-1], of=len(models))
+            for model, stem in zip(models, stems, strict=True)
+        ]
+        made = sorted(path for path in staging.iterdir() if path.is_file())
+        for path in made:
+            _flush(path)
+            path.replace(folder / path.name)
+    except OSError as error:
+        raise CallError(f"{folder}: contexts cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    moved = tuple(replace(c, context_model=folder / c.context_model.name) for c in contexts)
+    return CompiledContexts(moved, tuple(folder / path.name for path in made))
+
+
+def _compiled(
+    model: Path, target: Path, options: ContextOptions, process: VendorProcess, *, last: bool, of: int
+) -> VendorContext:
+    entries, provider = options.entries(target), dict(options.session.provider_options)
+    if options.share_weights and of > 1:
+        chip = find_chip(options.session.soc)
+        if chip is not None and not chip.weight_sharing:
+            raise CallError(f"{chip.name}: shares no weights; chips from Hexagon v73 on do")
+        provider[WEIGHT_SHARING] = "1"
+        entries["ep.share_ep_contexts"] = "1"
+        if last:
+            entries["ep.stop_share_ep_contexts"] = "1"
+    session = VendorSession(process, model, replace(options.session, provider_options=provider, entries=entries))
+    if not target.is_file():
+        left = ", ".join(dict.fromkeys(op for op, _ in session.placement.left)) or "nothing to compute"
+        session.close()
+        raise ModelError(f"{model.name}: the package took no node, so there is no context; it left {left} to the CPU")
+    if not (options.share_weights and of > 1):
+        session.close()
+    return VendorContext(model.name, target, session.placement, session.seconds)
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deploy: a model becomes a folder to ship: its contexts by Qualcomm's package, how to run them, and the proof."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hexforge.addons.vendor.compiling import ContextOptions, compile_contexts
+from hexforge.addons.vendor.examples import example_files
+from hexforge.addons.vendor.folder import (
+    MODEL,
+    PAGE,
+    changed_files,
+    read_manifest,
+    read_samples,
+    whole_folder,
+    write_manifest,
+    write_samples,
+)
+from hexforge.addons.vendor.judges import Progress
+from hexforge.addons.vendor.package import PACKAGE, InstalledPackage, find_package, require_package
+from hexforge.addons.vendor.process import DEFAULT_LIMITS, ProcessLimits, VendorProcess
+from hexforge.addons.vendor.proof import Proof, ProofRequest, ProvenModel, place_by_the_rules, prove
+from hexforge.addons.vendor.session import VendorOptions
+from hexforge.chips.soc import require_chip
+from hexforge.errors import CallError, ModelError
+from hexforge.frontends.onnx.ep_limits import EP_VERSION
+from hexforge.frontends.onnx.rewrites.write import model_bytes
+from hexforge.frontends.onnx.separate_units import units_alone
+from hexforge.ir import Array
+from hexforge.model.reader import Model, read
+from hexforge.runtime.cpu_part import QNN
+
+CONTEXT = "model_ctx"
+MAKE = "python make_contexts.py"
+"""The one command that makes the contexts where the package is."""
+GROUPS_WRITTEN = 24
+
+
+@dataclass(frozen=True, slots=True)
+class DeployRequest:
+    """What a model is deployed for and how it is proven."""
+
+    socs: Sequence[str]
+    samples: Sequence[Mapping[str, Array]]
+    provider_options: Mapping[str, str] = field(default_factory=dict)
+    groups: bool = True
+    overwrite: bool = False
+    limits: ProcessLimits = DEFAULT_LIMITS
+    page: Callable[[DeployResult], str] | None = None
+    """Draws the page of the folder."""
+    progress: Progress = field(default=lambda what, done, of: None)
+
+
+@dataclass(frozen=True, slots=True)
+class DeployResult:
+    """What was deployed and what was proven of it."""
+
+    model: str
+    folder: Path
+    package: InstalledPackage | None
+    proofs: Mapping[str, Proof]
+    """By chip; empty where the package is not there."""
+    left_on_cpu: Mapping[str, tuple[tuple[str, str], ...]]
+    """Nodes and reasons by chip, as the provider's rules say it."""
+    contexts: Mapping[str, int]
+    """Bytes of each chip's binary."""
+
+    @property
+    def holds(self) -> bool:
+        """True where all that could be proven holds."""
+        return all(proof.holds for proof in self.proofs.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hexforge deploy --json` prints."""
+        return {
+            "model": self.model,
+            "folder": str(self.folder),
+            "package": None if self.package is None else self.package.version,
+            "contexts": dict(self.contexts),
+            "left_on_cpu": {soc: [list(row) for row in rows] for soc, rows in self.left_on_cpu.items()},
+            "holds": self.holds if self.proofs else None,
+            "proofs": {soc: proof.to_json() for soc, proof in self.proofs.items()},
+            "make": None if self.contexts else MAKE,
+        }
+
+
+def deploy(model: Path | Model, folder: Path, request: DeployRequest) -> DeployResult:
+    """Write the folder to ship; it appears whole or not at all.
+
+    Without the package everything but the contexts is written. ModelError where the provider takes no node.
+    """
+    source = model if isinstance(model, Model) else read(model)
+    source.require_static()
+    chips = [require_chip(soc).name for soc in request.socs]
+    if not chips or len(set(chips)) < len(chips):
+        raise CallError("no chip is named, or one twice; give --soc SM8650,SM8750")
+    package = find_package()
+    with whole_folder(folder, request.overwrite) as staging:
+        shipped = staging / MODEL
+        shipped.write_bytes(model_bytes(source))
+        write_samples(staging, request.samples)
+        left, ours = {}, {}
+        for chip in chips:
+            request.progress(f"checking for {chip}", 0, 1)
+            ours[chip] = place_by_the_rules(shipped, VendorOptions(chip, request.provider_options))
+            left[chip] = tuple((str(row), row.reason or "") for row in ours[chip].parts.left_on_cpu)
+            if not any(row.where == QNN for row in ours[chip].parts.rows):
+                raise ModelError(
+                    f"{source.name}: the QNN provider takes no node of it on {chip}; `hexforge check` says why"
+                )
+        proofs, contexts = {}, {}
+        if package is not None:
+            package = require_package()
+            with VendorProcess(package, request.limits) as process:
+                for chip in chips:
+                    contexts[chip] = _compile_for(chip, staging, request, process)
+                    proofs[chip] = _prove(ours[chip], staging, request, process)
+        options = {chip: VendorOptions(chip, request.provider_options).options() for chip in chips}
+        for name, text in example_files(MODEL, chips[0], options[chips[0]]).items():
+            (staging / name).parent.mkdir(exist_ok=True)
+            (staging / name).write_text(text, "utf-8")
+        (staging / "provider_options.json").write_text(json.dumps(options, indent=1) + "\n")
+        result = DeployResult(source.name, folder, package, proofs, left, contexts)
+        if request.page is not None:
+            (staging / PAGE).write_text(request.page(result), "utf-8")
+        write_manifest(staging, _facts(result, options))
+    return result
+
+
+def _compile_for(chip: str, staging: Path, request: DeployRequest, process: VendorProcess) -> int:
+    request.progress(f"compiling for {chip}", 0, 1)
+    (staging / chip).mkdir()
+    options = ContextOptions(VendorOptions(chip, request.provider_options))
+    made = compile_contexts([staging / MODEL], staging / chip, options, process, [CONTEXT])
+    return sum(path.stat().st_size for path in made.files)
+
+
+def _prove(placed: ProvenModel, folder: Path, request: DeployRequest, process: VendorProcess) -> Proof:
+    """Prove one chip's context, and write down what disagrees as models of a few nodes."""
+    options, chip = placed.options, placed.options.soc
+    asked = ProofRequest(
+        request.samples, request.groups, lambda what, d, of: request.progress(f"{chip}: {what}", d, of)
+    )
+    proof, ours, shown = prove(folder / MODEL, options, process, asked, folder / chip / f"{CONTEXT}.onnx", placed)
+    (folder / chip / "proof.json").write_text(json.dumps(proof.to_json(), indent=1) + "\n")
+    if shown.by_sample:
+        _write_disagreements(folder / chip / "disagreements", proof, ours, shown.by_sample[0])
+    return proof
+
+
+def _write_disagreements(folder: Path, proof: Proof, ours: ProvenModel, tensors: Mapping[str, Array]) -> None:
+    """A model of a few nodes with its tensors for each unit and each group that differs."""
+    numbers = {name: i for i, p in enumerate(ours.placed.placements) if p.taken
+               for name in (str(o.value.name) for o in p.unit.outputs if o is not None)}  # fmt: skip
+    alone = [((numbers[row.tensor],), row.op, row.tensor) for row in proof.disagreeing]
+    together = [(group.units, group.title, group.judged.tensor) for group in (proof.groups or ())]
+    for count, (units, title, tensor) in enumerate([*alone, *together][:GROUPS_WRITTEN]):
+        folder.mkdir(exist_ok=True)
+        stem = folder / f"{count:02}_{title.replace(' + ', '_').replace(':', '_')}"
+        data = units_alone(ours.placed, units, [tensor])
+        stem.with_suffix(".onnx").write_bytes(data)
+        feeds = {value.name: tensors[value.name] for value in read(data).inputs}
+        np.savez_compressed(stem.with_suffix(".npz"), allow_pickle=False, **feeds)
+
+
+def _facts(result: DeployResult, options: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    package = result.package
+    return {
+        "model": MODEL,
+        "made_of": result.model,
+        "versions": {
+            "hexforge": version("hexforge"),
+            "rules_of_the_provider": EP_VERSION,
+            PACKAGE: None if package is None else package.version,
+            "onnxruntime": None if package is None else package.onnxruntime,
+        },
+        "chips": {
+            chip: {
+                "provider_options": dict(given),
+                "context_model": f"{chip}/{CONTEXT}.onnx" if chip in result.contexts else None,
+                "context_bytes": result.contexts.get(chip),
+                "proof_holds": result.proofs[chip].holds if chip in result.proofs else None,
+                "left_on_cpu": [{"node": node, "reason": why} for node, why in result.left_on_cpu[chip]],
+            }
+            for chip, given in options.items()
+        },
+        "make_contexts": None if result.contexts else MAKE,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """What a repeated proof of a folder says."""
+
+    folder: Path
+    changed: tuple[str, ...]
+    """Files that are missing or were changed."""
+    proofs: Mapping[str, Proof]
+    missing: tuple[str, ...]
+    """Chips that have no context."""
+
+    @property
+    def holds(self) -> bool:
+        """True where every file is as deployed, every chip has a context, and every proof holds again."""
+        return not self.changed and not self.missing and all(proof.holds for proof in self.proofs.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """What `hexforge verify --json` prints."""
+        return {
+            "folder": str(self.folder),
+            "holds": self.holds,
+            "changed": list(self.changed),
+            "without_context": list(self.missing),
+            "proofs": {chip: proof.to_json() for chip, proof in self.proofs.items()},
+        }
+
+
+def verify(
+    folder: Path,
+    *,
+    groups: bool = False,
+    limits: ProcessLimits = DEFAULT_LIMITS,
+    progress: Progress = lambda what, done, of: None,
+) -> VerifyResult:
+    """Repeat the proof of a deployed folder on its own samples, checksums first; nothing is written."""
+    manifest = read_manifest(folder)
+    changed = changed_files(folder, manifest)
+    missing = tuple(chip for chip, facts in manifest["chips"].items() if not facts["context_model"])
+    proofs: dict[str, Proof] = {}
+    if not changed:
+        samples = read_samples(folder)
+        with VendorProcess(limits=limits) as process:
+            for chip, facts in manifest["chips"].items():
+                given = {k: v for k, v in facts["provider_options"].items() if k != "soc_model"}
+                context = folder / facts["context_model"] if facts["context_model"] else None
+                asked = ProofRequest(samples, groups, lambda what, d, of, chip=chip: progress(f"{chip}: {what}", d, of))  # type: ignore[misc]
+                proofs[chip] = prove(folder / manifest["model"], VendorOptions(chip, given), process, asked, context)[0]
+    return VerifyResult(folder, tuple(changed), proofs, missing)

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A phone of its own for each test, and its adb in this process."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from hexforge.addons.phone import adb as adb_module
+from hexforge.addons.phone.phones import VARIABLE, Phone, add_phone
+
+
+class Answer(NamedTuple):
+    """What a call of adb gave."""
+
+    code: int
+    out: str
+    err: str
+
+
+Adb = Callable[..., Answer]
+
+
+@pytest.fixture
+def phones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "phones"
+    monkeypatch.setenv(VARIABLE, str(folder))
+    monkeypatch.delenv("ANDROID_SERIAL", raising=False)
+    return folder
+
+
+@pytest.fixture
+def phone(phones: Path) -> Phone:
+    return add_phone("one", "SM8650")
+
+
+@pytest.fixture
+def adb(phones: Path) -> Adb:
+    def call(*words: str, stdin: bytes = b"") -> Answer:
+        out, err = io.BytesIO(), io.BytesIO()
+        try:
+            code = adb_module.run(list(words), io.BytesIO(stdin), out, err)
+        except adb_module.AdbError as error:
+            err.write(f"{error}\n".encode())
+            code = error.code
+        return Answer(code, out.getvalue().decode(), err.getvalue().decode())
+
+    return call

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""ExecuTorch's own tests, from the installed wheel, on hexforge: `python -m tests.executorch.own_suite`."""
