@@ -31,7 +31,7 @@ FLOORS = (
     ("ops", "timeline", "chips", "rules"),
     ("ir", "chrome_trace"),
     ("options",),
-    ("errors", "deprecated", "_native"),
+    ("errors", "_native"),
     ("terminal_text", "amounts"),
 )
 

@@ -10,21 +10,17 @@ from pathlib import Path
 from typing import Any
 
 
-def _table(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Public name -> module, and old name -> public name, as __init__.pyi has them: `from module import new as old`."""
-    homes, renamed = {}, {}
+def _homes(text: str) -> dict[str, str]:
+    """Public name -> module, as __init__.pyi has them: `from module import name as name`."""
+    homes = {}
     for line in text.splitlines():
         if line.startswith("from "):
             module, _, names = line.removeprefix("from ").partition(" import ")
-            for item in names.partition("  #")[0].split(", "):
-                name, _, alias = item.partition(" as ")
-                homes[name] = module
-                if alias != name:
-                    renamed[alias] = name
-    return homes, renamed
+            homes[names.partition(" as ")[0]] = module
+    return homes
 
 
-_HOMES, _RENAMED = _table(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_HOMES = _homes(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 __all__ = sorted(_HOMES)
 
 
@@ -37,9 +33,6 @@ def __getattr__(name: str) -> Any:
         if home == __name__:  # a module of the package, as a whole
             return importlib.import_module(f"{home}.{name}")
         value = getattr(importlib.import_module(home), name)
-    elif name in _RENAMED:
-        importlib.import_module("hexforge.deprecated").warn_renamed(f"hexforge.{name}", f"hexforge.{_RENAMED[name]}")
-        return __getattr__(_RENAMED[name])
     else:
         raise AttributeError(f"module 'hexforge' has no attribute {name!r}")
     globals()[name] = value

@@ -1,5 +1,4 @@
 # The one table of what `import hexforge` offers: type checkers read it, and __init__.py imports from it on use.
-# `import new as old` keeps an old name for one version; its use gives a DeprecationWarning.
 from hexforge import ort as ort
 from hexforge.addons import device as device
 from hexforge.addons import executorch as executorch
@@ -20,7 +19,6 @@ from hexforge.analysis.gate import GateCheck as GateCheck
 from hexforge.analysis.gate import GateResult as GateResult
 from hexforge.analysis.optimize import OptimizeRequest as OptimizeRequest
 from hexforge.analysis.optimize import OptimizeResult as OptimizeResult
-from hexforge.analysis.optimize import OptimizeResult as Optimized  # noqa: F401
 from hexforge.analysis.optimize import optimize as optimize
 from hexforge.analysis.quality.compare import compare as compare
 from hexforge.analysis.quality.comparison import Comparison as Comparison
@@ -30,7 +28,6 @@ from hexforge.analysis.quality.quantize import Quantization as Quantization
 from hexforge.analysis.quality.quantize import quantize as quantize
 from hexforge.analysis.quality.search import Scoring as Scoring
 from hexforge.analysis.quality.search import SearchResult as SearchResult
-from hexforge.analysis.quality.search import SearchResult as Searched  # noqa: F401
 from hexforge.analysis.quality.search import SearchSpace as SearchSpace
 from hexforge.analysis.quality.search import search as search
 from hexforge.analysis.quality.whatif import WhatIf as WhatIf
@@ -76,7 +73,6 @@ from hexforge.runtime.contexts.loading import load_contexts as load_contexts
 from hexforge.runtime.contexts.manage import ManagedSession as ManagedSession
 from hexforge.runtime.contexts.request import ContextRequest as ContextRequest
 from hexforge.runtime.registry import register_backend as register_backend
-from hexforge.runtime.tool_config import deployment_from_config as configured  # noqa: F401
 from hexforge.runtime.tool_config import deployment_from_config as deployment_from_config
 
 __all__: list[str]

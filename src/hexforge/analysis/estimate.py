@@ -14,7 +14,6 @@ from hexforge.analysis.timed_graphs import SharedModel, built_graphs, timed_grap
 from hexforge.chips.application_memory import ModelSizes, peak_bytes
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.energy import waiting_uj
-from hexforge.deprecated import RenamedAttribute, renamed_names
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.model_request import ModelRequest
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from hexforge.analysis.cpu_estimate import CpuEstimate
     from hexforge.analysis.timed_graphs import Timeable
     from hexforge.ir import Graph
-
-__getattr__ = renamed_names(__name__, {"together": "simulate_concurrent"})
 
 BOTTLENECKS = 20
 """Nodes that `--json` names as those that take longest."""
@@ -54,8 +51,6 @@ class Estimate:
     """Kinds of work it leans on that few measured model families have at its precision: the band is wider for them."""
     graphs: tuple[Graph, ...] = field(default=(), repr=False, compare=False)
     """The graphs that were timed, which are those that a session runs; not kept where all chips are compared."""
-    left = RenamedAttribute("left_on_cpu")
-
     vtcm_size_bytes: int = 0
     """The vector memory of the chip; the timeline's is what the graph has of it."""
     cpu: CpuEstimate | None = field(default=None, repr=False)

@@ -40,7 +40,6 @@ from hexforge.analysis.recommend import Recommendation, confirmed, recommend
 from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import require_chip
-from hexforge.deprecated import RenamedAttribute, renamed_arguments
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
 from hexforge.formats.json_text import finite_or_none
@@ -87,10 +86,6 @@ class OptimizeRequest:
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
     """Inputs that become constants, and their values."""
-    pins = RenamedAttribute("constants")
-
-
-OptimizeRequest.__init__ = renamed_arguments(pins="constants")(OptimizeRequest.__init__)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, slots=True)

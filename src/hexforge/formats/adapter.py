@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from hexforge.backend import Get
-from hexforge.deprecated import RenamedAttribute
 from hexforge.errors import FormatError
 from hexforge.formats.container import SLACK, Container, Pool, Source, Writer, as_text
 
@@ -69,8 +68,6 @@ class Adapter:
     def graph(self, name: str) -> AdapterGraph:
         """What it does to a graph."""
         return next(g for g in self.graphs if g.name == name)
-
-    patched = RenamedAttribute("patch_program")
 
     def patch_program(self, graph: AdapterGraph, program: Any) -> Any:
         """Change the base's program in place into the adapter's, and return it."""

@@ -17,7 +17,6 @@ from hexforge.analysis.profile.timing_options import options_of
 from hexforge.analysis.timed_graphs import TimedGraphs, timed_graphs
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.soc import require_chip
-from hexforge.deprecated import renamed_arguments, renamed_names
 from hexforge.errors import CallError
 from hexforge.formats.profile.record import (
     LEFT_OUT,
@@ -49,8 +48,6 @@ OPTRACE = LEVELS[-1]
 SAVE, ACQUIRE, RESTORE = "save VTCM", "re-acquire", "restore VTCM"
 POWER_ON = "power on and acquire HVX and HMX"
 
-__getattr__ = renamed_names(__name__, {"Neighbour": "CoRunning"})
-
 
 @dataclass(frozen=True, slots=True)
 class CoRunning:
@@ -67,7 +64,6 @@ def require_profile_level(level: str) -> str:
     return level
 
 
-@renamed_arguments(beside="co_running")
 def profile(
     model: ModelSource | Model | Graph | Program | TimedGraphs,
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from hexforge.backend import Backend, ContextBackend, GraphSettings, Program, Schematic
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.power import BURST, Power
-from hexforge.deprecated import RenamedAttribute
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import Buffer
 from hexforge.formats.context import Info
@@ -50,8 +49,6 @@ class NodesOnCpu:
 
 class Compiled:
     """A context that was just made: in memory until it is saved."""
-
-    left = RenamedAttribute("left_on_cpu")
 
     def __init__(self, builder: ContextBuilder, models: Mapping[str, Sequence[str]], weights: Mapping[str, int],
                  left_on_cpu: Sequence[NodesOnCpu]) -> None:  # fmt: skip

@@ -16,7 +16,6 @@ from typing import Any
 
 from hexforge.backend import Backend, ContextBackend, Program
 from hexforge.chips.graph_config import THREADS
-from hexforge.deprecated import RenamedAttribute
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
 from hexforge.formats.container import MAGIC, SLACK, Container, Source, json_bytes
@@ -201,8 +200,6 @@ class Context:
             have = ", ".join(g.name for g in self.graphs)
             raise CallError(f"{adapter.where}: is for graph {unknown[0]!r}, and {self.where} has {have}")
         exchange_adapters({self: dict.fromkeys(names, adapter)})
-
-    base = RenamedAttribute("remove_adapters")
 
     def remove_adapters(self, *graphs: str) -> None:
         """Take the adapters off the named graphs, or off all: they compute what they did before, bit by bit."""

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from hexforge.backend import Backend, ContextBackend, Program, Verdict
 from hexforge.chips.deployment import Deployment
-from hexforge.deprecated import RenamedAttribute
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats.context import GraphInfo
 from hexforge.ir import Array
@@ -111,8 +110,6 @@ class ManagedSession:
     def verdict(self) -> Verdict:
         """Optimal once the context is the best there can be; sub-optimal before."""
         return self._running.verdict
-
-    origin = RenamedAttribute("context_source")
 
     @property
     def context_source(self) -> str:
