@@ -18,7 +18,7 @@ namespace hexforge {
 namespace {
 
 using Numbers = std::vector<std::int64_t>;
-constexpr std::int64_t kMostValues = 16, kLeastTable = 4096, kTable = 1 << 16, kMostSlack = 1 << 16;
+constexpr std::int64_t kMostValues = 16, kLeastTable = 4096, kTable = 1 << 16;
 constexpr std::size_t kLine = 64;
 
 std::int64_t size_of(Bytes bytes) { return static_cast<std::int64_t>(bytes.size()); }
@@ -56,17 +56,13 @@ void add_up(Bytes raw, std::byte* whole, std::int64_t count) {
   for (std::int64_t i = 1; i < count; ++i) out[i] = static_cast<T>(out[i] + out[i - 1]);
 }
 
-std::int64_t cells(std::int64_t channels, std::int64_t outputs) {
-  return times({(outputs + 63) / 64, 64 * 16, channels});
-}
-
 bool holds(StoredType type, std::int64_t value) {
   if (type.bytes == 8) return type.kind == 'i' || value >= 0;
   const std::int64_t span = std::int64_t{1} << (8 * type.bytes);
   return type.kind == 'u' ? value >= 0 && value < span : value >= -span / 2 && value < span / 2;
 }
 
-constexpr std::array<FileForm, 5> kForms{{
+constexpr std::array<FileForm, 4> kForms{{
     {"half",  // floats that are all float16 numbers: two bytes for four
      [](const Numbers&, std::int64_t size, StoredType type, std::int64_t count) {
        return type == StoredType{'f', 4} && size == 2 * count;
@@ -111,19 +107,6 @@ constexpr std::array<FileForm, 5> kForms{{
            as<std::uint16_t>(whole)[i] = static_cast<std::uint16_t>(value);
          }
        }
-     }},
-    {"winograd",  // the 4 x 4 cells of 3x3 weights, of which files of version 3 hold the weights
-     [](const Numbers& data, std::int64_t size, StoredType type, std::int64_t count) {
-       return data.size() == 2 && data[0] >= 1 && data[1] >= 1 && type == StoredType{'f', 4} &&
-              size == times({18, data[0], data[1]}) && cells(data[0], data[1]) <= count &&
-              count <= cells(data[0], data[1]) + kMostSlack;
-     },
-     [](const Numbers& data, Bytes raw, StoredType, std::byte* whole, std::int64_t count) {
-       // where the last 64 outputs may be fewer
-       std::fill(as<float>(whole) + cells(data[0], data[1]) - 64 * 16 * data[0], as<float>(whole) + count, 0.0F);
-       const auto outputs = static_cast<std::size_t>(data[1]);
-       winograd_cells(reinterpret_cast<const std::uint16_t*>(raw.data()), as<float>(whole),
-                      static_cast<std::size_t>(data[0]), outputs, 0, (outputs + 63) / 64);
      }},
 }};
 

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::string_view kMagic("HXFCTX\r\n", 8);
 constexpr std::int64_t kHeader = 64;
-constexpr std::uint32_t kOldest = 2, kVersion = 4, kMostSections = 1 << 16;
+constexpr std::uint32_t kVersion = 4, kMostSections = 1 << 16;
 constexpr std::int64_t kMostTable = 64 << 20;
 constexpr int kBinaryVersion = 5004;  // QNN_CONTEXT_ERROR_BINARY_VERSION
 constexpr std::size_t kAlignment = 64;
@@ -141,9 +141,9 @@ Container::Container(std::shared_ptr<const FileBytes> file, std::string where)
     malformed(where_ + ": the header is damaged: its checksum is wrong", 60);
   }
   const auto version = little<std::uint32_t>(all, 8);
-  if (version < kOldest || version > kVersion || little<std::uint32_t>(all, 12) != kHeader) {
+  if (version != kVersion || little<std::uint32_t>(all, 12) != kHeader) {
     malformed(where_ + ": is of format version " + std::to_string(version) + ", this hexforge reads " +
-                  std::to_string(kOldest) + " to " + std::to_string(kVersion) + "; compile the model again",
+                  std::to_string(kVersion) + "; compile the model again",
               8, kBinaryVersion);
   }
   if (little<std::uint64_t>(all, 16) != all.size()) {

@@ -27,8 +27,8 @@ from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
 
 MAGIC = b"HXFCTX\r\n"
-VERSION, READABLE = 4, (2, 3, 4)
-"""What is written, and what is read: version 2 has all arrays as they are used, 3 no weights in half their bytes."""
+VERSION = 4
+"""What is written, and all that is read."""
 PAGE = 4096
 SLACK = 2 * PAGE
 """Zeros behind the arrays of a file."""
@@ -233,10 +233,9 @@ class Container:
         _, version, header, size, at, table_bytes, count, crc, own = HEADER.unpack(view[: HEADER.size])
         if own != checksum(bytes(view[: HEADER.size - 4])):
             raise FormatError(f"{where}: the header is damaged: its checksum is wrong", HEADER.size - 4)
-        if version not in READABLE or header != HEADER.size:
+        if version != VERSION or header != HEADER.size:
             raise FormatError(
-                f"{where}: is of format version {version}, this hexforge reads {READABLE[0]} to {VERSION}; compile the "
-                "model again",
+                f"{where}: is of format version {version}, this hexforge reads {VERSION}; compile the model again",
                 8,
                 code=5004,  # QNN_CONTEXT_ERROR_BINARY_VERSION
             )

@@ -13,7 +13,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from hexforge import _native
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.backends.htp.numbers.file_arrays import kept_halves, read_array, write_array
 from hexforge.chips.htp_config import HtpConfig
@@ -201,12 +200,6 @@ def test_graphs_that_share_weights_share_the_whole_arrays(tmp_path: Path) -> Non
         {"at": [0, 100], "dtype": "float32", "shape": [200], "values": [1]},
         {"at": [0, 100], "dtype": "int8", "shape": [1 << 62], "values": [1]},
         {"at": [0, 100], "dtype": "int8", "shape": [200], "values": "abc"},
-        {"at": [0, 100], "dtype": "float32", "shape": [1024], "winograd": [1, 1]},
-        {"at": [0, 18], "dtype": "float32", "shape": [1023], "winograd": [1, 1]},
-        {"at": [0, 18], "dtype": "float32", "shape": [1 << 40], "winograd": [1, 1]},
-        {"at": [0, 18], "dtype": "float32", "shape": [1024], "winograd": [1]},
-        {"at": [0, 0], "dtype": "float32", "shape": [0], "winograd": [0, 1]},
-        {"at": [0, 18], "dtype": "float32", "shape": [1024], "winograd": [1 << 40, 1 << 40]},
         {"at": [0, 100], "dtype": "int16", "shape": [101], "bytes": [0]},
         {"at": [0, 100], "dtype": "int8", "shape": [100], "bytes": [0]},
         {"at": [0, 100], "dtype": "int16", "shape": [100], "bytes": [1 << 15]},
@@ -219,21 +212,6 @@ def test_graphs_that_share_weights_share_the_whole_arrays(tmp_path: Path) -> Non
 def test_a_file_that_says_nonsense_of_an_array_is_refused(said: dict[str, Any]) -> None:
     with pytest.raises((ValueError, TypeError)):
         read_array(said, lambda offset, size: memoryview(bytes(size)))
-
-
-def test_a_file_of_the_version_before_still_runs() -> None:
-    """Its float weights are widened, and Winograd's cells made of the 3x3 ones, when it is loaded."""
-    weights = RNG.standard_normal((3, 3, 32, 40)).astype(np.float16)
-    said = {"at": [0, weights.nbytes], "dtype": "float32", "shape": [64 * 16 * 32 + 1024], "winograd": [32, 40]}
-    found = read_array(said, lambda offset, size: memoryview(weights.tobytes())[offset : offset + size])
-    made = np.zeros(64 * 16 * 32, np.float32)
-    _native.winograd_cells(weights.view(np.uint16), made)
-    np.testing.assert_array_equal(found[: made.size], made)
-    assert not found[made.size :].any()
-    pool = Pool()
-    again = write_array(found, pool.put, False)
-    assert {k: v for k, v in again.items() if k != "at"} == {k: v for k, v in said.items() if k != "at"}
-    assert b"".join(bytes(part) for part in pool.parts)[: weights.nbytes] == weights.tobytes()
 
 
 @pytest.mark.parametrize(("dtype", "zero"), [(np.int8, 0), (np.uint8, 100)])

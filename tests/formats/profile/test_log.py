@@ -136,7 +136,8 @@ def _spoil(content: Any, rng: random.Random) -> None:
         (b"QNN something", "Qualcomm"),
         (log.MAGIC, "header"),
         (log.MAGIC + struct.pack("<II", 9, 0), "version 9"),
-        (log.MAGIC + struct.pack("<II", 1, 0), "no profile"),
+        (log.MAGIC + struct.pack("<II", 1, 0), "version 1"),
+        (log.MAGIC + struct.pack("<II", log.VERSION, 0), "no profile"),
     ],
 )
 def test_what_is_no_log(data: bytes, says: str) -> None:

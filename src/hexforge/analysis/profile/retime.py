@@ -67,5 +67,5 @@ def _pairs(graph: GraphProfile) -> dict[str, str]:
 
 def _graph(graph: GraphProfile) -> Graph:
     if not graph.text or not graph.options:
-        raise CallError(f"graph {graph.name!r}: the log is of an older hexforge and has no graph in it; profile again")
+        raise CallError(f"graph {graph.name!r}: the log has no graph in it; profile again")
     return text.loads_without_weights(graph.text)

@@ -44,8 +44,6 @@ from hexforge.formats.profile.record import (
 
 MAGIC = b"HXFPROF\n"
 VERSION = 2
-OLDEST = 1
-"""Graphs of version 1 have neither options nor text: they cannot be timed again."""
 _HEADER = struct.Struct("<8sII")
 _FRAME = struct.Struct("<4sIII")
 MOST_JSON_BYTES = 256 << 20
@@ -115,10 +113,8 @@ def from_bytes(data: bytes, where: str = "log") -> Profile:
     if len(data) < _HEADER.size:
         raise FormatError(f"{where}: ends within the header", len(data))
     _, version, zero = _HEADER.unpack_from(data)
-    if not OLDEST <= version <= VERSION or zero:
-        reads = f"{OLDEST} to {VERSION}"
-        raise FormatError(f"{where}: is of log version {version}, this hexforge reads {reads}; profile again", 8)
-    later = {} if version > OLDEST else {"options": [], "text": ""}
+    if version != VERSION or zero:
+        raise FormatError(f"{where}: is of log version {version}, this hexforge reads {VERSION}; profile again", 8)
     profile: Profile | None = None
     graphs: list[GraphProfile] = []
     runs: list[list[ProfiledRun]] = []
@@ -127,7 +123,7 @@ def from_bytes(data: bytes, where: str = "log") -> Profile:
             if kind == b"PROF" and profile is None:
                 profile = _record(Profile, {**content, "graphs": []})
             elif kind == b"GRPH" and profile is not None:
-                graphs.append(_record(GraphProfile, {**content, **later, "runs": []}))
+                graphs.append(_record(GraphProfile, {**content, "runs": []}))
                 runs.append([])
             elif kind == b"RUN_" and graphs:
                 place = content.pop("graph", None)

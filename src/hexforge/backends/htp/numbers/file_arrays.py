@@ -31,8 +31,6 @@ class WholeArray(np.ndarray[Any, Any]):
 
     source: Any = None
     """The bytes in a file, or float16 numbers."""
-    form: dict[str, Any] | None = None
-    """What the file says of them."""
 
 
 def write_array(array: Array, put: Put, packing: bool) -> dict[str, Any]:
@@ -40,8 +38,6 @@ def write_array(array: Array, put: Put, packing: bool) -> dict[str, Any]:
     header: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape)}
     if isinstance(array, WholeArray) and isinstance(array.source, np.ndarray):
         return {"at": list(put(array.source)), **header, "half": 1}
-    if isinstance(array, WholeArray) and array.form is not None and "winograd" in array.form:
-        return {"at": list(put(np.frombuffer(array.source, np.uint8))), **header, **array.form}
     if array.nbytes >= LEAST_BYTES:
         flat = np.ascontiguousarray(array).reshape(-1)
         for word, form in FORMS.items():
@@ -90,10 +86,10 @@ def _expand_array(word: str, value: Any, dtype: np.dtype[Any], count: int, sourc
         form.fill(form_data, raw, whole, count)
         require_whole(mappings_of([raw]))
         whole.flags.writeable = False
-        whole.source, whole.form = source, {word: value}
+        whole.source = source
         _WHOLE[key] = whole
     part = whole[:count]
-    part.source, part.form = whole.source, whole.form  # type: ignore[attr-defined]
+    part.source = whole.source  # type: ignore[attr-defined]
     return part
 
 

@@ -3,21 +3,18 @@
 
 from __future__ import annotations
 
-import math
 import zlib
 from typing import Any, Protocol
 
 import numpy as np
 
-from hexforge._native import narrow_halves, step_rooms, widen_halves, winograd_cells
+from hexforge._native import narrow_halves, step_rooms, widen_halves
 from hexforge.ir import Array
 
 ROOM = max(step_rooms().values())
 """Bytes behind a tensor that kernels may read, and never use."""
 VALUES = 16
 """Of 4 bits."""
-MOST_SLACK = 1 << 16
-"""Elements behind the cells of weights."""
 TABLE = range(1 << 16, (1 << 16) + 65)
 """How many entries a table of 16 bits has, with what kernels read behind it."""
 LEAST_TABLE_BYTES = 4096
@@ -160,35 +157,10 @@ class _Bytes:
             whole[first : first + _PIECE][: part.size] = part if whole.dtype == np.int32 else part.view(np.int16)
 
 
-class _Winograd:
-    """The 4 x 4 cells of 3x3 weights, of which files of version 3 hold the weights; later ones hold no cells."""
-
-    word = "winograd"
-
-    def stored(self, flat: Array, packing: bool) -> tuple[Array, Any] | None:
-        return None
-
-    def fits(self, form_data: tuple[int, ...], size: int, dtype: np.dtype[Any], count: int) -> bool:
-        if len(form_data) != 2 or min(form_data) < 1 or dtype != np.float32 or size != 18 * math.prod(form_data):
-            return False
-        cells = self._cells(*form_data)
-        return cells <= count <= cells + MOST_SLACK
-
-    def fill(self, form_data: tuple[int, ...], raw: Array, whole: Array, count: int) -> None:
-        channels, outputs = form_data
-        whole[self._cells(channels, outputs) - 64 * 16 * channels :] = 0  # where the last 64 outputs may be fewer
-        winograd_cells(raw.view(np.uint16).reshape(3, 3, channels, outputs), whole)
-
-    @staticmethod
-    def _cells(channels: int, outputs: int) -> int:
-        """How many there are, in blocks of 64 outputs."""
-        return -(-outputs // 64) * 64 * 16 * channels
-
-
 def _is_table(dtype: np.dtype[Any], count: int) -> bool:
     """True for the size of a table that is looked up by 16 bits."""
     return dtype.kind in "iu" and dtype.itemsize <= 2 and count in TABLE
 
 
-FORMS: dict[str, FileForm] = {form.word: form for form in (_Half(), _Values(), _Steps(), _Bytes(), _Winograd())}
+FORMS: dict[str, FileForm] = {form.word: form for form in (_Half(), _Values(), _Steps(), _Bytes())}
 """By the word that says so in a file, in the order in which they are tried."""
