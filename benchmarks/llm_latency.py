@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicted against measured speed of language models through the public call: `python -m benchmarks.llm_latency`.
 
-`hexforge.addons.llm.estimate_llm` predicts every measured row of 4-bit weights and 16-bit activations (no draft) with costs
+`hexforge.llm.estimate_llm` predicts every measured row of 4-bit weights and 16-bit activations (no draft) with costs
 that were fitted without the row's family. Prints for each runtime the errors of tokens per second and of the time to
 the first token, what a bandwidth with a cost for each layer gives on the same folds, how many rows are in their bands,
 and the worst models. With `--data` rows of other models may come along: families that the shipped costs have not seen

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports point down, rooms on one floor do not know each other, and big dependencies stay in their rooms."""
+"""Imports point down, rooms on one floor do not know each other, and big dependencies stay in their rooms.
+
+The core imports no add-on; an add-on imports the core, and the add-ons that its declaration says it needs.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from hexforge.addon import ENTRY_POINTS, addons
 from tests import ROOT
 
 SOURCE = ROOT / "src" / "hexforge"
 
 # Top floor first. `*` stands for every package in that folder, each a room of its own.
 FLOORS = (
+    ("addons.*",),
     ("__main__",),
     ("", "cli"),  # "": the façade, hexforge/__init__.py
     ("any_model",),
     ("report",),
-    ("ort", "executorch", "capi", "llm", "phone", "demo"),
-    ("device", "analysis", "vendor", "latency"),
+    ("ort", "demo"),
+    ("analysis",),
     ("runtime",),
     ("frontends.*", "backends.*"),
     ("quant",),
@@ -31,6 +36,7 @@ FLOORS = (
     ("ops", "timeline", "chips", "rules"),
     ("ir", "chrome_trace"),
     ("options",),
+    ("addon",),
     ("errors", "_native"),
     ("terminal_text", "amounts"),
 )
@@ -65,7 +71,7 @@ INNER = {
         ("layers", "widen", "data", "steps"),
     ),
     "runtime": (
-        ("opening", "nonfinite", "replay", "qnn_graphs"),
+        ("opening", "nonfinite", "qnn_graphs"),
         ("contexts",),
         ("plan", "nonfinite", "shared_placing"),
         ("prepare",),
@@ -82,7 +88,11 @@ INNER = {
         ("context",),
         ("context_builder", "adapted_program", "native_kv"),
     ),
-    "device": (
+    "addons.device": (
+        ("addon",),
+        ("commands",),
+        ("pages",),
+        ("sessions", "placed_contexts"),
         ("plan", "shared"),
         ("scenario",),
         ("api", "extensions"),
@@ -97,7 +107,7 @@ INNER = {
         ("codes",),
     ),
     "analysis": (
-        ("optimize", "gate", "minimise", "sweep", "departure"),
+        ("optimize", "gate", "departure"),
         ("recommend",),
         ("difference",),
         ("quality", "advise", "profile", "explain"),
@@ -107,8 +117,9 @@ INNER = {
         ("cpu_estimate", "estimate_views"),
         ("timed_graphs", "agreement", "spread"),
     ),
-    "latency": (
-        ("__main__",),
+    "addons.latency": (
+        ("addon",),
+        ("__main__", "calibrate_command"),
         ("bands", "error_figures"),
         ("held_out",),
         ("support",),
@@ -118,7 +129,7 @@ INNER = {
         ("tiled_models", "terms"),
         ("measurements",),
     ),
-    "llm.time": (
+    "addons.llm.time": (
         ("__main__",),
         ("fitting", "estimate"),
         ("costs", "measurements"),
@@ -134,8 +145,8 @@ INNER = {
         ("model_compiler", "stand_in", "devices"),
         ("session",),
         ("qnn_session",),
-        ("prepare", "binding", "simulated", "check"),
-        ("profiling", "signature"),
+        ("prepare", "binding", "check"),
+        ("profiling", "signature", "device_runs"),
         ("options",),
         ("assignment", "notes", "values", "context_callbacks", "errors"),
     ),
@@ -143,8 +154,8 @@ INNER = {
 
 # Modules (by prefix) outside which a dependency is not imported.
 HOMES = {
-    "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort", "llm"),
-    "onnx_ir": ("model", "frontends.onnx", "quant", "llm"),
+    "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort", "addons.llm"),
+    "onnx_ir": ("model", "frontends.onnx", "quant", "addons.llm"),
     "onnxruntime": (
         "model",
         "frontends.onnx",
@@ -152,18 +163,22 @@ HOMES = {
         "runtime.cpu_part",
         "runtime.cpu_timing",
         "ort",
-        "vendor.worker",
+        "addons.vendor.worker",
     ),
-    "torch": ("executorch",),
-    "executorch": ("executorch",),
-    "pyopencl": ("backends.gpu",),
-    "onnxruntime_qnn": ("vendor",),
-    "ray": ("analysis.spread",),
-    "ortools": ("device.plan.proposals",),
-    "scipy": ("latency",),
-    **dict.fromkeys(("tokenizers", "safetensors", "gguf", "jinja2", "starlette", "uvicorn"), ("llm",)),
-    "pydantic": ("formats.backend_extensions", "formats.config_sections", "formats.budget", "cli.qnn_tools"),
+    "torch": ("addons.executorch",),
+    "executorch": ("addons.executorch",),
+    "pyopencl": ("addons.gpu",),
+    "onnxruntime_qnn": ("addons.vendor",),
+    "ray": ("addons.cluster",),
+    "ortools": ("addons.device.plan.proposals",),
+    "scipy": ("addons.latency",),
+    **dict.fromkeys(("tokenizers", "safetensors", "gguf", "jinja2", "starlette", "uvicorn"), ("addons.llm",)),
+    "pydantic": ("formats.backend_extensions", "formats.config_sections", "formats.budget", "addons.tools"),
 }
+
+
+NEEDS = {addon.name: addon.needs for addon in addons()}
+"""Each add-on, and those that it stands on."""
 
 
 def module_of(path: Path) -> str:
@@ -174,7 +189,7 @@ def module_of(path: Path) -> str:
 def room(module: str) -> str:
     """The room of a module (dotted, below hexforge)."""
     parts = module.split(".")
-    return ".".join(parts[:2]) if parts[0] in ("frontends", "backends") else parts[0]
+    return ".".join(parts[:2]) if parts[0] in ("frontends", "backends", "addons") else parts[0]
 
 
 def floor(module: str) -> int:
@@ -190,6 +205,8 @@ def allowed(importer: str, imported: str) -> bool:
     """True where a module of hexforge may import another."""
     if imported == "":  # the façade stands on the runtime: only what is above that may use it
         return floor(importer) > floor("runtime")
+    if room(imported).startswith("addons.") and room(importer) != room(imported):
+        return room(imported).removeprefix("addons.") in NEEDS.get(room(importer).removeprefix("addons."), ())
     return room(importer) == room(imported) or importer == "" or floor(imported) < floor(importer)
 
 
@@ -234,8 +251,19 @@ def named_modules(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             name = node.value.partition(":")[0]
             below = SOURCE / name.removeprefix("hexforge.").replace(".", "/")
-            if re.fullmatch(r"hexforge(\.\w+)+", name) and (below.is_dir() or below.with_suffix(".py").is_file()):
+            if (
+                name != ENTRY_POINTS
+                and re.fullmatch(r"hexforge(\.\w+)+", name)
+                and (below.is_dir() or below.with_suffix(".py").is_file())
+            ):
                 yield name
+
+
+def test_add_ons_stand_on_each_other_in_one_direction() -> None:
+    reached = {name: set(needs) for name, needs in NEEDS.items()}
+    for _ in reached:
+        reached = {name: needs.union(*(reached[need] for need in needs)) for name, needs in reached.items()}
+    assert not [name for name, needs in reached.items() if name in needs]
 
 
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -312,7 +340,7 @@ def test_backends_are_told_apart_by_what_they_can_do() -> None:
 
 # Those who must know the HTP itself: the registry names it, `latency` fits its time model, and `hexforge ops` lists
 # what it refuses. Everybody else asks the contract.
-KNOW_THE_HTP = ("runtime.registry", "latency", "cli.inspect.ops")
+KNOW_THE_HTP = ("runtime.registry", "addons.latency", "cli.inspect.ops")
 
 
 def test_the_htp_is_known_to_few() -> None:
@@ -338,6 +366,9 @@ def test_the_rules_apply() -> None:
     assert not allowed_inside("frontends.onnx.unit", "frontends.onnx.translate.builder")
     assert not allowed_inside("backends.htp.time.cost", "backends.htp.numbers.program")
     assert allowed_inside("backends.htp.time.cost", "backends.htp.time.tile")
+    assert allowed("addons.tools.net_run", "addons.device.api")
+    assert not allowed("addons.device.api", "addons.tools.net_run")
+    assert not allowed("cli.runnable", "addons.device.api")
     tree = ast.parse("from . import y\nfrom ..z import q\nfrom hexforge import ops\ndef f():\n    import onnx.helper")
     assert [*imports(tree, "hexforge.ir")] == ["hexforge.ir", "hexforge.z", "hexforge.ops", "onnx.helper"]
     strings = ast.parse(

@@ -5,8 +5,8 @@
     python -m examples.small_llama.train [FOLDER]
 
 Writes config.json, tokenizer.json, tokenizer_config.json, generation_config.json, model.safetensors (float16, under
-4 MB), held_out.txt (text that the training never saw) and reference.json (what torch generates). `tests/addons/llm/small`
-keeps them. It takes about eleven minutes on two processor cores, and a quarter of one on a GPU.
+4 MB), held_out.txt (text that the training never saw) and reference.json (what torch generates). They are kept
+in `tests/addons/llm/small`. It takes about eleven minutes on two processor cores, and a quarter of one on a GPU.
 """
 
 from __future__ import annotations

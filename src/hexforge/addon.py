@@ -11,15 +11,39 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from hexforge.errors import CallError
+from hexforge.errors import CallError, UnsupportedError
 
 ENTRY_POINTS = "hexforge.addons"
+DEVICE_VARIABLE = "HEXFORGE_DEVICE"
+"""The environment variable with the address of the simulated device that programs share."""
+
+
+class Hook(StrEnum):
+    """What the core asks of the add-on that can do it, and how the function is called."""
+
+    RECORD_CALLS = "record the calls of a backend"
+    """(backend, folder or None) -> the backend, which writes down what it is asked."""
+    RUN_ON_DEVICE = "run sessions on a simulated device"
+    """(stages, backend, options, embedded) -> runs that take the device's time."""
+    ATTACH_TO_DEVICE = "run sessions on the device that programs share"
+    """The same for the device of DEVICE_VARIABLE; None where the session runs on no chip."""
+    PLACE_CONTEXTS = "put contexts on a simulated device"
+    """(files, chip, config) -> by name the graphs, as programs that take the device's time."""
+    SHARED_BUFFER = "share memory with the device"
+    """(bytes) -> a buffer with `address`, `bytes` and `array(shape, dtype)`."""
+    SCENARIO_FIGURES = "play a scenario"
+    """(file) -> what its models cost together."""
+    OPENCL_DEVICES = "list OpenCL devices"
+    """() -> the devices; UnsupportedError where there is no OpenCL."""
+    CLUSTER_WORKERS = "spread work over a cluster"
+    """(code, workers, tasks) -> what starts a worker, how many there is room for, and tasks that nobody has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +71,13 @@ class Addon:
     """Name -> the class of a backend."""
     backend_options: Mapping[str, str] = field(default_factory=dict)
     """Name of a backend -> the table of its options, which is read without the backend."""
-    hooks: Mapping[str, str] = field(default_factory=dict)
+    engines: Mapping[str, str] = field(default_factory=dict)
+    """Name for --backend -> the class of what runs models itself and is no backend of graphs."""
+    rules: Mapping[str, str] = field(default_factory=dict)
+    """Who refuses ops -> the rules, which `hexforge ops` lists."""
+    sections: tuple[str, ...] = ()
+    """Functions from an estimate to a section of its page, or to None where they have nothing to say."""
+    hooks: Mapping[Hook, str] = field(default_factory=dict)
     """What the core asks of whoever can do it -> the function that does it."""
     needs: tuple[str, ...] = ()
     """The add-ons that this one stands on."""
@@ -68,9 +98,17 @@ def addons() -> tuple[Addon, ...]:
     return (*_own(), *others)
 
 
-def hook(name: str) -> Any:
-    """The function that an add-on has for what the core asks by name; None where no add-on has it."""
-    return next((import_target(addon.hooks[name]) for addon in addons() if name in addon.hooks), None)
+def engines() -> dict[str, str]:
+    """Name -> "module:Class" of what runs models itself, by the names that --backend takes."""
+    return {name: target for addon in addons() for name, target in addon.engines.items()}
+
+
+def hook(what: Hook) -> Any:
+    """The function of the add-on that does what the core asks; UnsupportedError where there is none."""
+    for addon in addons():
+        if what in addon.hooks:
+            return import_target(addon.hooks[what])
+    raise UnsupportedError(f"to {what} takes an add-on that is not installed; `hexforge addons` lists those that are")
 
 
 def import_target(target: str) -> Any:
@@ -84,7 +122,8 @@ def _own() -> Iterator[Addon]:
     folder = Path(__file__).with_name("addons")
     for file in sorted(folder.glob("*/addon.py")):
         spec = spec_from_file_location(f"hexforge.addons.{file.parent.name}.addon", file)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
         yield module.ADDON

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from hexforge.addons.executorch.formats.pte import is_pte
 from hexforge.analysis.estimate import estimate as _estimate
 from hexforge.analysis.estimate import estimates as _estimates
-from hexforge.analysis.gate import GateResult, ScenarioFigures
+from hexforge.analysis.gate import GateResult
 from hexforge.analysis.gate import gate as _gate
 from hexforge.analysis.profile.simulated import profile as _profile
 from hexforge.analysis.spread.workers import Workers
@@ -101,16 +101,4 @@ def gate(
     `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result. `metric`
     says what decisions are judged by in place of what the budget says.
     """
-    return _gate(budget, baseline, progress, timeable, metric, scenario_figures, workers)
-
-
-def scenario_figures(path: Path) -> ScenarioFigures:
-    """What the models of a scenario's file cost together, played on the simulated device."""
-    from hexforge.addons.device.scenario.play import play
-    from hexforge.addons.device.scenario.script import read_script
-
-    played = play(read_script(path))
-    device = played.device
-    wrong = tuple(f"{step.step.do}: {step.message}" for step in played.unexpected)
-    power = device.energy_uj / 1e3 / (max(device.clock.now_us, 1.0) / 1e6)
-    return ScenarioFigures(device.log.peak_bytes, power, played.responses_by_context(), wrong)
+    return _gate(budget, baseline, progress, timeable, metric, workers)

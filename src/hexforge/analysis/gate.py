@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.addon import Hook, hook
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
@@ -107,10 +108,6 @@ class ScenarioFigures:
     """Steps that went otherwise than it says."""
 
 
-def _no_scenarios(path: Path) -> ScenarioFigures:
-    raise CallError(f"{path}: scenarios are played by hexforge.gate")
-
-
 @dataclass(frozen=True, slots=True)
 class GateResult:
     """Every check of a budget."""
@@ -174,15 +171,14 @@ def gate(
     progress: Callable[[str], None] = lambda model: None,
     open_model: Callable[[Path], Any] = _as_it_is,
     metric: str = "",
-    play_scenario: Callable[[Path], ScenarioFigures] = _no_scenarios,
     workers: Workers = Workers(),  # noqa: B008 - it is frozen
 ) -> GateResult:
     """Measure every model of a budget file, whose paths are relative to it; a fault of one model is a failed check.
 
     `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result.
     `open_model` gives the graphs of a model whose format is not known here. `metric` says what decisions are judged by
-    in place of what the budget says; `play_scenario` gives the figures of a scenario's file. Models are measured by
-    `workers`, each by one of them; a model that kills two is a failed check.
+    in place of what the budget says. Models are measured by `workers`, each by one of them; a model that kills two is a
+    failed check.
     """
     limits = load_budget(Path(budget))
     if metric:
@@ -202,7 +198,7 @@ def gate(
     for scenario in limits.scenarios:
         progress(scenario.scenario)
         try:
-            checks += _scenario_checks(scenario, play_scenario(Path(budget).parent / scenario.scenario))
+            checks += _scenario_checks(scenario, hook(Hook.SCENARIO_FIGURES)(Path(budget).parent / scenario.scenario))
         except (HexforgeError, OSError) as error:
             words = " ".join(str(error).split())
             checks.append(GateCheck(scenario.scenario, "played", 0.0, None, error=words[:400]))

@@ -16,13 +16,11 @@ from hexforge.cli.say import say
 from hexforge.errors import CallError
 
 if TYPE_CHECKING:
-    from hexforge.addons.vendor.engine import VendorEngine
+    from hexforge.cli.runnable import Engine
     from hexforge.model.reader import Model as ReadModel
     from hexforge.runtime.model_request import ModelRequest
 
 DEFAULT_BACKEND = "htp"
-VENDOR = "vendor"
-"""Qualcomm's package, where a backend is named."""
 
 Model = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="The ONNX file, or a .pte.", show_default=False)
@@ -107,19 +105,22 @@ class BackendArguments:
     soc: Soc = ""
     option: Options = None
 
-    @property
-    def by_vendor(self) -> bool:
-        """Whether Qualcomm's package is to run the model."""
-        return self.backend == VENDOR
+    def engine(self) -> Engine | None:
+        """What --backend names where that runs models itself, such as Qualcomm's package; None for a backend.
 
-    def vendor_engine(self) -> VendorEngine:
-        """Qualcomm's package with these options; unknown ones are errors, which the package would not say."""
-        from hexforge.addons.vendor.engine import VendorEngine
+        Options that the provider does not know are errors.
+        """
+        from hexforge.addon import engines, import_target
+
+        target = engines().get(self.backend)
+        if target is None:
+            return None
         from hexforge.ort.options.provider_options import ProviderOptions
 
         given = pairs(self.option, "--option")
         ProviderOptions.parse(given)
-        return VendorEngine(self.soc or DEFAULT_SOC, given)
+        engine: Engine = import_target(target)(self.soc or DEFAULT_SOC, given)
+        return engine
 
     def provider_options(self) -> dict[str, str]:
         """The provider options that they stand for."""

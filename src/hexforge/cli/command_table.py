@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of the core's commands: where each one is, and the line that `hexforge --help` shows; add-ons have their own.
+"""The table of the core's commands: where each one is, and the line that `hexforge --help` shows.
 
 The line is the first paragraph of the command's docstring, which a test keeps true. It stands here too so that the help
-imports no command.
+imports no command. Add-ons declare theirs.
 """
 
 from __future__ import annotations
@@ -218,6 +218,12 @@ CORE = (
         "hexforge.cli.inspect.options:options",
         "List provider options, session keys, run options and dynamic options.",
         ("hexforge options",),
+    ),
+    Command(
+        "addons",
+        "hexforge.cli.inspect.addons:addons",
+        "List the add-ons: what each adds, and what it needs and misses.",
+        ("hexforge addons", "hexforge addons --json"),
     ),
     Command(
         "socs",

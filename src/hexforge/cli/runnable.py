@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from hexforge.addon import DEVICE_VARIABLE, Hook, hook
 from hexforge.backend import ContextBackend, TimedBackend
 from hexforge.cli.screen import spinner
 from hexforge.errors import CallError, FormatError
@@ -19,7 +20,6 @@ from hexforge.ir import Array
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 
 if TYPE_CHECKING:
-    from hexforge.addons.vendor.engine import VendorEngine
     from hexforge.cli.arguments import BackendArguments
     from hexforge.ort.signature import NodeArg
     from hexforge.runtime.stages import Stages
@@ -43,6 +43,19 @@ class Runnable:
     """What the last run took on the shared device, where HEXFORGE_DEVICE names one."""
 
 
+class Engine(Protocol):
+    """What runs models itself and is no backend of graphs, named where a backend is: Qualcomm's package."""
+
+    def open_engine(self, model: Path | bytes, name: str) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
+        """What runs a model."""
+
+    def open_runnable(self, path: Path, request: ModelRequest) -> Runnable:
+        """A model, ready to run on the command line."""
+
+    def print_check(self, model: Path, request: ModelRequest, as_json: bool, strict: bool) -> None:
+        """Print where each node runs; exit code 1 where one is left, if that is asked for."""
+
+
 def open_runnable(
     path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, graph: str = ""
 ) -> Runnable:
@@ -58,36 +71,13 @@ def open_runnable(
 
 
 def open_target(path: Path, target: BackendArguments, request: ModelRequest, graph: str = "") -> Runnable:
-    """A model or a context on what the command line names: a backend, or Qualcomm's package."""
-    if not target.by_vendor:
+    """A model or a context on what the command line names: a backend, or what runs models itself."""
+    engine = target.engine()
+    if engine is None:
         return open_runnable(path, target.provider_options(), request, graph)
     if graph:
-        raise CallError("--graph names a graph of hexforge's contexts; leave it out with --backend vendor")
-    return _of_vendor(path, target.vendor_engine(), request)
-
-
-def _of_vendor(path: Path, engine: VendorEngine, request: ModelRequest) -> Runnable:
-    """A model, or a context model of Qualcomm's, in its own package."""
-    from hexforge.addons.vendor.session import numpy_type
-    from hexforge.ort.signature import NodeArg
-
-    start = time.perf_counter()
-    with spinner(f"opening {path.name} in Qualcomm's package"):
-        session = engine.open_session(_static_bytes(path, request), path.name)
-    inputs = [NodeArg(name, kind, list(shape), numpy_type(kind)) for name, kind, shape in session.inputs]
-    left = f", {len(session.placement.left)} nodes on the CPU" if session.placement.left else ""
-    about = f"Qualcomm's package, {engine.soc}{left}"
-    return Runnable(inputs, session.run, about, 1e3 * (time.perf_counter() - start))
-
-
-def _static_bytes(path: Path, request: ModelRequest) -> Path | bytes:
-    """The file itself, or the model with its inputs fixed."""
-    if not (request.dims or request.shapes or request.constants):
-        return path
-    from hexforge.frontends.onnx.rewrites.write import model_bytes
-    from hexforge.model.reader import read
-
-    return model_bytes(read(path, dims=request.dims, shapes=request.shapes, constants=request.constants))
+        raise CallError(f"--graph names a graph of hexforge's contexts; leave it out with --backend {target.backend}")
+    return engine.open_runnable(path, request)
 
 
 def _open(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
@@ -140,14 +130,13 @@ def _open(path: Path, options: Mapping[str, str], request: ModelRequest, graph: 
 
 def _on_shared_device(runs: Runnable, plan: Stages, options: Mapping[str, str]) -> Runnable:
     """The same with every run on the device that HEXFORGE_DEVICE names, too, where it names one."""
-    if not os.environ.get("HEXFORGE_DEVICE"):
+    if not os.environ.get(DEVICE_VARIABLE):
         return runs
-    from hexforge.addons.device.sessions import attached_runs
     from hexforge.ort.options.backend import backend_of
     from hexforge.ort.options.provider_options import ProviderOptions
 
     given = ProviderOptions.parse(options)
-    attached = attached_runs(plan.stages, backend_of(given), given, True)
+    attached = hook(Hook.ATTACH_TO_DEVICE)(plan.stages, backend_of(given), given, True)
     if attached is None:
         return runs
 
@@ -189,11 +178,10 @@ def _of_context(path: Path, options: Mapping[str, str], graph: str) -> Runnable:
     ]
     where = ", ".join(options.values())
     runs = Runnable(inputs, program.run, f"{where}, compiled")
-    if os.environ.get("HEXFORGE_DEVICE") and isinstance(backend, TimedBackend) and isinstance(backend, ContextBackend):
-        from hexforge.addons.tools.on_device import on_device
+    if os.environ.get(DEVICE_VARIABLE) and isinstance(backend, TimedBackend) and isinstance(backend, ContextBackend):
         from hexforge.formats.backend_extensions import Config
 
-        placed = on_device([path], backend.chip_name, Config())[program.graph.name]
+        placed = hook(Hook.PLACE_CONTEXTS)([path], backend.chip_name, Config())[program.graph.name]
         runs = replace(runs, run=placed.run, device_us=lambda: placed.results[-1].latency_us)
     return runs
 

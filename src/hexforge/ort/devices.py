@@ -10,6 +10,7 @@ from typing import Any
 
 import onnxruntime
 
+from hexforge.addon import Hook, hook
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.ort.options.qnn_package import get_library_path
 from hexforge.runtime.cpu_part import QNN
@@ -50,10 +51,8 @@ def get_ep_devices() -> list[Any]:
 
 
 def _gpus() -> list[EpDevice]:
-    from hexforge.addons.gpu.device import devices
-
     try:
-        every = devices()
+        every = hook(Hook.OPENCL_DEVICES)()
     except UnsupportedError:  # no OpenCL here
         return []
     gpus = []

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnxruntime
 
+from hexforge.addon import DEVICE_VARIABLE, Hook, hook
 from hexforge.backend import interrupted_by
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.formats.profile.record import HostEvent
 from hexforge.ir import Graph
 from hexforge.ort.assignment import assignment
 from hexforge.ort.binding import IOBinding
+from hexforge.ort.device_runs import DeviceRuns
 from hexforge.ort.errors import raises_onnxruntime_errors
 from hexforge.ort.notes import OVERFLOWED, Notes
 from hexforge.ort.options.backend import power_of_options
@@ -36,14 +38,12 @@ from hexforge.ort.profiling.running_power import RunningPower
 from hexforge.ort.profiling.session import SessionProfile
 from hexforge.ort.profiling.trace import Trace
 from hexforge.ort.signature import NodeArg, check_feed, check_outputs
-from hexforge.ort.values import buffer_at, numpy_dtype, shared_memory_info, shared_value, to_ortvalue
+from hexforge.ort.values import SharedMemory, buffer_at, numpy_dtype, shared_memory_info, shared_value, to_ortvalue
 from hexforge.runtime.contexts.context_model import Report
 from hexforge.runtime.cpu_part import CPU, QNN
 from hexforge.runtime.stages import PlacedNode, Stage, Stages
 
 if TYPE_CHECKING:
-    from hexforge.addons.device.buffers import SharedBuffer
-    from hexforge.addons.device.sessions import SimulatedRuns
     from hexforge.model.declarations import Metadata
 
 
@@ -93,7 +93,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self._provider_options = {QNN: {**entries.provider, **wanted[QNN]}, CPU: wanted.get(CPU, {})}
         self._dynamic = DynamicOptions()
         self._device_parts = prepared.backend, options, not prepared.reloads
-        self._simulated: SimulatedRuns | None = None
+        self._simulated: DeviceRuns | None = None
         self._notes.add(*entries.config.notes(), *options.notes(), *attribute_notes(self._sess_options))
         self._notes.add(*prepared.notes, *extension_notes(options, source))
         if not self._only_prepared:
@@ -102,15 +102,11 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     def _attach(self) -> None:
         """Be on the device that the environment names (HEXFORGE_DEVICE) from the first run on, where there is one."""
-        from hexforge.addons.device.shared.address import VARIABLE
-
-        if not os.environ.get(VARIABLE):
+        if not os.environ.get(DEVICE_VARIABLE):
             return
-        from hexforge.addons.device.sessions import attached_runs
-
-        self._simulated = attached_runs(self._plan.stages, *self._device_parts)
+        self._simulated = hook(Hook.ATTACH_TO_DEVICE)(self._plan.stages, *self._device_parts)
         if self._simulated is None:
-            self._notes.add(f"{VARIABLE}: the session runs on no chip that is simulated; soc_model names one")
+            self._notes.add(f"{DEVICE_VARIABLE}: the session runs on no chip that is simulated; soc_model names one")
 
     def _start_profile(self, options: ProviderOptions, prepared: Prepared, took_us: int) -> None:
         name = Path(self._source).stem if isinstance(self._source, str | os.PathLike) else "model"
@@ -146,16 +142,14 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         return self._plan.stages
 
     @property
-    def simulated(self) -> SimulatedRuns:
+    def simulated(self) -> DeviceRuns:
         """The session's runs on a simulated device: time, memory, energy (assumed), faults.
 
         From the first time it is asked for, every run of the session is also a run there.
         """
         with self._lock:
             if self._simulated is None:
-                from hexforge.addons.device.sessions import SimulatedRuns
-
-                made = SimulatedRuns(self._plan.stages, *self._device_parts)
+                made: DeviceRuns = hook(Hook.RUN_ON_DEVICE)(self._plan.stages, *self._device_parts)
                 made.follow(self._dynamic, list(self._dynamic.pairs()))
                 made.run(self._running_power.config)
                 self._simulated = made
@@ -393,7 +387,7 @@ def _free_programs(files: ProfileFiles, plans: list[Stages]) -> None:
         files.close((time.monotonic_ns() - began) // 1000)
 
 
-def _shared_buffers(feeds: Mapping[str, Any], targets: Mapping[str, Any] | None) -> list[SharedBuffer]:
+def _shared_buffers(feeds: Mapping[str, Any], targets: Mapping[str, Any] | None) -> list[SharedMemory]:
     """The shared buffers that inputs and outputs lie in, each once."""
     arrays = [feed for feed in (*feeds.values(), *(targets or {}).values()) if isinstance(feed, np.ndarray)]
     buffers = [shared for a in arrays if (shared := buffer_at(a.ctypes.data)) is not None]

@@ -10,15 +10,30 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
 
-if TYPE_CHECKING:
-    from hexforge.addons.device.buffers import SharedBuffer
+from hexforge.addon import Hook, hook
+from hexforge.ir import Array
+
+
+class SharedMemory(Protocol):
+    """Memory that host and HTP share."""
+
+    bytes: Array
+    fd: int
+
+    @property
+    def address(self) -> int:
+        """Where it lies."""
+
+    def array(self, shape: Sequence[int], dtype: Any) -> Array:
+        """A tensor in it, over its own memory."""
+
 
 OrtValue = onnxruntime.OrtValue
 
@@ -56,7 +71,7 @@ def numpy_dtype(element_type: Any) -> np.dtype[Any]:
 # -- shared memory ----------------------------------------------------------------------------------------------------
 
 SHARED = "QnnHtpShared"
-_BUFFERS: dict[int, weakref.ref[SharedBuffer]] = {}
+_BUFFERS: dict[int, weakref.ref[SharedMemory]] = {}
 """Every shared buffer that lives, by its address."""
 
 
@@ -68,10 +83,8 @@ def shared_memory_info() -> Any:
 
 def shared_value(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
     """An OrtValue in a shared buffer of its own, all zeros."""
-    from hexforge.addons.device.buffers import SharedBuffer
-
     size = max(1, int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
-    buffer = SharedBuffer(size)
+    buffer: SharedMemory = hook(Hook.SHARED_BUFFER)(size)
     buffer.bytes[...] = 0
     made = onnxruntime.OrtValue.ortvalue_from_numpy(buffer.array(shape, dtype))
     _BUFFERS[buffer.address] = weakref.ref(buffer)
@@ -80,11 +93,11 @@ def shared_value(shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
     return made
 
 
-def _keep(buffer: SharedBuffer) -> None:
+def _keep(buffer: SharedMemory) -> None:
     """Nothing to do: what is kept until now may go."""
 
 
-def buffer_at(address: int) -> SharedBuffer | None:
+def buffer_at(address: int) -> SharedMemory | None:
     """The shared buffer that begins at an address, if one does."""
     buffer = _BUFFERS.get(address)
     return None if buffer is None else buffer()

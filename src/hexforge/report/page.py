@@ -29,10 +29,11 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hexforge.addon import addons, import_target
 from hexforge.analysis.estimate import Estimate
 from hexforge.report import timing
 from hexforge.report.formatting import npu_part_only
@@ -62,6 +63,7 @@ def page(
         *([chips_section(estimate, others)] if others is not None else []),
         *([placement_section(placement)] if placement is not None else []),
         *sections,
+        *_sections_of_addons(estimate),
     ]
     name = title or estimate.model
     content = {
@@ -75,6 +77,14 @@ def page(
     part = f" ({npu_part_only(estimate)})" if estimate.left_on_cpu else ""
     heading = f"{_text(name)} on {estimate.soc}: {estimate.latency_ms:.3f} ms{part}"
     return assemble_page(heading, content, SCRIPTS, SIMULATED)
+
+
+def _sections_of_addons(estimate: Estimate) -> Iterator[Section]:
+    for addon in addons():
+        for target in addon.sections:
+            section: Section | None = import_target(target)(estimate)
+            if section is not None:
+                yield section
 
 
 def sections_page(name: str, sections: Sequence[Section]) -> str:

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from hexforge.addons.saver.recorder import SaverBackend
 from hexforge.backend import Backend, ContextBackend, GraphSettings, Schematic
 from hexforge.errors import HexforgeError, UnsupportedError
 from hexforge.frontends.qnn import library_limits
@@ -19,6 +18,7 @@ from hexforge.ir.verify import node_faults
 from hexforge.passes import NEUTRAL, run
 from hexforge.rules import require_taken
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.registry import with_recorder
 
 logger = logging.getLogger("hexforge.qnn")
 
@@ -93,7 +93,7 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
 
 def record_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, folder: Path) -> None:
     """Write the QNN calls that make and prepare the graphs into a folder, as QNN's Saver does."""
-    saver = SaverBackend(backend, folder=folder)
+    saver = with_recorder(backend, folder)
     for name, ops in graphs.items():
         graph = build_graph(name, ops)
         require_taken(graph, backend.unsupported, f"graph {graph.name!r}: the {backend.name} backend")

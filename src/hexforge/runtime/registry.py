@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import cast
 
-from hexforge.addon import addons, hook, import_target
+from hexforge.addon import Hook, addons, hook, import_target
 from hexforge.backend import Backend, TimedBackend
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
@@ -23,8 +24,6 @@ _CORE: dict[str, str | type[Backend]] = {
 }
 _REGISTERED: dict[str, str | type[Backend]] = {}
 _CORE_OPTIONS = {"htp": "hexforge.chips.htp_config:HtpConfig"}
-RECORD = "record calls"
-"""The hook of what records the calls of a backend; `saver` alone records those of the default one."""
 
 
 def backends() -> dict[str, str | type[Backend]]:
@@ -48,12 +47,9 @@ def backend(name: str = DEFAULT, settings: Mapping[str, str] | None = None, thre
     return with_recorder(opened) if name == "saver" else opened
 
 
-def with_recorder(inner: Backend) -> Backend:
-    """A backend that does what another does, and records it."""
-    recorder = hook(RECORD)
-    if recorder is None:
-        raise UnsupportedError("backend saver: the add-on that records calls is not here")
-    return cast(Backend, recorder(inner))
+def with_recorder(inner: Backend, folder: Path | None = None) -> Backend:
+    """A backend that does what another does, and records it: in a folder, or where its environment says."""
+    return cast(Backend, hook(Hook.RECORD_CALLS)(inner, folder))
 
 
 def backend_for(deployment: Deployment | Backend | str | None = None, threads: int = 0) -> Backend:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program for tests of shared devices: `python -m tests.addons.device.shared_program NAME PRIORITY US TASKS COUNT PAUSE_US`.
+"""A program for tests of shared devices.
+
+`python -m tests.addons.device.shared_program NAME PRIORITY US TASKS COUNT PAUSE_US`.
 
 It prints a line when it is attached, runs its graph so often, recovers from faults, and prints what each run took.
 """

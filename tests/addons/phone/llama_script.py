@@ -4,8 +4,8 @@
     python -m tests.addons.phone.llama_script FOLDER [--model stories260k] [--layers 2] [--mode kv|hybrid|lookahead]
 
 What is not the script's own, and is said: weights are random, and tokenizers are made of the standard library's text
-(tests/addons/phone/llama_models.py). So its words mean nothing; the script's comparison of the phone's logits with torch's QDQ
-model (`SQNR Eval Score between CPU QDQ and QNN`) does, and so does how often both choose the same token.
+(tests/addons/phone/llama_models.py). So its words mean nothing; the script's comparison of the phone's logits with
+torch's QDQ model (`SQNR Eval Score between CPU QDQ and QNN`) does, and so does how often both choose the same token.
 """
 
 from __future__ import annotations

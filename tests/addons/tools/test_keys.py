@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 import hexforge
 from hexforge.addons.device import Device
 from hexforge.addons.device.extensions import creation_config
+from hexforge.addons.device.placed_contexts import on_device
 from hexforge.addons.tools import tool_command
 from hexforge.addons.tools.graphs import tool_backend
-from hexforge.addons.tools.on_device import on_device
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.errors import HexforgeError
 from hexforge.formats.backend_extensions import Config, load_htp

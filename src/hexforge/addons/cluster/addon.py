@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this add-on adds."""
 
-from hexforge.addon import Addon, Command
+from hexforge.addon import Addon, Command, Hook
 
 ADDON = Addon(
     "cluster",
@@ -18,6 +18,7 @@ ADDON = Addon(
             ),
         ),
     ),
+    hooks={Hook.CLUSTER_WORKERS: "hexforge.addons.cluster.ray_actors:actors"},
     packages=("ray", "pyarrow"),
     extra="cluster",
 )

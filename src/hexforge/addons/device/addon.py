@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this add-on adds."""
 
-from hexforge.addon import Addon, Command
+from hexforge.addon import Addon, Command, Hook
 
 ADDON = Addon(
     "device",
@@ -23,13 +23,21 @@ ADDON = Addon(
         Command(
             "plan",
             "hexforge.addons.device.commands.plan:plan",
-            "Find how contexts that run together are best loaded, shared and driven on a chip, and prove it by playing.",
+            "Find how contexts that run together are best loaded, shared and driven on a "
+            "chip, and prove it by playing.",
             (
                 "hexforge plan detector.bin speech.bin --workload work.yaml -o plan/",
                 "hexforge plan --workload work.yaml --for ram --frames 2000 --json",
             ),
         ),
     ),
+    hooks={
+        Hook.RUN_ON_DEVICE: "hexforge.addons.device.sessions:SimulatedRuns",
+        Hook.ATTACH_TO_DEVICE: "hexforge.addons.device.sessions:attached_runs",
+        Hook.PLACE_CONTEXTS: "hexforge.addons.device.placed_contexts:on_device",
+        Hook.SHARED_BUFFER: "hexforge.addons.device.buffers:SharedBuffer",
+        Hook.SCENARIO_FIGURES: "hexforge.addons.device.scenario.figures:scenario_figures",
+    },
     packages=("ortools",),
     extra="plan",
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this add-on adds."""
 
-from hexforge.addon import Addon, Command
+from hexforge.addon import Addon, Command, Hook
 
 ADDON = Addon(
     "gpu",
@@ -19,6 +19,8 @@ ADDON = Addon(
     ),
     backends={"gpu": "hexforge.addons.gpu.backend:GpuBackend"},
     backend_options={"gpu": "hexforge.addons.gpu.config:GpuConfig"},
+    rules={"gpu": "hexforge.addons.gpu.support:RULES"},
+    hooks={Hook.OPENCL_DEVICES: "hexforge.addons.gpu.device:devices"},
     packages=("pyopencl",),
     extra="gpu",
 )

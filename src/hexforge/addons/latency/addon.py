@@ -10,7 +10,8 @@ ADDON = Addon(
         Command(
             "calibrate",
             "hexforge.addons.latency.calibrate_command:calibrate",
-            "Fit what makes a chip to times that were measured on a device; `estimate --costs` reads the file it writes.",
+            "Fit what makes a chip to times that were measured on a device; `estimate "
+            "--costs` reads the file it writes.",
             ("hexforge calibrate measured.csv --soc SM8650 -o costs.json",),
         ),
     ),

@@ -18,7 +18,7 @@ from hexforge.backends.htp.time import cost
 SHIPPED = Path(cost.__file__).with_name("cost.json")
 SAME = 2e-3
 """How far a figure may be from another to be the same."""
-SOURCE = "fitted by hexforge.addons.latency on the measured latencies of qai-hub-models 0.65.0"
+SOURCE = "fitted by hexforge.latency on the measured latencies of qai-hub-models 0.65.0"
 
 
 def costs_of(fit: CostFit) -> dict[str, Any]:

@@ -89,8 +89,8 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, Mapping[s
     """The rows of a table that has some columns, and where each of them stands."""
     if not path.exists():
         raise CallError(
-            f"{path}: is not there; measured latencies are in the source checkout (src/hexforge/addons/latency/measured), "
-            "not in packages: give the folder that has them"
+            f"{path}: is not there; measured latencies are in the source checkout "
+            "(src/hexforge/addons/latency/measured), not in packages: give the folder that has them"
         )
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this add-on adds."""
 
-from hexforge.addon import Addon, Command
+from hexforge.addon import Addon, Command, Hook
 
 ADDON = Addon(
     "saver",
@@ -17,5 +17,5 @@ ADDON = Addon(
             ),
         ),
     ),
-    hooks={"record calls": "hexforge.addons.saver.recorder:recorded_backend"},
+    hooks={Hook.RECORD_CALLS: "hexforge.addons.saver.recorder:recorded_backend"},
 )

@@ -13,7 +13,8 @@ ADDON = Addon(
             "Run one of the vendor's tools, with its own flags: qnn-net-run and its family.",
             (
                 "hexforge tool qnn-net-run --model model.onnx --backend libQnnHtp.so --input_list list.txt",
-                "hexforge tool qnn-context-binary-generator --model model.onnx --backend libQnnHtp.so --binary_file ctx",
+                "hexforge tool qnn-context-binary-generator --model model.onnx --backend "
+                "libQnnHtp.so --binary_file ctx",
             ),
         ),
         Command(

@@ -16,6 +16,7 @@ from hexforge.addons.tools.data_formats import read_data_formats
 from hexforge.addons.tools.flags import NOTHING, ToolFlags, with_tool_flags
 from hexforge.addons.tools.profiling import level_of
 from hexforge.backend import ContextBackend
+from hexforge.cli import config_files
 from hexforge.cli.say import say
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
@@ -64,7 +65,7 @@ class GeneratorFlags(ToolFlags):
 def run(flags: GeneratorFlags) -> None:
     """Prepare models for the chip that the config file names, into output_dir/<binary_file>.bin."""
     for flag, reason in flags.silent():
-        graphs.print_notice(TOOL, f"{flag} changes nothing: {reason}")
+        config_files.print_notice(TOOL, f"{flag} changes nothing: {reason}")
     graphs.check_log_level(flags.log_level)
     if not flags.backend:
         raise CallError("--backend is missing; see --help")
@@ -76,7 +77,7 @@ def run(flags: GeneratorFlags) -> None:
     from hexforge.runtime.tool_config import graph_settings, power_of
 
     graphs.register_packages(flags.op_packages)
-    config = graphs.read_config(flags.config_file, TOOL)
+    config = config_files.read_config(flags.config_file, TOOL)
     level = level_of(flags.profiling_level, flags.profiling_option, config)
     paths = graphs.model_paths(flags.model, flags.dlc_path)
     if any(path.is_file() and is_context(path) for path in paths):
@@ -90,7 +91,7 @@ def run(flags: GeneratorFlags) -> None:
     if flags.adapter_weight_config is not None:
         adapters = read_adapter_config(flags.adapter_weight_config, names)
         for notice in adapters.notices:
-            graphs.print_notice(TOOL, notice)
+            config_files.print_notice(TOOL, notice)
     models = dict(zip(names, paths, strict=True))
     request = ContextRequest(
         updatable=changed_constants(adapters.cases, models),
@@ -131,7 +132,7 @@ def _write_prepared(flags: GeneratorFlags, config: Config, paths: Sequence[Path]
     context = Context(paths[0])
     names = [row.name for row in context.graphs]
     chips = ", ".join(target.label for target in context.info.targets) or context.info.backend
-    graphs.print_notice(TOOL, f"{paths[0]}: is prepared already, for {chips}, and is written as it is")
+    config_files.print_notice(TOOL, f"{paths[0]}: is prepared already, for {chips}, and is written as it is")
     target = _target(flags, names[0])
     flags.output_dir.mkdir(parents=True, exist_ok=True)
     write_atomically(target, paths[0].read_bytes())

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from hexforge.backend import Backend, ContextBackend, Program
-from hexforge.cli.say import say
 from hexforge.errors import CallError, FormatError
-from hexforge.formats.backend_extensions import Config, load
+from hexforge.formats.backend_extensions import Config
 from hexforge.formats.config_sections import PerfProfile
 from hexforge.options import did_you_mean
 from hexforge.rules import require_taken
@@ -25,24 +24,6 @@ DLC_LIBRARY = "libQnnModelDlc.so"
 CHIP: ContextVar[str] = ContextVar("CHIP", default="")
 """The chip of the device that a tool runs on, whatever a config file says; empty: the config's, else the default."""
 _LIBRARY = re.compile(r"\.(?:so|dll|dylib|cpp)$", re.IGNORECASE)
-
-
-def read_config(path: Path | None, tool: str) -> Config:
-    """The config file of a tool; what it does not read there, and what will do nothing, is logged."""
-    if path is None:
-        return Config()
-    config = load(path)
-    for warning in config.warnings:
-        print_notice(tool, f"{config.where}: {warning}")
-    for key, _, readers in config.set_keys():
-        if tool not in readers:
-            print_notice(tool, f"{config.where}: {key} is not read by {tool}, but by {' and '.join(readers)}")
-    return config
-
-
-def print_notice(tool: str, message: str) -> None:
-    """A line on standard error that the user should see."""
-    say(f"{tool}: {message}", colour="yellow", err=True)
 
 
 def tool_backend(library: str, config: Config, tool: str, graph: str | Sequence[str] = "") -> Backend:

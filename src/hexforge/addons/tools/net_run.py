@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hexforge.addons.device.placed_contexts import DeviceProgram, free_contexts, memory_lines, on_device
 from hexforge.addons.tools import graphs
 from hexforge.addons.tools.flags import with_tool_flags
 from hexforge.addons.tools.net_run_flags import NetRunFlags
-from hexforge.addons.tools.on_device import DeviceProgram, free_contexts, memory_lines, on_device
 from hexforge.addons.tools.profiling import device_profile, level_of, write_log
 from hexforge.addons.tools.raw import (
     SKIPPED,
@@ -24,6 +24,7 @@ from hexforge.addons.tools.raw import (
     write_results,
 )
 from hexforge.backend import Backend, ContextBackend, Program, TimedBackend
+from hexforge.cli import config_files
 from hexforge.cli.say import say
 from hexforge.cli.screen import bar, interruptible
 from hexforge.errors import CallError
@@ -52,7 +53,7 @@ def run(flags: NetRunFlags) -> None:
     """Run a model or a context binary on raw inputs: outputs are output_dir/Result_<n>/<tensor>.raw."""
     _check(flags)
     graphs.register_packages(flags.op_packages)
-    config = graphs.read_config(flags.config_file, TOOL)
+    config = config_files.read_config(flags.config_file, TOOL)
     level = level_of(flags.profiling_level, flags.profiling_option, config)
     programs = _programs(flags, config, heap=bool(level))
     for name, adapter in _adapters(flags.binary_updates, programs):
@@ -100,7 +101,7 @@ def _says_more(log_level: str) -> bool:
 def _check(flags: NetRunFlags) -> None:
     """CallError for flags that are missing or exclude each other; those that change nothing are named."""
     for flag, reason in flags.silent():
-        graphs.print_notice(TOOL, f"{flag} changes nothing: {reason}")
+        config_files.print_notice(TOOL, f"{flag} changes nothing: {reason}")
     if not flags.backend or not flags.input_list:
         raise CallError(f"{'--backend' if not flags.backend else '--input_list'} is missing; see --help")
     if bool(flags.retrieve_context) == bool(flags.model or flags.dlc_path):
@@ -188,7 +189,7 @@ def _off_device(programs: dict[str, Program], flags: NetRunFlags) -> dict[str, P
     """Programs that lie on no simulated device; what only a device has is said not to act."""
     for name in ("shared_buffer", "timeout", "retrieve_context_timeout"):
         if getattr(flags, name):
-            graphs.print_notice(TOOL, f"--{name} changes nothing: the graphs lie on no simulated device")
+            config_files.print_notice(TOOL, f"--{name} changes nothing: the graphs lie on no simulated device")
     return programs
 
 

@@ -10,8 +10,8 @@ from typing import Annotated
 
 from typer import Option
 
-from hexforge.addons.tools import graphs
 from hexforge.addons.tools.flags import NOTHING, ToolFlags, with_tool_flags
+from hexforge.cli import config_files
 from hexforge.cli.say import say
 from hexforge.cli.screen import bars
 from hexforge.errors import CallError, UnsupportedError
@@ -66,7 +66,7 @@ class ConverterFlags(ToolFlags):
 def run(flags: ConverterFlags) -> None:
     """Write a model for the tools here: with sizes fixed, and quantized where --input_list says what it is run on."""
     for flag, reason in flags.silent():
-        graphs.print_notice(TOOL, f"{flag} changes nothing: {reason}")
+        config_files.print_notice(TOOL, f"{flag} changes nothing: {reason}")
     if flags.input_network is None:
         raise CallError("--input_network is missing; see --help")
     if not flags.input_network.is_file():

@@ -14,7 +14,7 @@ from hexforge.formats.backend_extensions import Config
 from hexforge.options import did_you_mean
 
 if TYPE_CHECKING:
-    from hexforge.addons.tools.on_device import DeviceProgram
+    from hexforge.addons.device.placed_contexts import DeviceProgram
     from hexforge.chips.power import Power
     from hexforge.formats.profile.record import GraphProfile, HostEvent, Profile, ProfiledRun
 

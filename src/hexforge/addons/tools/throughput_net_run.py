@@ -21,6 +21,7 @@ from hexforge.addons.tools.raw import OutputType, feeds_of, read_input_list, wri
 from hexforge.addons.tools.throughput_on_chip import ChipThread, on_chips
 from hexforge.backend import Backend, Program
 from hexforge.chips.power import Power
+from hexforge.cli import config_files
 from hexforge.cli.screen import console, spinner, table
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.backend_extensions import Config, load
@@ -170,7 +171,9 @@ def _report_ignored_settings(plan: ThroughputFile) -> None:
     for backend in plan.backends:
         if backend.profilingLevel.upper() != "OFF":
             ignored = f"backends {backend.backendName!r}: profilingLevel {backend.profilingLevel} changes nothing: "
-            graphs.print_notice(TOOL, f"{ignored}the table is the profile; qnn-net-run --profiling_level writes a log")
+            config_files.print_notice(
+                TOOL, f"{ignored}the table is the profile; qnn-net-run --profiling_level writes a log"
+            )
 
 
 def _read(path: Path) -> ThroughputFile:

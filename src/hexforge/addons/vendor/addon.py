@@ -10,7 +10,8 @@ ADDON = Addon(
         Command(
             "deploy",
             "hexforge.addons.vendor.commands.deploy:deploy",
-            "Make a folder to ship: contexts by Qualcomm's package, examples, options, checksums, a page and the proof.",
+            "Make a folder to ship: contexts by Qualcomm's package, examples, options, "
+            "checksums, a page and the proof.",
             (
                 "hexforge deploy model.qdq.onnx --soc SM8650,SM8750 -o shipped/",
                 'hexforge deploy model.qdq.onnx --soc "Galaxy S24" --data pictures/ --limit 8 -o shipped/ --overwrite',
@@ -39,6 +40,8 @@ ADDON = Addon(
             ),
         ),
     ),
+    engines={"vendor": "hexforge.addons.vendor.engine:VendorEngine"},
+    needs=("phone",),
     packages=("onnxruntime_qnn",),
     extra="vendor",
 )

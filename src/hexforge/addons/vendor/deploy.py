@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from hexforge.addons.vendor.compiling import ContextOptions, compile_contexts
-from hexforge.addons.vendor.examples import example_files
 from hexforge.addons.vendor.folder import (
     MODEL,
     PAGE,
     changed_files,
+    example_files,
     read_manifest,
     read_samples,
     whole_folder,

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
+from hexforge.addon import Hook, hook
 from hexforge.analysis.spread.pool import SetAside, WorkerPool
 from hexforge.analysis.spread.processes import ProcessWorker
 from hexforge.analysis.spread.workers import WorkerCode, Workers
@@ -74,9 +75,7 @@ def spread_on(
     code = WorkerCode(make, arguments)
     unread: Iterator[Any] | None = None
     if workers.cluster:
-        from hexforge.addons.cluster.ray_actors import actors
-
-        start, count, unread = actors(code, workers, tasks)
+        start, count, unread = hook(Hook.CLUSTER_WORKERS)(code, workers, tasks)
     elif workers.jobs == 1 and not own_process:
         yield from _here(code, tasks)
         return

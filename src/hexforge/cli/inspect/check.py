@@ -45,8 +45,8 @@ def check(
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
     from hexforge.addons.executorch.formats.pte import is_pte
 
-    if target.by_vendor:
-        _check_by_vendor(model, target, inputs.request(model), as_json, strict or strict_ep)
+    if (engine := target.engine()) is not None:
+        engine.print_check(model, inputs.request(model), as_json, strict or strict_ep)
         return
     options = target.provider_options()
     if is_pte(model):
@@ -62,41 +62,6 @@ def check(
     else:
         print_check(console(), facts, every=every, refused=refused)
     if (strict or strict_ep) and facts["totals"]["refused"]:
-        raise typer.Exit(1)
-
-
-def _check_by_vendor(model: Path, target: BackendArguments, request: ModelRequest, as_json: bool, strict: bool) -> None:
-    """Where Qualcomm's package itself places each node, and where hexforge's rules say otherwise."""
-    from hexforge.addons.vendor.placing import compare_placement
-    from hexforge.addons.vendor.proof import place_by_the_rules
-    from hexforge.addons.vendor.session import VendorOptions
-    from hexforge.frontends.onnx.rewrites.write import model_bytes
-    from hexforge.model.reader import read
-
-    engine = target.vendor_engine()
-    with spinner(f"placing {model.name} in Qualcomm's package"):
-        source = read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
-        source.require_static()
-        session = engine.open_session(model_bytes(source), model.name)
-        rules = place_by_the_rules(source, VendorOptions(engine.soc, engine.provider_options))
-    compared = compare_placement(rules.parts, session.placement)
-    taken, left = session.placement.taken, session.placement.left
-    if as_json:
-        nodes = [{"op": op, "node": name, "runs_on": QNN} for op, name in taken]
-        nodes += [{"op": op, "node": name, "runs_on": "CPUExecutionProvider"} for op, name in left]
-        print_json({"model": model.name, "soc": engine.soc, "nodes": nodes, "beside_hexforge": compared.to_json()})
-    else:
-        screen = console()
-        verdict = f"{model.name}: Qualcomm's package takes {len(taken)} nodes and leaves {len(left)} to the CPU"
-        screen.print(Text(verdict, "bold red" if left else "bold green"))
-        for op, name, why in compared.left_on_cpu:
-            screen.print(Text(f"CPU  {op} {name}: {why}"))
-        for row in compared.differences:
-            where = f"{row.vendor} by the package, {row.hexforge} by hexforge"
-            screen.print(Text(f"{row.op} {row.node}: {where}: {row.reason}", "red"))
-        if compared.alike:
-            screen.print(f"hexforge places all {compared.compared} nodes alike")
-    if strict and left:
         raise typer.Exit(1)
 
 

@@ -85,7 +85,7 @@ def ops(
 
 def _rules(ops: set[str]) -> list[dict[str, Any]]:
     """What is refused of some ops, or of all where {""} is given, by whom, and how that is known."""
-    from hexforge.addons.gpu import support as gpu
+    from hexforge.addon import addons, import_target
     from hexforge.backends.htp import support as htp
     from hexforge.frontends.onnx import ep_limits
     from hexforge.frontends.qnn import library_limits
@@ -93,7 +93,7 @@ def _rules(ops: set[str]) -> list[dict[str, Any]]:
     tables: dict[str, Iterable[Rule[Any]]] = {
         "ep": ep_limits.LIMITS,
         "htp": htp.RULES,
-        "gpu": gpu.RULES,
+        **{name: import_target(rules) for addon in addons() for name, rules in addon.rules.items()},
         "executorch": (*library_limits.LIMITS, library_limits.UNPREPARED),
     }
     return [

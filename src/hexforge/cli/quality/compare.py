@@ -12,7 +12,6 @@ import typer
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import (
     DEFAULT_BACKEND,
-    VENDOR,
     BackendArguments,
     ClusterArguments,
     InputArguments,
@@ -135,8 +134,8 @@ def compare(
 
 
 def engine_of(backend: str, soc: str) -> str | ModelEngine:
-    """What --backend names: a backend by its name, or Qualcomm's package on the chip."""
-    return BackendArguments(backend, soc).vendor_engine() if backend == VENDOR else backend
+    """What --backend names: a backend by its name, or what runs models itself, on the chip."""
+    return BackendArguments(backend, soc).engine() or backend
 
 
 def write_quality_page(

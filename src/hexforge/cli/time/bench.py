@@ -75,7 +75,7 @@ def bench(
 ) -> None:
     """Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time."""
     request = inputs.request(model)
-    options = {"soc_model": target.soc} if target.by_vendor else target.provider_options()
+    options = {"soc_model": target.soc} if target.engine() else target.provider_options()
     opened = open_target(model, target, request, graph)
     feeds = feeds_for(opened.inputs, pairs(input, "--input"))
     start = time.perf_counter()

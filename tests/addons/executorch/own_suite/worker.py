@@ -2,8 +2,8 @@
 """A process that runs tests of the installed ExecuTorch: names come in by lines of JSON, outcomes go out likewise.
 
 Every test is the wheel's, unchanged; models are run through the hook of these tests: by `hexforge executor-runner`
-behind the stand-in, by the wheel's own runtime behind its own adaptor. `tests.addons.executorch.own_suite` starts as many of
-these as are asked for.
+behind the stand-in, by the wheel's own runtime behind its own adaptor. `tests.addons.executorch.own_suite` starts
+as many of these as are asked for.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """DeviceAddress: where a shared device is served, and the token that lets a program in.
 
     unix:/run/user/1000/hexforge/device.sock
-    tcp:127.0.0.1:4580?token_file=/run/user/1000/hexforge/addons/device-4580.token
+    tcp:127.0.0.1:4580?token_file=/run/user/1000/hexforge/device-4580.token
 
 The token lies in a file that only its owner can read; for a socket that is `<socket>.token` unless the address says
 otherwise.

@@ -25,7 +25,7 @@ from hexforge.addons.llm.time.measurements import MEASURED, RUNTIMES, LlmMeasure
 from hexforge.addons.llm.time.terms import FACTORS, PARAMETERS
 from hexforge.formats.files import write_atomically
 
-SOURCE = "fitted by hexforge.addons.llm.time on the language models of qai-hub-models 0.65.0"
+SOURCE = "fitted by hexforge.llm.time on the language models of qai-hub-models 0.65.0"
 INSIDE = 0.9
 
 

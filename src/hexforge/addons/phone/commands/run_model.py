@@ -25,14 +25,12 @@ def run_model(
     """Run a model on files of raw inputs, write files of raw outputs, and time it on the simulated device of a chip."""
     import numpy as np
 
-    from hexforge.addons.vendor.session import numpy_type
-
     session = session_on_chip(model, pairs(option, "provider option"), soc)
     count = 0
     while (inputs / str(count)).is_dir():
         feeds = {}
         for number, value in enumerate(session.get_inputs()):
-            path, dtype = inputs / str(count) / f"{number}.raw", numpy_type(value.type)
+            path, dtype = inputs / str(count) / f"{number}.raw", value.dtype
             data = path.read_bytes() if path.is_file() else b""
             if dtype is None or len(data) != dtype.itemsize * int(np.prod(value.shape)):
                 raise CallError(f"{path}: has {len(data)} bytes; {value.name} is {value.type} of {value.shape}")

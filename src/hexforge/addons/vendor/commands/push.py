@@ -18,7 +18,7 @@ from hexforge.errors import CallError
 
 if TYPE_CHECKING:
     from hexforge.addons.phone.adb_device import AdbDevice
-    from hexforge.addons.phone.pushed_deployment import PushedDeployment
+    from hexforge.addons.vendor.pushed_deployment import PushedDeployment
 
 _PANEL = "Phone"
 
@@ -74,7 +74,7 @@ class PushArguments:
         """Run a deployed folder on a phone."""
         from hexforge.addons.phone.adb_device import DeviceRunError
         from hexforge.addons.phone.measured_time import add_row
-        from hexforge.addons.phone.pushed_deployment import PushRequest, push_deployment
+        from hexforge.addons.vendor.pushed_deployment import PushRequest, push_deployment
 
         again = f"hexforge deploy {quote(str(folder))} --push -s {quote(device.serial)}"
         with interruptible(f"{folder} stands; try again: {again}"), spinner(f"running {folder} on {device.serial}"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cost: what work takes on a chip. Parameters are physical, with units and bounds; their values are fitted (cost.json).
 
-They hold for the reference chip, Snapdragon 8 Gen 3; a chip is six factors on top. `hexforge.addons.latency` fits
+They hold for the reference chip, Snapdragon 8 Gen 3; a chip is six factors on top. `hexforge.latency` fits
 them several times, each time on a part of the model families; the geometric mean is used, and how far the fits differ
 says how sure an estimate is (`band`).
 """

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Config files of QNN's tools, read for a command: what will do nothing there is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hexforge.cli.say import say
+from hexforge.formats.backend_extensions import Config, load
+
+
+def read_config(path: Path | None, tool: str) -> Config:
+    """The config file of a tool; what it does not read there, and what will do nothing, is logged."""
+    if path is None:
+        return Config()
+    config = load(path)
+    for warning in config.warnings:
+        print_notice(tool, f"{config.where}: {warning}")
+    for key, _, readers in config.set_keys():
+        if tool not in readers:
+            print_notice(tool, f"{config.where}: {key} is not read by {tool}, but by {' and '.join(readers)}")
+    return config
+
+
+def print_notice(tool: str, message: str) -> None:
+    """A line on standard error that the user should see."""
+    say(f"{tool}: {message}", colour="yellow", err=True)
