@@ -451,7 +451,8 @@ const Fields kWords = kRange + Fields{optional(array("bias")), optional(array("m
 const Fields kFloats = {real("low"), real("high"), integer("half"), optional(array("bias_f32"))};
 const Fields kFloatForms = {optional(integer("residual")), optional(integer("winograd")),
                             optional(integer("half_weights"))};
-const Fields kWordForms = {optional(integer("half_weights")), optional(array("weights8"))};
+const Fields kWordForms = {optional(integer("half_weights")), optional(array("weights8")),
+                           optional(array("weight_sums"))};
 
 }  // namespace
 
