@@ -173,7 +173,7 @@ HOMES = {
     "ortools": ("addons.device.plan.proposals",),
     "scipy": ("addons.latency",),
     **dict.fromkeys(("tokenizers", "safetensors", "gguf", "jinja2", "starlette", "uvicorn"), ("addons.llm",)),
-    "pydantic": ("formats.backend_extensions", "formats.config_sections", "formats.budget", "addons.tools"),
+    **dict.fromkeys(("pydantic", "pydantic_core"), ("formats.validated", "formats.config_sections")),
 }
 
 

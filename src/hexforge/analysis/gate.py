@@ -162,7 +162,7 @@ def _judged_by(item: ModelBudget, metric: str) -> ModelBudget:
     """The limits with another way to judge decisions, where one is given."""
     if not metric or item.decisions is None:
         return item
-    return item.model_copy(update={"decisions": item.decisions.model_copy(update={"metric": metric})})
+    return replace(item, decisions=replace(item.decisions, metric=metric))
 
 
 def gate(

@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-import re
-import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin
-
-from pydantic import ValidationError
+from typing import Any
 
 from hexforge.chips.htp_config import HtpConfig
-from hexforge.errors import CallError, FormatError
+from hexforge.errors import CallError
 from hexforge.formats.config_sections import (
     ConfigSection,
     GraphSection,
@@ -21,10 +17,10 @@ from hexforge.formats.config_sections import (
     ToolFile,
 )
 from hexforge.formats.json_text import read_json
+from hexforge.formats.validated import validated
 from hexforge.options import did_you_mean
 
 ARCHITECTURES = ("NONE", *(f"v{arch}" for arch in HtpConfig.ARCHITECTURES))
-_File = TypeVar("_File", HtpFile, ToolFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +72,12 @@ def load(path: Path, folder: Path | None = None) -> Config:
     own = set(HtpFile.model_fields)
     if isinstance(data, dict) and data and own >= set(data):
         return load_htp(path)
-    tool = _checked(ToolFile, data, str(path))
+    tool = validated(ToolFile, data, str(path))
     named = tool.backend_extensions.config_file_path
     if not named:
         return Config(tool, where=str(path), warnings=tuple(_tool_warnings(tool, HtpFile())))
     target = _locate_file(named, path, folder)
-    htp = _checked(HtpFile, read_json(target), str(target))
+    htp = validated(HtpFile, read_json(target), str(target))
     faults = [*_conflicts(htp), *_tool_conflicts(tool, htp)]
     if faults:
         raise CallError("\n".join(f"{target}: {fault}" for fault in faults))
@@ -90,7 +86,7 @@ def load(path: Path, folder: Path | None = None) -> Config:
 
 def load_htp(path: Path) -> Config:
     """The HTP's own config file."""
-    htp = _checked(HtpFile, read_json(path), str(path))
+    htp = validated(HtpFile, read_json(path), str(path))
     if faults := _conflicts(htp):
         raise CallError("\n".join(f"{path}: {fault}" for fault in faults))
     return Config(ToolFile(), htp, str(path), tuple(_warnings(htp)))
@@ -117,52 +113,6 @@ def _locate_file(named: str, path: Path, folder: Path | None) -> Path:
             return candidate
     listed = " or ".join(str(candidate) for candidate in dict.fromkeys(tried))
     raise CallError(f"{path}: backend_extensions.config_file_path {named!r}: there is no file {listed}")
-
-
-def _checked(model: type[_File], data: Any, where: str) -> _File:
-    if not isinstance(data, dict):
-        raise FormatError(f"{where}: holds no JSON object; a config file begins with {{")
-    try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        raise CallError("\n".join(f"{where}: {_fault_text(model, fault)}" for fault in error.errors())) from None
-
-
-def _fault_text(model: type[ConfigSection], fault: Any) -> str:
-    """The message for a fault of a file: which key it is about, what is wrong, and what would work."""
-    place = _key_path(fault["loc"])
-    kind, value = fault["type"], fault.get("input")
-    if kind == "extra_forbidden":
-        known = _fields(model, fault["loc"][:-1])
-        hint = did_you_mean(str(fault["loc"][-1]), known) or f"; it has {', '.join(known)}"
-        return f"{place}: unknown key{hint}"
-    if kind == "missing":
-        return f"{place}: is missing"
-    if kind == "literal_error":
-        expected = fault["ctx"]["expected"]
-        hint = did_you_mean(str(value), re.findall(r"'([^']*)'", expected))
-        return f"{place} is {value!r}: expected {expected}{hint}"
-    return f"{place} is {value!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}"
-
-
-def _key_path(location: Sequence[int | str]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).removeprefix(".")
-
-
-def _fields(model: type[ConfigSection], location: Sequence[int | str]) -> list[str]:
-    """The keys of the section at a place of a file."""
-    at: Any = model
-    for part in location:
-        if isinstance(part, str):
-            at = _section(at.model_fields[part].annotation)
-    return list(at.model_fields)
-
-
-def _section(annotation: Any) -> Any:
-    """The section that a key holds, or whose list it holds."""
-    if get_origin(annotation) in (list, Union, types.UnionType):
-        return next(s for a in get_args(annotation) if (s := _section(a)) is not None)
-    return annotation if isinstance(annotation, type) and issubclass(annotation, ConfigSection) else None
 
 
 def _set_keys(section: ConfigSection, place: str) -> Iterator[tuple[str, Any, tuple[str, ...]]]:

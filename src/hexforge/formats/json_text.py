@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON as people write config files: comments are taken, the marks of word processors are not."""
+"""JSON and YAML as people write config files: comments are taken, the marks of word processors are not."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 from hexforge.errors import CallError, FormatError
 
 MOST_BYTES = 8 << 20
+MOST_ENTRIES = 10_000_000
+"""Of a YAML file, whose aliases can stand for many."""
 _TOKENS = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _TYPOGRAPHIC = {
     "\u2013": "-",
@@ -35,19 +37,44 @@ def typographic_mark(text: str) -> str | None:
     return None
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
     """What a JSON file says, comments aside; FormatError with line and column."""
+    return parse_json(_text(path, most_bytes), str(path))
+
+
+def read_yaml(path: Path, most_bytes: int = MOST_BYTES) -> Any:
+    """What a YAML file says, or one that is called .json; FormatError with line and column."""
+    import yaml
+
+    if path.suffix.lower() == ".json":
+        return read_json(path, most_bytes)
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise FormatError(f"{path}: has {path.stat().st_size:,} bytes; a config file has at most {MOST_BYTES:,}")
-        data = path.read_bytes()
+        data = yaml.safe_load(_text(path, most_bytes))
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        raise FormatError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
+    if _entries(data, {}) > MOST_ENTRIES:
+        raise FormatError(f"{path}: its aliases make more than {MOST_ENTRIES:,} entries; write out what is meant")
+    return data
+
+
+def _text(path: Path, most_bytes: int) -> str:
+    try:
+        if path.stat().st_size > most_bytes:
+            raise FormatError(f"{path}: has {path.stat().st_size:,} bytes; such a file has at most {most_bytes:,}")
+        return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise CallError(f"{path}: cannot be read: {error.strerror or error}") from None
-    try:
-        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FormatError(f"{path}: byte {error.start} is no UTF-8; a config file is JSON in UTF-8") from None
-    return parse_json(text, str(path))
+        raise FormatError(f"{path}: byte {error.start} is no UTF-8; write the file as text in UTF-8") from None
+
+
+def _entries(data: Any, known: dict[int, float]) -> float:
+    """How many entries data have where each alias is written out; infinitely many where one is in itself."""
+    inner = data.values() if isinstance(data, dict) else data if isinstance(data, list) else ()
+    if id(data) not in known:
+        known[id(data)] = math.inf
+        known[id(data)] = 1 + sum(_entries(item, known) for item in inner)
+    return known[id(data)]
 
 
 def parse_json(text: str, where: str) -> Any:

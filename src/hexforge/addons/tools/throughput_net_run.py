@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hexforge.addons.tools import graphs
 from hexforge.addons.tools.flags import Version
@@ -28,6 +27,7 @@ from hexforge.formats.backend_extensions import Config, load
 from hexforge.formats.file_names import file_stem
 from hexforge.formats.files import require_writable, write_atomically
 from hexforge.formats.json_text import read_json
+from hexforge.formats.validated import Within, validated
 from hexforge.ir import Array, TensorType
 
 TOOL = "qnn-throughput-net-run"
@@ -35,11 +35,8 @@ LONGEST_S = 60
 """How long Ctrl-C waits for the inference that a thread is in."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class BackendRecord(_Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendRecord:
     """A backend by its library."""
 
     backendName: str  # noqa: N815 - the file's own spelling, here and below
@@ -52,7 +49,8 @@ class BackendRecord(_Record):
     perfProfile: str = ""  # noqa: N815
 
 
-class ModelRecord(_Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRecord:
     """A model or a context binary, and what it is run on."""
 
     modelName: str  # noqa: N815
@@ -65,43 +63,47 @@ class ModelRecord(_Record):
     saveOutput: Literal["NONE", "NATIVE_LAST", "NATIVE_ALL", "FLOAT_LAST", "FLOAT_ALL"] = "NONE"  # noqa: N815
 
 
-class ContextRecord(_Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextRecord:
     """A context, which has a priority."""
 
     contextName: str  # noqa: N815
     priority: Literal["low", "normal", "normal_high", "high", "default"] = "default"
 
 
-class ThreadRecord(_Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadRecord:
     """A thread: a model on a backend, over and over."""
 
     threadName: str  # noqa: N815
     backend: str
     context: str = ""
     model: str
-    interval: float = Field(0, ge=0)
+    interval: Annotated[float, Within(0)] = 0.0
     """Milliseconds between the starts of two inferences."""
     backendConfig: str = ""  # noqa: N815
     useRandomData: bool = False  # noqa: N815
     """Run on random numbers where the model has no input list, or in its place."""
     loopUnit: Literal["count", "second"] = "count"  # noqa: N815
-    loop: float = Field(1, gt=0)
+    loop: Annotated[float, Within(0, above=True)] = 1.0
 
 
-class TestCase(_Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestCase:
     """The threads that run together."""
 
-    iteration: int = Field(1, ge=1)
+    iteration: Annotated[int, Within(1)] = 1
     logLevel: str = "error"  # noqa: N815
-    threads: list[ThreadRecord] = Field(min_length=1)
+    threads: Annotated[list[ThreadRecord], Within(1)]
 
 
-class ThroughputFile(_Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThroughputFile:
     """What is run."""
 
-    backends: list[BackendRecord] = Field(min_length=1)
-    models: list[ModelRecord] = Field(min_length=1)
-    contexts: list[ContextRecord] = []
+    backends: Annotated[list[BackendRecord], Within(1)]
+    models: Annotated[list[ModelRecord], Within(1)]
+    contexts: list[ContextRecord] = field(default_factory=list)
     testCase: TestCase  # noqa: N815
 
 
@@ -177,12 +179,7 @@ def _report_ignored_settings(plan: ThroughputFile) -> None:
 
 
 def _read(path: Path) -> ThroughputFile:
-    data = read_json(path)
-    try:
-        file = ThroughputFile.model_validate(data)
-    except ValidationError as error:
-        faults = [f"{path}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        raise CallError("\n".join(faults)) from None
+    file = validated(ThroughputFile, read_json(path), str(path))
     known = {
         "backend": {b.backendName for b in file.backends},
         "model": {m.modelName for m in file.models},
