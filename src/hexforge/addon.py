@@ -9,11 +9,12 @@ what an add-on brings is imported when it is used.
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from importlib import metadata
+from glob import escape, glob
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,7 @@ class Addon:
 @cache
 def addons() -> tuple[Addon, ...]:
     """The add-ons that are here: hexforge's own in the order of their names, then those of installed packages."""
-    others = [_declaration(point.value) for point in metadata.entry_points(group=ENTRY_POINTS)]
-    return (*_own(), *others)
+    return (*_own(), *_of_packages())
 
 
 def engines() -> dict[str, str]:
@@ -129,8 +129,13 @@ def _own() -> Iterator[Addon]:
         yield module.ADDON
 
 
-def _declaration(target: str) -> Addon:
-    addon = import_target(target)
-    if not isinstance(addon, Addon):
-        raise CallError(f"{target} is no add-on: it must be a hexforge.addon.Addon, not {type(addon).__name__}")
-    return addon
+def _of_packages() -> Iterator[Addon]:
+    """The declarations that installed packages name."""
+    lists = (Path(file) for folder in sys.path for file in glob(f"{escape(folder)}/*-info/entry_points.txt"))
+    if not any(f"[{ENTRY_POINTS}]" in file.read_text("utf-8") for file in lists):
+        return  # importlib.metadata takes a tenth of the time that `hexforge --help` has
+    for point in importlib.import_module("importlib.metadata").entry_points(group=ENTRY_POINTS):
+        addon = point.load()
+        if not isinstance(addon, Addon):
+            raise CallError(f"{point.value} is no add-on: it must be a hexforge.addon.Addon, not {type(addon).__name__}")
+        yield addon
