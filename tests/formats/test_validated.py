@@ -64,9 +64,18 @@ def test_a_record_is_made_by_its_types() -> None:
             {"graphs": [{"name": "g", "tasks": 0}]},
             "plan: graphs[0].tasks is 0: expected a whole number of at least 1 and at most 64",
         ),
-        ({"graphs": [{"name": "g", "tasks": True}]}, "plan: graphs[0].tasks is True: expected a whole number"),
-        ({"graphs": [{"name": "g", "tasks": "3"}]}, "plan: graphs[0].tasks is '3': expected a whole number"),
-        ({"graphs": [{"name": "g", "us": math.nan}]}, "plan: graphs[0].us is nan: expected a finite number"),
+        (
+            {"graphs": [{"name": "g", "tasks": True}]},
+            "plan: graphs[0].tasks is True: expected a whole number of at least 1 and at most 64",
+        ),
+        (
+            {"graphs": [{"name": "g", "tasks": "3"}]},
+            "plan: graphs[0].tasks is '3': expected a whole number of at least 1 and at most 64",
+        ),
+        (
+            {"graphs": [{"name": "g", "us": math.nan}]},
+            "plan: graphs[0].us is nan: expected a number of at least 0 and at most 1e+15",
+        ),
         ({"color": "GREN"}, "plan: color is 'GREN': expected 'RED' or 'GREEN'; did you mean 'GREEN'?"),
         ({"kind": "quick"}, "plan: kind is 'quick': expected 'slow' or 'fast'"),
         ({"latency": "x"}, "plan: latency is 'x': expected a number or an object"),

@@ -59,7 +59,7 @@ class ModelBudget:
     """
 
     model: str
-    soc: Annotated[list[str], OneOrMore(), Within(1)] = field(default_factory=lambda: ["SM8650"])
+    soc: Annotated[list[str], Within(1), OneOrMore()] = field(default_factory=lambda: ["SM8650"])
     precision: Literal["as-is", "float", "w8a8", "w8a16", "w4a16", "w16a16"] = "as-is"
     dims: dict[str, int] = field(default_factory=dict)
     shapes: dict[str, list[int]] = field(default_factory=dict)

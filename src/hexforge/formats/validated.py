@@ -17,7 +17,7 @@ import re
 import reprlib
 import typing
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_args, get_origin
 
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.options import did_you_mean
@@ -47,10 +47,9 @@ _WANTED = {
     "greater_than": "more than {gt}",
     "less_than_equal": "at most {le}",
     "multiple_of": "a multiple of {multiple_of}",
-    "too_short": "at least {min_length} of them",
-    "too_long": "at most {max_length} of them",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
     "literal_error": "{expected}",
-    "not_within": "{wanted}",
 }
 """What would work, by what pydantic calls the fault."""
 _UNKNOWN, _MISSING = ("extra_forbidden", "unexpected_keyword_argument"), ("missing", "missing_argument")
@@ -104,7 +103,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Within:
-    """A number from `low` to `high`, or a list or text of so many entries: `Annotated[int, Within(1, 64)]`."""
+    """A number from `low` to `high`, or a list of so many entries: `Annotated[int, Within(1, 64)]`."""
 
     low: float
     high: float = math.inf
@@ -112,20 +111,25 @@ class Within:
     """Whether `low` itself is too little."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], CoreSchema]) -> CoreSchema:
-        """For pydantic: the check comes after that of the type."""
-        from pydantic_core import PydanticCustomError, core_schema
+        """For pydantic: the bounds of the type's own check, told together."""
+        from pydantic_core import core_schema
 
-        words = {int: "a whole number", float: "a number", str: "a text"}.get(source, "a list")
-        words += f" above {_figure(self.low)}" if self.above else f" of at least {_figure(self.low)}"
-        words += f" and at most {_figure(self.high)}" if self.high < math.inf else ""
+        schema: Any = handler(source)
+        if schema["type"] not in ("int", "float"):
+            return {**schema, "min_length": self.low, **({"max_length": self.high} if self.high < math.inf else {})}
+        kind = "whole number" if schema["type"] == "int" else "number"
+        wanted = f"a {kind} {'above' if self.above else 'of at least'} {_figure(self.low)}"
+        wanted += f" and at most {_figure(self.high)}" if self.high < MOST else ""
+        bounded: Any = {**schema, "gt" if self.above else "ge": self.low}
+        bounded |= {"le": self.high} if self.high < math.inf else {}
+        return core_schema.custom_error_schema(bounded, "not_within", custom_error_message=wanted)
 
-        def check(value: Any) -> Any:
-            size = value if isinstance(value, int | float) else len(value)
-            if not self.low <= size <= self.high or (self.above and size == self.low):
-                raise PydanticCustomError("not_within", "{wanted}", {"wanted": words})
-            return value
 
-        return core_schema.no_info_after_validator_function(check, handler(source))
+MOST = (1 << 62) - 1
+Count = Annotated[int, Within(0, MOST)]
+Positive = Annotated[int, Within(1, MOST)]
+Amount = Annotated[float, Within(0, 1e15)]
+"""Of times in microseconds, sizes in megabytes and energies: thirty years, and no more than sums of them can hold."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -166,6 +170,8 @@ def _fault_lines(kind: Any, data: Any, faults: Sequence[ErrorDetails]) -> list[s
     """A message for each fault: which key it is about, what is wrong, and what would work."""
     lines: dict[str, list[str]] = {}
     for fault in faults:
+        if fault["type"] == "too_short" and len(fault["input"]) >= fault["ctx"]["min_length"]:
+            continue  # only because entries of it are at fault, which are told themselves
         location, name, context = fault["loc"], fault["type"], _shown_context(fault)
         place, known = _place(location, data, name in _MISSING), _known_keys(kind, location[:-1])
         if name in _UNKNOWN:

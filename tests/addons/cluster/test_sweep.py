@@ -163,12 +163,16 @@ def test_lists_manifests_patterns_and_folders_name_models(folder: Path, tmp_path
 @pytest.mark.parametrize(
     ("name", "text", "fault"),
     [
-        ("m.json", "{", "Expecting"),
+        ("m.json", "{", "not JSON: Expecting"),
         ("m.json", '{"model": "a"}', "no list of models"),
         ("m.json", '["missing.onnx"]', "there is no file"),
-        ("m.json", '[{"model": "m.json", "dim": 1}]', "has dim; a model has"),
-        ("m.json", '[{"model": "m.json", "dims": {"h": "x"}}]', "dims .* names with sizes"),
-        ("m.json", '[{"model": "m.json", "shapes": {"h": [1, true]}}]', "inputs with sizes"),
+        ("m.json", '[{"model": "m.json", "dim": 1}]', r"models\[0\].dim: unknown key; did you mean 'dims'"),
+        ("m.json", '[{"model": "m.json", "dims": {"h": "x"}}]', r"dims.h is 'x': expected a whole number"),
+        (
+            "m.json",
+            '[{"model": "m.json", "shapes": {"h": [1, true]}}]',
+            r"shapes.h\[1\] is True: expected a whole number",
+        ),
         ("m.yaml", "- [", "while parsing"),
         ("m.txt", "nothing.onnx", "no such file"),
         ("m.txt", "", "no model to sweep"),

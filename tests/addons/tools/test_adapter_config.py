@@ -52,15 +52,15 @@ def test_adapters_are_made_with_the_context(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("use_case: []", "expected `use_case:`"),
+        ("use_case: []", "use_case is .*: expected a list of at least 1"),
         ("a: [", "is no YAML"),
-        ("use_case:\n- {name: a}", "weights is missing"),
+        ("use_case:\n- {name: a}", r"use_case\[0\].weights: is missing"),
         ("use_case:\n- {name: a, weight: math.npz}", "did you mean 'weights'"),
         ("use_case:\n- {name: a, weights: none.npz}", "there is no such file"),
         ("use_case:\n- {name: ../a, weights: math.npz}", "is no plain file name"),
         ("use_case:\n- {name: a, weights: math.npz, graph: blok}", "did you mean 'block'"),
         ("use_case:\n- {name: a, weights: math.npz}\n- {name: a, weights: code.npz}", r"two use cases write a\.bin"),
-        ("use_case:\n- {name: 7, weights: math.npz}", "name is no text"),
+        ("use_case:\n- {name: 7, weights: math.npz}", "name is 7: expected a text"),
     ],
 )
 def test_files_that_are_wrong(folder: Path, text: str, words: str) -> None:

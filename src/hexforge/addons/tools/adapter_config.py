@@ -7,15 +7,13 @@ import glob
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import yaml
-
-from hexforge.errors import CallError, FormatError
+from hexforge.errors import CallError
+from hexforge.formats.json_text import read_yaml
+from hexforge.formats.validated import Within, validated
 from hexforge.options import did_you_mean
 
-MOST_BYTES = 8 << 20
-_KEYS = ("name", "graph", "weights", "encodings", "output_path")
 _NO_ENCODINGS = "encodings changes nothing: an adapter's weights are stored with the scales of the base"
 
 
@@ -39,52 +37,45 @@ class AdapterConfig:
     notices: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _UseCaseRow:
+    name: str
+    weights: str
+    graph: str = ""
+    encodings: str = ""
+    output_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _ConfigFile:
+    use_case: Annotated[list[_UseCaseRow], Within(1)]
+
+
 def read_adapter_config(path: Path, graphs: Sequence[str]) -> AdapterConfig:
     """The use cases of a YAML file; CallError listing every fault at once. Paths in it are from its own folder."""
-    try:
-        if path.stat().st_size > MOST_BYTES:
-            raise FormatError(f"{path}: is larger than such a file can be ({MOST_BYTES:,} bytes)")
-        data = yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise CallError(f"--adapter_weight_config: {path}: cannot be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise FormatError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
-    rows = data.get("use_case") if isinstance(data, dict) else None
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise FormatError(f"{path}: expected `use_case:` and a list of adapters, each with name and weights")
+    rows = validated(_ConfigFile, read_yaml(path), str(path)).use_case
     faults: list[str] = []
-    cases = [_case(row, path.parent, graphs, f"{path}: use case {i}", faults) for i, row in enumerate(rows)]
+    cases = [_case(row, path.parent, graphs, f"{path}: use_case[{i}]", faults) for i, row in enumerate(rows)]
     outputs = [case.output for case in cases]
     faults += [f"{path}: two use cases write {name}" for name in sorted({o for o in outputs if outputs.count(o) > 1})]
     if faults:
         raise CallError("\n".join(faults))
-    return AdapterConfig(tuple(cases), (_NO_ENCODINGS,) if any("encodings" in row for row in rows) else ())
+    return AdapterConfig(tuple(cases), (_NO_ENCODINGS,) if any(row.encodings for row in rows) else ())
 
 
-def _case(row: Mapping[Any, Any], folder: Path, graphs: Sequence[str], where: str, faults: list[str]) -> UseCase:
-    for key in row:
-        if key not in _KEYS:
-            faults.append(f"{where}: has no key {key!r}{did_you_mean(str(key), _KEYS)}; it has {', '.join(_KEYS)}")
-    texts = {key: row.get(key, "") for key in _KEYS}
-    wrong = [key for key, value in texts.items() if not isinstance(value, str)]
-    faults += [f"{where}: {key} is no text" for key in wrong]
-    texts.update(dict.fromkeys(wrong, "wrong"))
-    name = texts["name"] or Path(texts["weights"]).stem
-    for key in ("name", "weights"):
-        if key not in row:
-            faults.append(f"{where}: {key} is missing")
-    output = Path(texts["output_path"] or f"{name}.bin")
+def _case(row: _UseCaseRow, folder: Path, graphs: Sequence[str], where: str, faults: list[str]) -> UseCase:
+    output = Path(row.output_path or f"{row.name or Path(row.weights).stem}.bin")
     if output.name != str(output) or not output.name:
         faults.append(f"{where}: {str(output)!r} is no plain file name; it is written into --output_dir")
-    graph = texts["graph"] or graphs[0]
+    graph = row.graph or graphs[0]
     if graph not in graphs:
         faults.append(f"{where}: graph {graph!r} is none of the context's{did_you_mean(graph, graphs)}")
-    elif not texts["graph"] and len(graphs) > 1:
+    elif not row.graph and len(graphs) > 1:
         faults.append(f"{where}: say which graph it is for: {', '.join(graphs)}")
-    weights = folder / texts["weights"]
-    if "weights" in row and not weights.is_file():
+    weights = folder / row.weights
+    if not weights.is_file():
         faults.append(f"{where}: {weights}: there is no such file")
-    return UseCase(name, graph, weights, output)
+    return UseCase(row.name or weights.stem, graph, weights, output)
 
 
 def changed_constants(cases: Sequence[UseCase], models: Mapping[str, Path]) -> tuple[str, ...]:

@@ -4,20 +4,17 @@
 from __future__ import annotations
 
 import glob
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from hexforge.errors import CallError, FormatError
+from hexforge.formats.json_text import read_yaml
+from hexforge.formats.validated import Positive, validated
 
 _LISTS = (".txt",)
 _MANIFESTS = (".json", ".yaml", ".yml")
 _MODELS = (".onnx", ".bin")
-_FIELDS = ("model", "name", "dims", "shapes")
 _MOST_BYTES = 16 << 20
 """A list or manifest is no larger."""
 
@@ -30,6 +27,21 @@ class SweptModel:
     name: str
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A model of a manifest, its path relative to it."""
+
+    model: str
+    name: str = ""
+    dims: dict[str, Positive] = field(default_factory=dict)
+    shapes: dict[str, list[Positive]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    models: list[_Entry]
 
 
 def models_of(sources: Iterable[str | Path], dims: Mapping[str, int] | None = None) -> list[SweptModel]:
@@ -60,7 +72,7 @@ def _models(source: str, dims: dict[str, int]) -> list[SweptModel]:
         lines = (line.strip() for line in _text(path).splitlines())
         return [m for line in lines if line and line[0] != "#" for m in _models(str(path.parent / line), dims)]
     if path.suffix in _MANIFESTS:
-        return [_entry(entry, path, f"{path}: model {i}", dims) for i, entry in enumerate(_entries(path))]
+        return [_swept(entry, path, f"{path}: models[{i}]", dims) for i, entry in enumerate(_entries(path))]
     return [_model(path, dims)]
 
 
@@ -77,42 +89,20 @@ def _text(path: Path) -> str:
         raise FormatError(f"{path}: is no text at byte {error.start}") from None
 
 
-def _entries(path: Path) -> list[Any]:
-    text = _text(path)
-    try:
-        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise FormatError(f"{path}: {str(error).splitlines()[0]}") from None
-    entries = content.get("models") if isinstance(content, dict) else content
-    if not isinstance(entries, list):
+def _entries(path: Path) -> list[_Entry]:
+    content = read_yaml(path, _MOST_BYTES)
+    rows = content.get("models") if isinstance(content, dict) else content
+    if not isinstance(rows, list):
         raise FormatError(f"{path}: is no list of models, and has none called `models`")
-    return entries
+    entries = [{"model": row} if isinstance(row, str) else row for row in rows]
+    return validated(_Manifest, {"models": entries}, str(path), FormatError).models
 
 
-def _entry(entry: Any, manifest: Path, where: str, dims: dict[str, int]) -> SweptModel:
-    if isinstance(entry, str):
-        entry = {"model": entry}
-    if not isinstance(entry, dict) or not isinstance(entry.get("model"), str):
-        raise FormatError(f"{where}: is neither a path nor has one called `model`")
-    if unknown := sorted(set(map(str, entry)) - set(_FIELDS)):
-        raise FormatError(f"{where}: has {', '.join(unknown)}; a model has {', '.join(_FIELDS)}")
-    path, name = manifest.parent / entry["model"], entry.get("name", "")
+def _swept(entry: _Entry, manifest: Path, where: str, dims: dict[str, int]) -> SweptModel:
+    path = manifest.parent / entry.model
     if not path.is_file():
         raise CallError(f"{where}: there is no file {str(path)!r}")
-    own, shapes = entry.get("dims", {}), entry.get("shapes", {})
-    if not isinstance(name, str):
-        raise FormatError(f"{where}: name {name!r} is no text")
-    if not isinstance(own, dict) or not all(isinstance(k, str) and _is_size(v) for k, v in own.items()):
-        raise FormatError(f"{where}: dims {own!r} are names with sizes, such as {{height: 320}}")
-    if not isinstance(shapes, dict) or not all(
-        isinstance(k, str) and isinstance(v, list) and all(map(_is_size, v)) for k, v in shapes.items()
-    ):
-        raise FormatError(f"{where}: shapes {shapes!r} are inputs with sizes, such as {{x: [1, 3, 320, 320]}}")
-    return SweptModel(path, name or path.stem, {**dims, **own}, shapes)
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return SweptModel(path, entry.name or path.stem, {**dims, **entry.dims}, entry.shapes)
 
 
 def _named_apart(models: list[SweptModel]) -> list[SweptModel]:
