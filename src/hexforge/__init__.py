@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
         value: Any = importlib.import_module("importlib.metadata").version("hexforge")
     elif name in _HOMES:
         home = _HOMES[name]
-        if home == __name__:  # a module of the package, as a whole
+        if home in (__name__, f"{__name__}.addons"):  # a module of the package or an add-on, as a whole
             return importlib.import_module(f"{home}.{name}")
         value = getattr(importlib.import_module(home), name)
     else:
