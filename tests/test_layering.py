@@ -35,7 +35,7 @@ FLOORS = (
     ("backend",),
     ("ops", "timeline", "chips", "rules"),
     ("ir", "chrome_trace"),
-    ("options",),
+    ("options", "results"),
     ("addon",),
     ("errors", "_native"),
     ("terminal_text", "amounts"),

@@ -3,10 +3,19 @@
 
 from __future__ import annotations
 
+import math
+
 
 def time(us: float) -> str:
     """A time in the unit that suits it."""
     return f"{us / 1e3:,.2f} ms" if us >= 1e3 else f"{us:.1f} µs" if us >= 1 else f"{us:.2g} µs"
+
+
+def decibels(ratio: float | None, digits: int = 2) -> str:
+    """A ratio in dB, without its unit; infinite where nothing is lost, or everything."""
+    if ratio is None or math.isnan(ratio):
+        return "-"
+    return f"{ratio:.{digits}f}" if math.isfinite(ratio) else "exact" if ratio > 0 else "lost"
 
 
 def size(count: float) -> str:

@@ -26,6 +26,7 @@ from hexforge.chips.power import BURST, Power
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array, Graph, Node, Value, text
 from hexforge.options import OptionTable
+from hexforge.results import Key, Result
 from hexforge.timeline import Accelerator, Timing
 
 # -- programs ---------------------------------------------------------------------------------------------------------
@@ -347,7 +348,7 @@ class TimedBackend(Backend):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Target(Result):
     """A chip that graphs were prepared for."""
 
     name: str
@@ -357,9 +358,7 @@ class Target:
     facts: Mapping[str, int]
     """What decides whether a context suits another chip, by the backend's own names."""
 
-    def to_json(self) -> dict[str, Any]:
-        """As a context file and `hexforge info --json` have it."""
-        return {"soc": self.name, "label": self.label, **self.facts}
+    described = (Key("soc", of="name"), "label", Key("facts", inline=True))
 
 
 class Verdict(StrEnum):

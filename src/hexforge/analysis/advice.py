@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from hexforge.analysis.estimate import Estimate
 from hexforge.model.reader import Model
+from hexforge.results import Key, Result, length, rows
 
 SLOWER = " (no faster by these rough times)"
 """What the title of advice ends with that brings nodes onto the NPU and gains no time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Result):
     """One idea, and what it gains by itself."""
 
     rule: str
@@ -35,6 +35,18 @@ class Advice:
     brings: int = 0
     """Nodes that come from the CPU onto the NPU; then the times are of NPU and CPU together, and rough."""
 
+    described = (
+        "rule title",
+        Key("gain_us", rounded=3),
+        Key("gain_percent", of=lambda advice: 100 * advice.gain, rounded=2),
+        Key("before_us", rounded=3),
+        Key("after_us", rounded=3),
+        "keeps_function error accuracy",
+        Key("brings_to_npu", of="brings"),
+        Key("rough", of=lambda advice: bool(advice.brings)),
+        "nodes places why source how",
+    )
+
     @property
     def gain_us(self) -> float:
         """Time saved for each inference."""
@@ -45,30 +57,9 @@ class Advice:
         """The time saved as a part of the whole inference."""
         return self.gain_us / self.before_us if self.before_us else 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
-        return {
-            "rule": self.rule,
-            "title": self.title,
-            "gain_us": round(self.gain_us, 3),
-            "gain_percent": round(100 * self.gain, 2),
-            "before_us": round(self.before_us, 3),
-            "after_us": round(self.after_us, 3),
-            "keeps_function": self.keeps_function,
-            "error": self.error,
-            "accuracy": self.accuracy,
-            "brings_to_npu": self.brings,
-            "rough": bool(self.brings),
-            "nodes": list(self.nodes),
-            "places": list(self.places),
-            "why": self.why,
-            "source": self.source,
-            "how": self.how,
-        }
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AdviceResult:
+class AdviceResult(Result):
     """All advice on a model, and the model with what can be applied."""
 
     model: str
@@ -92,21 +83,14 @@ class AdviceResult:
     cpu_nodes_after: int = 0
     """Nodes that stay on the CPU with every rewrite applied."""
 
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "model": self.model,
-            "soc": self.soc,
-            "precision": self.precision,
-            "runtime": self.runtime,
-            "before_us": round(self.before_us, 3),
-            "after_us": round(self.after_us, 3),
-            "npu_us": round(self.timed.npu_us, 3),
-            "cpu_us_rough": None if self.timed.cpu_us_rough is None else round(self.timed.cpu_us_rough, 3),
-            "cpu_nodes": len(self.timed.left_on_cpu),
-            "cpu_nodes_after": self.cpu_nodes_after,
-            "applied": list(self.applied),
-            "error": self.error,
-            "dropped": [{"rule": rule, "why": why} for rule, why in self.dropped],
-            "advice": [a.to_json() for a in self.advice],
-        }
+    described = (
+        "model soc precision runtime",
+        Key("before_us", rounded=3),
+        Key("after_us", rounded=3),
+        Key("npu_us", of="timed.npu_us", rounded=3),
+        Key("cpu_us_rough", of="timed.cpu_us_rough", rounded=3),
+        Key("cpu_nodes", of=length("timed.left_on_cpu")),
+        "cpu_nodes_after applied error",
+        Key("dropped", of=rows("dropped", "rule why")),
+        "advice",
+    )

@@ -20,6 +20,7 @@ from hexforge.errors import HexforgeError
 from hexforge.frontends.onnx.rewrites.ranges import sequence_length
 from hexforge.model.extraction import extract_parts
 from hexforge.model.standalone import Extract
+from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.cpu_timing import CoreTime, known_time, measure, one_thread, part_key, run_bounded
 
@@ -34,7 +35,7 @@ NOT_ONNX = "only nodes of an ONNX model can be measured here"
 
 
 @dataclass(frozen=True, slots=True)
-class CpuPartTime:
+class CpuPartTime(Result):
     """A part of the model that the CPU runs between calls of the NPU."""
 
     nodes: tuple[str, ...]
@@ -43,9 +44,12 @@ class CpuPartTime:
     us: float
     """On the chip's fastest core, rough."""
 
+    described = ("nodes", Key("measured_us", of="here_us"), Key("us_rough", of="us"))
+    decimals = 1
+
 
 @dataclass(frozen=True, slots=True)
-class CpuEstimate:
+class CpuEstimate(Result):
     """What an inference takes on the CPU beside the NPU, rough: right within a factor of two."""
 
     core: CpuCore
@@ -54,6 +58,17 @@ class CpuEstimate:
     """How fast a core of this computer is, that of the table of cores being 1."""
     missing: str = ""
     """Why there is no time; nothing where there is one."""
+
+    described = (
+        Key("us_rough", of="us", rounded=1),
+        "missing",
+        Key("core", of=lambda cpu: str(cpu.core)),
+        Key("core_provenance", of="core.provenance"),
+        Key("core_speed", of="core.speed", rounded=3),
+        Key("this_computer_speed", of="here_speed", rounded=3),
+        Key("measured_us", of="here_us", rounded=1),
+        "parts",
+    )
 
     @property
     def us(self) -> float | None:
@@ -64,22 +79,6 @@ class CpuEstimate:
     def here_us(self) -> float:
         """All parts together on this computer."""
         return sum(part.here_us for part in self.parts)
-
-    def to_json(self) -> dict[str, Any]:
-        """As `estimate --json` has it."""
-        return {
-            "us_rough": None if self.us is None else round(self.us, 1),
-            "missing": self.missing,
-            "core": str(self.core),
-            "core_provenance": self.core.provenance.value,
-            "core_speed": round(self.core.speed, 3),
-            "this_computer_speed": round(self.here_speed, 3),
-            "measured_us": round(self.here_us, 1),
-            "parts": [
-                {"nodes": list(part.nodes), "measured_us": round(part.here_us, 1), "us_rough": round(part.us, 1)}
-                for part in self.parts
-            ],
-        }
 
 
 def estimate_cpu(timed: TimedGraphs, soc: str, batch: int = 1) -> CpuEstimate:

@@ -20,11 +20,12 @@ from hexforge.ir import Array
 from hexforge.model.reader import Model, read
 from hexforge.quant.data.dumps import Dump, aligned, read_dump
 from hexforge.quant.steps import StepCounts, tolerance_of
+from hexforge.results import Column, Key, Result, select
 from hexforge.runtime.opening import open_model
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class Departure(Result):
     """An op whose dumped result is not what follows from its dumped inputs."""
 
     node: str
@@ -34,13 +35,23 @@ class Departure:
     """The file of the dump, without its ending."""
     counts: StepCounts
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"node": self.node, "op": self.op, "tensor": self.tensor, "file": self.file, **self.counts.to_json()}
+    described = (
+        Column("node"),
+        Column("op"),
+        Column("tensor"),
+        "file",
+        Key("counts", inline=True),
+    )
+    figures = (
+        *select(described, "node op tensor"),
+        Column("% beyond", "number", of=lambda departure: 100 * (1 - departure.counts.share)),
+        Column("mean steps", "significant", 3, of="counts.mean"),
+        Column("largest", "significant", 6, of="counts.largest"),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DepartureResult(ABC):
+class DepartureResult(Result, ABC):
     """What a dump says of a model, op by op."""
 
     model: str
@@ -50,20 +61,12 @@ class DepartureResult(ABC):
     departures: tuple[Departure, ...]
     """In the model's order; each by its own inputs, so that none is there for another's fault."""
 
+    described = ("model ops compared first departures",)
+
     @property
     def first(self) -> Departure | None:
         """The first op that departs, or None."""
         return self.departures[0] if self.departures else None
-
-    def to_json(self) -> dict[str, Any]:
-        """What `hexforge compare --dump --json` prints."""
-        return {
-            "model": self.model,
-            "ops": self.ops,
-            "compared": self.compared,
-            "first": None if self.first is None else self.first.to_json(),
-            "departures": [row.to_json() for row in self.departures],
-        }
 
     @abstractmethod
     def write(self, folder: Path) -> Path | None:

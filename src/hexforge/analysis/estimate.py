@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis import estimate_views
+from hexforge.analysis.estimate_views import task_columns
 from hexforge.analysis.timed_graphs import SharedModel, built_graphs, timed_graphs
 from hexforge.chips.application_memory import ModelSizes, peak_bytes
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.energy import waiting_uj
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
+from hexforge.results import Key, Result, as_dataframe, length, record
 from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import timed_backend
@@ -32,9 +34,17 @@ if TYPE_CHECKING:
 BOTTLENECKS = 20
 """Nodes that `--json` names as those that take longest."""
 
+_LEFT_OUT = ("node", Key("op", of="op_type"), "reason")
+_EVENT = ("name unit", Key("start_us", rounded=3), Key("end_us", rounded=3))
+
+
+def _in_ms(part: str) -> Key:
+    """A time of the timeline, in ms."""
+    return Key(f"{part}_ms", of=lambda timed: getattr(timed.timeline, f"{part}_us") / 1e3, rounded=4)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Estimate:
+class Estimate(Result):
     """What an inference of a model takes on a chip."""
 
     model: str
@@ -63,6 +73,34 @@ class Estimate:
     """Inputs and outputs of the graphs."""
     activation_bytes: int = 0
     """Of every tensor that the graphs compute or are given."""
+
+    described = (
+        *(Key(name, rounded=4) for name in ("latency_ms", "low_ms", "high_ms")),
+        "model soc precision built runtime",
+        Key("performance_mode", of="deployment.power.performance_mode"),
+        Key("batch", of="timeline.batch"),
+        "threads",
+        Key("throughput_per_s", of="throughput", rounded=3),
+        Key("costs", of="provenance"),
+        "little_known",
+        *(_in_ms(part) for part in ("accelerator", "host", "rpc", "io", "wait")),
+        Key("runtime_factor", of="timeline.factor", rounded=4),
+        Key("core_mhz", of="timeline.core_mhz", rounded=1),
+        *(Key(name, of=f"timeline.{name}") for name in ("weight_bytes", "spill_bytes", "dram_bytes", "vtcm_bytes")),
+        Key("vtcm_budget_bytes", of="timeline.vtcm_bytes"),
+        "vtcm_size_bytes",
+        *(Key(name, of=f"timeline.{name}") for name in ("vtcm_peak_bytes", "context_bytes")),
+        "memory_bytes application_bytes",
+        Key("energy_uj_assumed", of="energy_uj", rounded=3),
+        *(Key(name, rounded=3) for name in ("npu_us", "cpu_us_rough", "transfers_us", "total_us_rough")),
+        Key("per_second_rough", rounded=3),
+        Key("cpu_nodes", of=length("left_on_cpu")),
+        "cpu",
+        Key("left_out", of=lambda timed: [record(row, _LEFT_OUT) for row in timed.left_on_cpu]),
+        Key("bottlenecks", of=lambda timed: timed.timeline.bottlenecks()[:BOTTLENECKS], rounded=3),
+        Key("ops", of=lambda timed: [record(row, task_columns(timed.timeline)) for row in timed.rows]),
+        Key("critical_path", of=lambda timed: [record(event, _EVENT) for event in timed.timeline.critical]),
+    )
 
     @property
     def soc(self) -> str:
@@ -181,91 +219,12 @@ class Estimate:
 
     def to_dataframe(self) -> Any:
         """The tasks in the order they run as a pandas.DataFrame; an error where pandas is not installed."""
-        return estimate_views.as_dataframe(self.to_json()["ops"])
+        return as_dataframe(self.to_json()["ops"])
 
     def plot(self, ax: Any = None) -> Any:
         """The tasks that take longest, drawn on matplotlib's axes; an error where matplotlib is not installed."""
         title = f"{self.model}, {self.soc}: {self.latency_ms:.3f} ms"
         return estimate_views.plot(title, self.rows, ax)
-
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints; the latency is at its top."""
-        line = self.timeline
-        return {
-            "latency_ms": round(self.latency_ms, 4),
-            "low_ms": round(self.low_ms, 4),
-            "high_ms": round(self.high_ms, 4),
-            "model": self.model,
-            "soc": self.soc,
-            "precision": self.precision,
-            "built": self.built,
-            "runtime": self.runtime,
-            "performance_mode": self.deployment.power.performance_mode,
-            "batch": line.batch,
-            "threads": self.threads,
-            "throughput_per_s": round(self.throughput, 3),
-            "costs": self.provenance,
-            "little_known": list(self.little_known),
-            "accelerator_ms": round(line.accelerator_us / 1e3, 4),
-            "host_ms": round(line.host_us / 1e3, 4),
-            "rpc_ms": round(line.rpc_us / 1e3, 4),
-            "io_ms": round(line.io_us / 1e3, 4),
-            "wait_ms": round(line.wait_us / 1e3, 4),
-            "runtime_factor": round(line.factor, 4),
-            "core_mhz": round(line.core_mhz, 1),
-            "weight_bytes": line.weight_bytes,
-            "spill_bytes": line.spill_bytes,
-            "dram_bytes": line.dram_bytes,
-            "vtcm_bytes": line.vtcm_bytes,
-            "vtcm_budget_bytes": line.vtcm_bytes,
-            "vtcm_size_bytes": self.vtcm_size_bytes,
-            "vtcm_peak_bytes": line.vtcm_peak_bytes,
-            "context_bytes": line.context_bytes,
-            "memory_bytes": self.memory_bytes,
-            "application_bytes": self.application_bytes,
-            "energy_uj_assumed": _rounded(self.energy_uj),
-            "npu_us": round(self.npu_us, 3),
-            "cpu_us_rough": _rounded(self.cpu_us_rough),
-            "transfers_us": round(self.transfers_us, 3),
-            "total_us_rough": _rounded(self.total_us_rough),
-            "per_second_rough": _rounded(self.per_second_rough),
-            "cpu_nodes": len(self.left_on_cpu),
-            "cpu": None if self.cpu is None else self.cpu.to_json(),
-            "left_out": [{"node": row.node, "op": row.op_type, "reason": row.reason} for row in self.left_on_cpu],
-            "bottlenecks": [
-                {"node": s.node, "op": s.op, "us": round(s.us, 3)} for s in line.bottlenecks()[:BOTTLENECKS]
-            ],
-            "ops": [_row(row, line.accelerator_us) for row in line.rows],
-            "critical_path": [
-                {"name": e.name, "unit": e.unit, "start_us": round(e.start_us, 3), "end_us": round(e.end_us, 3)}
-                for e in line.critical
-            ],
-        }
-
-
-def _rounded(us: float | None) -> float | None:
-    return None if us is None else round(us, 3)
-
-
-def _row(row: Row, whole_us: float) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "op": row.op,
-        "nodes": list(row.ops),
-        "start_us": round(row.start_us, 3),
-        "us": round(row.us, 3),
-        "cycles": row.cycles,
-        "share": round(row.us / whole_us, 5) if whole_us else 0.0,
-        "bound": row.bound,
-        "hmx_us": round(row.hmx_us, 3),
-        "hvx_us": round(row.hvx_us, 3),
-        "dma_us": round(row.dma_us, 3),
-        "wait_us": round(row.wait_us, 3),
-        "overlap_us": round(row.overlap_us, 3),
-        "weight_bytes": row.weight_bytes,
-        "spill_bytes": row.spill_bytes,
-        "vtcm_bytes": row.vtcm_bytes,
-    }
 
 
 @without_collecting_cycles()  # the model has many objects, and a timeline no cycles

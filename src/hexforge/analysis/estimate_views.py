@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hexforge.errors import UnsupportedError
-from hexforge.timeline import Row
+from hexforge.results import Column, Key
+from hexforge.timeline import Row, Timeline
 
 _SHOWN = 12
 """Tasks that the small pictures show: those that take longest."""
@@ -36,14 +37,43 @@ def as_html(line: str, tasks: Sequence[Row]) -> str:
     return f'<p>{head}</p><svg xmlns="http://www.w3.org/2000/svg" {size} font-size="11">{"".join(bars)}</svg>'
 
 
-def as_dataframe(tasks: Sequence[Mapping[str, Any]]) -> Any:
-    """The tasks as `--json` has them, one row each, as a pandas.DataFrame."""
-    try:
-        import pandas as pd
-    except ImportError:
-        message = "to_dataframe needs pandas: pip install pandas; to_json() has the same numbers"
-        raise UnsupportedError(message) from None
-    return pd.DataFrame(tasks)
+def task_columns(line: Timeline) -> tuple[Key, ...]:
+    """The figures of a task, each rounded as JSON has it; its share is of the accelerator's time."""
+    whole_us = line.accelerator_us
+    return (
+        Column("task", about="The node that names the task", key="name", text=_short_name),
+        Column("op", choose=True, about="Its QNN op", text=_with_fused),
+        Key("nodes", of="ops"),
+        Column("start µs", "number", 2, about="From the accelerator's start", key="start_us", rounded=3),
+        Column("µs", "number", 2, "sum", about="By how much the inference is longer for it", key="us", rounded=3),
+        Column("cycles", "number", 0, "sum", about="The same in core clocks", leaves=1),
+        Column(
+            "share", "share", 2, "sum", about="Of the accelerator's time", rounded=5,
+            of=lambda row: row.us / whole_us if whole_us else 0.0,
+        ),
+        Column("bound by", choose=True, about="What it took longest for", key="bound"),
+        _busy("HMX", "The matrix unit at work", 6),
+        _busy("HVX", "The vector units at work", 5),
+        _busy("DMA", "Transfers for it, before or during the task", 4),
+        _busy("wait", "Of its time, what it waited for DMA", 3),
+        _busy("overlap", "Of its time, while two units or more were at work", 2),
+        Column("weights", "bytes", total="sum", key="weight_bytes"),
+        Column("activations", "bytes", total="sum", about="Activations that go to DRAM and back", key="spill_bytes"),
+        Column("VTCM", "bytes", total="max", about="In use while it runs", key="vtcm_bytes"),
+    )  # fmt: skip
+
+
+def _busy(name: str, about: str, leaves: int) -> Column:
+    """A part of a task's time."""
+    return Column(f"{name} µs", "number", 2, "sum", about=about, key=f"{name.lower()}_us", rounded=3, leaves=leaves)
+
+
+def _short_name(task: Row) -> str:
+    return task.name.removesuffix(f"_{task.op}")
+
+
+def _with_fused(task: Row) -> str:
+    return task.op + (f" (+{len(task.ops) - 1})" if len(task.ops) > 1 else "")
 
 
 def plot(title: str, tasks: Sequence[Row], ax: Any = None) -> Any:

@@ -26,6 +26,7 @@ from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.budget import DecisionLimit, ModelBudget, ScenarioBudget
 from hexforge.formats.budget import load as load_budget
 from hexforge.quant.data.pictures import PictureFolder, holds_pictures
+from hexforge.results import Column, Key, Result
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import backend_for
 
@@ -36,7 +37,7 @@ _MOST_FIGURE = 1e300
 
 
 @dataclass(frozen=True, slots=True)
-class GateCheck:
+class GateCheck(Result):
     """One figure of a model, its limit, and what it was."""
 
     model: str
@@ -52,6 +53,17 @@ class GateCheck:
     detail: str = ""
     """What it is made of, told where it does not pass."""
 
+    described = (
+        Column("model"),
+        Column("check", key="what"),
+        Column("is", "significant", 4, key="value", of=lambda check: None if check.error else check.value),
+        Column("limit", "significant", 4),
+        Column("was", "significant", 4, key="baseline", leaves=2),
+        Column("change", key="change_percent", text=lambda check: check.change_text(), leaves=1),
+        Key("passes", of=lambda check: not check.fault),
+        "fault",
+    )
+
     @property
     def key(self) -> str:
         """What a baseline calls it."""
@@ -63,6 +75,10 @@ class GateCheck:
         if self.baseline is None or self.baseline == 0:
             return None
         return 100 * (self.value - self.baseline) / abs(self.baseline)
+
+    def change_text(self) -> str:
+        """The same in percent."""
+        return "-" if self.change_percent is None else f"{self.change_percent:+.1f} %"
 
     @property
     def fault(self) -> str:
@@ -81,19 +97,6 @@ class GateCheck:
                 return f"{self.value:.4g} is worse than the baseline {self.baseline:.4g} by more than "\
                        f"{self.regression_percent:g} %"  # fmt: skip
         return ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "model": self.model,
-            "what": self.what,
-            "value": None if self.error or not math.isfinite(self.value) else self.value,
-            "limit": self.limit,
-            "baseline": self.baseline,
-            "change_percent": self.change_percent,
-            "passes": not self.fault,
-            "fault": self.fault,
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,11 +42,11 @@ from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
-from hexforge.formats.json_text import finite_or_none
 from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import read
 from hexforge.quant.float_source import as_float
+from hexforge.results import Key, Result, rows
 from hexforge.runtime.contexts.compile import Compiled
 from hexforge.runtime.contexts.compile import compile as compile_context
 from hexforge.runtime.contexts.request import ContextRequest
@@ -134,7 +134,7 @@ class OutputFolder:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class OptimizeResult:
+class OptimizeResult(Result):
     """What became of a model, and why."""
 
     model: str
@@ -161,6 +161,28 @@ class OptimizeResult:
     pictures: PictureComparison | None = None
     """Float, recommended and fastest mix side by side; None where the model makes no picture."""
 
+    described = (
+        "model",
+        Key("soc", of="after.soc"),
+        "metric",
+        Key("latency_ms", of="after.latency_ms", rounded=4),
+        Key("float_latency_ms", of=lambda made: None if made.before is None else made.before.latency_ms, rounded=4),
+        Key("speedup", rounded=3),
+        Key("score", rounded=6),
+        Key("float_score", rounded=6),
+        Key("scored_samples", of="scored"),
+        Key("sqnr_db", of="comparison.sqnr_db", rounded=6),
+        Key("decisions", of="comparison.decisions"),
+        Key("recommended", of=lambda made: _choice(made) if made.recommendation.recommended else None),
+        Key("not_recommended", of=lambda made: None if made.recommendation.recommended else _choice(made)),
+        "rewrites",
+        Key("search", of="searched"),
+        Key("mixed_heads", of="quantization.plan.mixed_heads"),
+        Key("next", of="next_steps"),
+        Key("refused", of=rows("quantization.refused", "node why")),
+        "files",
+    )
+
     @property
     def speedup(self) -> float | None:
         """How many times faster it became, the CPU's part included where it is known; None without a float time."""
@@ -178,34 +200,11 @@ class OptimizeResult:
         possible = (folder.quantized, folder.context, folder.float_model, folder.recipe, folder.page, folder.result)
         return tuple(path for path in possible if path.exists())
 
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        choice = {
-            "recipe": self.quantization.recipe.name,
-            "kind": self.recommendation.kind,
-            "reason": self.recommendation.reason,
-        }
-        return {
-            "model": self.model,
-            "soc": self.after.soc,
-            "metric": self.metric,
-            "latency_ms": round(self.after.latency_ms, 4),
-            "float_latency_ms": None if self.before is None else round(self.before.latency_ms, 4),
-            "speedup": None if self.speedup is None else round(self.speedup, 3),
-            "score": finite_or_none(self.score),
-            "float_score": finite_or_none(self.float_score),
-            "scored_samples": self.scored,
-            "sqnr_db": finite_or_none(self.comparison.sqnr_db),
-            "decisions": None if self.comparison.decisions is None else self.comparison.decisions.to_json(),
-            "recommended": choice if self.recommendation.recommended else None,
-            "not_recommended": None if self.recommendation.recommended else choice,
-            "rewrites": self.rewrites.to_json(),
-            "search": self.searched.to_json(),
-            "mixed_heads": self.quantization.plan.mixed_heads,
-            "next": [advice.to_json() for advice in self.next_steps],
-            "refused": [{"node": node, "why": why} for node, why in self.quantization.refused],
-            "files": [str(path) for path in self.files],
-        }
+
+def _choice(optimized: OptimizeResult) -> dict[str, str]:
+    """The recipe, as JSON has it."""
+    recommendation = optimized.recommendation
+    return {"recipe": optimized.quantization.recipe.name, "kind": recommendation.kind, "reason": recommendation.reason}
 
 
 def optimize(

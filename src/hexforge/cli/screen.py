@@ -18,6 +18,7 @@ from rich.text import Text
 
 from hexforge.cli.fitted_table import WIDE, FittedTable
 from hexforge.cli.progress_lines import ProgressLines
+from hexforge.results import Column
 from hexforge.terminal_text import visible, visible_json
 
 if TYPE_CHECKING:
@@ -143,6 +144,14 @@ def table(
     column as it is, where its texts are to be typed.
     """
     return FittedTable(title, tuple(columns), tuple(tuple(row) for row in rows), tuple(optional), whole)
+
+
+def result_table(title: str, columns: Iterable[Column], results: Iterable[Any], whole: bool = False) -> FittedTable:
+    """A table of results by the columns that describe them, which also say which leave a narrow screen first."""
+    shown = tuple(columns)
+    leaving = [column.name for column in sorted(shown, key=lambda column: -column.leaves) if column.leaves]
+    rows = ([column.cell(result) for column in shown] for result in results)
+    return table(title, [column.name for column in shown], rows, leaving, whole)
 
 
 def rows_left_out(shown: int, of: int, what: str, flag: str = "--all") -> Text:

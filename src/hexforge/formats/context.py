@@ -18,12 +18,13 @@ from hexforge.backend import GraphSettings, Target
 from hexforge.errors import FormatError
 from hexforge.formats.container import as_text
 from hexforge.ir import Role, TensorType, Value, text
+from hexforge.results import Key, Result
 
 MOST_GRAPHS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class GraphInfo:
+class GraphInfo(Result):
     """One graph of a context."""
 
     name: str
@@ -40,6 +41,14 @@ class GraphInfo:
     updatable_bytes: int = 0
     """What these take on the chip."""
 
+    described = (
+        "name",
+        Key("inputs", of=lambda graph: [[name, text.dump_type(type)] for name, type in graph.inputs]),
+        Key("outputs", of=lambda graph: [[name, text.dump_type(type)] for name, type in graph.outputs]),
+        "program arena_bytes spill_fill_bytes settings updatable",
+        Key("updatable_bytes", of=lambda graph: graph.updatable_bytes if graph.updatable else None, omit_empty=True),
+    )
+
     def values(self) -> tuple[list[Value], list[Value]]:
         """Inputs and outputs as values of a graph."""
         return (
@@ -49,7 +58,7 @@ class GraphInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Info:
+class Info(Result):
     """What a context file says of itself."""
 
     producer: str
@@ -60,30 +69,7 @@ class Info:
     weight_sharing: bool = False
     metadata: Mapping[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, for the file and for `hexforge info --json`."""
-        return {
-            "producer": self.producer,
-            "backend": self.backend,
-            "targets": [t.to_json() for t in self.targets],
-            "options": dict(self.options),
-            "weight_sharing": self.weight_sharing,
-            "metadata": dict(self.metadata),
-            "graphs": [
-                {
-                    "name": g.name,
-                    "inputs": [[name, text.dump_type(type)] for name, type in g.inputs],
-                    "outputs": [[name, text.dump_type(type)] for name, type in g.outputs],
-                    "program": g.program,
-                    "arena_bytes": g.arena_bytes,
-                    "spill_fill_bytes": g.spill_fill_bytes,
-                    "settings": dict(g.settings),
-                    "updatable": list(g.updatable),
-                    **({"updatable_bytes": g.updatable_bytes} if g.updatable else {}),
-                }
-                for g in self.graphs
-            ],
-        }
+    described = ("producer backend targets options weight_sharing metadata graphs",)
 
     @classmethod
     def from_json(cls, data: Any, where: str) -> Info:

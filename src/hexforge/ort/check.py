@@ -15,6 +15,7 @@ from hexforge.frontends.onnx.ep_limits import EP_VERSION
 from hexforge.model.reader import Model, read
 from hexforge.ort.options.backend import backend_of
 from hexforge.ort.options.provider_options import ProviderOptions
+from hexforge.results import Key, Result, rows
 from hexforge.runtime import registry
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
@@ -26,7 +27,7 @@ Waiting = Callable[[str], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedNode:
+class CheckedNode(Result):
     """A node of a model: where it runs, as which QNN ops, or why not."""
 
     node: str
@@ -47,14 +48,9 @@ class CheckedNode:
     unit: int
     """Nodes of one unit, such as a QDQ group, go together."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        values = ((name, getattr(self, name)) for name in self.__slots__)
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values}
-
 
 @dataclass(frozen=True, slots=True)
-class ModelCheck:
+class ModelCheck(Result):
     """Where the nodes of a model run."""
 
     model: str
@@ -71,24 +67,16 @@ class ModelCheck:
     """Names and ops of nodes that are computed when the model is read."""
     totals: Mapping[str, Any]
 
+    described = (
+        "model opset backend ep_version ep_obeyed arithmetic nodes",
+        Key("folded", of=rows("folded", "node op")),
+        "totals",
+    )
+
     @property
     def refused(self) -> tuple[CheckedNode, ...]:
         """Nodes that are left to the CPU."""
         return tuple(node for node in self.nodes if node.runs_on != QNN)
-
-    def to_json(self) -> dict[str, Any]:
-        """What `hexforge check --json` prints."""
-        return {
-            "model": self.model,
-            "opset": self.opset,
-            "backend": dict(self.backend),
-            "ep_version": self.ep_version,
-            "ep_obeyed": self.ep_obeyed,
-            "arithmetic": self.arithmetic,
-            "nodes": [node.to_json() for node in self.nodes],
-            "folded": [{"node": name, "op": op} for name, op in self.folded],
-            "totals": dict(self.totals),
-        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ from hexforge._native import channel_products, difference, rounding_difference
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.model.nodes import dims, is_float
+from hexforge.results import Column, Result
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 SUFFIXES = ("_QuantizeLinear_Input", "_QuantizeLinear_Output", "_DequantizeLinear_Output", "_quantized", "_dequantized")
@@ -78,7 +79,7 @@ class ExactMean:
 
 
 @dataclass(slots=True)
-class ErrorSums:
+class ErrorSums(Result):
     """The error of an array against its reference, summed up piece by piece; pieces can be merged in any number."""
 
     signal: float = 0.0
@@ -88,6 +89,13 @@ class ErrorSums:
     count: int = 0
     not_finite: int = 0
     """Elements that are NaN or infinite where the reference is a number."""
+
+    described = (
+        Column("SQNR dB", "decibels", 2, key="sqnr_db", rounded=6),
+        Column("cosine", "number", 6, rounded=6),
+        Column("max error", "number", 5, key="max_error", text=lambda sums: max_error_text(sums)),
+        "not_finite",
+    )
 
     def update(self, reference: Array, result: Array) -> None:
         """Add a piece. Elements whose reference is no finite number (masks) are left out.
@@ -399,3 +407,10 @@ def add_outputs(model: onnx_ir.Model, names: Collection[str]) -> None:
             if values[name].dtype is None:
                 values[name].dtype = onnx_ir.DataType.FLOAT
             model.graph.outputs.append(values[name])
+
+
+def max_error_text(sums: ErrorSums | None) -> str:
+    """The largest error, and how many results are no numbers."""
+    if sums is None:
+        return "-"
+    return f"{sums.max_error:.4g}" + (f" ({sums.not_finite} not finite)" if sums.not_finite else "")

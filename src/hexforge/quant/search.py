@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from hexforge.results import Key, Result
+
 Choice = frozenset[int]
 EXACT_ENOUGH_DB = 40.0
 """An error of a hundredth of the signal; more is seldom seen in what a model answers."""
@@ -30,7 +32,7 @@ Measure = Callable[[Sequence[Choice]], Iterable[Measured]]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Point(Result):
     """A choice that was measured."""
 
     high: Choice
@@ -40,6 +42,14 @@ class Point:
     """How often it decides as the float model does, 0 to 1; NaN where that is not known."""
     alarms: tuple[str, ...] = ()
     """Outputs or channels that it has lost, whatever its quality is: it is never recommended."""
+
+    described = (
+        Key("quality", rounded=4),
+        Key("latency_ms", rounded=5),
+        Key("high", of=lambda point: sorted(point.high)),
+        Key("agreement", rounded=6),
+        "alarms",
+    )
 
     def beats(self, other: Point) -> bool:
         """True where it is better in quality or latency, and not worse in the other."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexforge.ir import Array
+from hexforge.results import Key, Result
 
 ENOUGH = 0.95
 """The share of a tensor's numbers that is within the tolerance where two results agree."""
@@ -39,7 +40,7 @@ def tolerance_of(dtype: np.dtype[np.generic]) -> StepTolerance:
 
 
 @dataclass(slots=True)
-class StepCounts:
+class StepCounts(Result):
     """Differences of two results of a tensor, summed up over samples."""
 
     tolerance: int
@@ -49,6 +50,13 @@ class StepCounts:
     equal: int = 0
     largest: float = 0.0
     total: float = 0.0
+
+    described = (
+        Key("within_tolerance", of="share", rounded=6),
+        Key("within_one_step", of=lambda counts: counts.within_one / counts.count if counts.count else 1.0, rounded=6),
+        Key("largest_steps", of="largest", rounded=3),
+        Key("mean_steps", of="mean", rounded=6),
+    )
 
     def add(self, first: Array, second: Array) -> None:
         """Count the differences of one more sample."""
@@ -74,15 +82,6 @@ class StepCounts:
     def agree(self) -> bool:
         """True where enough is within the tolerance."""
         return self.share >= ENOUGH
-
-    def to_json(self) -> dict[str, float]:
-        """Plain data."""
-        return {
-            "within_tolerance": round(self.share, 6),
-            "within_one_step": round(self.within_one / self.count if self.count else 1.0, 6),
-            "largest_steps": round(self.largest, 3),
-            "mean_steps": round(self.mean, 6),
-        }
 
 
 def steps_apart(first: Array, second: Array) -> Array:

@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.quality.comparison import Comparison
 from hexforge.model.reader import read
-from hexforge.report.section import Section
+from hexforge.report.section import Section, SectionPart
+from hexforge.results import Key, Result
 
 MOST_NODES = 1500
 """The most nodes of a graph that is drawn: nobody could read a larger picture."""
@@ -21,7 +21,7 @@ _OP_SUFFIX = re.compile(r"_[A-Z][A-Za-z0-9]*(_\d+)?$")
 
 
 @dataclass(frozen=True, slots=True)
-class GraphNode:
+class GraphNode(Result):
     """A task in the picture; x and y count boxes, from the upper left."""
 
     name: str
@@ -32,24 +32,27 @@ class GraphNode:
     x: float
     y: int
 
+    described = (
+        "name",
+        Key("label", of=lambda node: onnx_name(node.name)),
+        "op",
+        Key("us", rounded=4),
+        Key("sqnr", of="sqnr_db", rounded=2),
+        "row",
+        Key("x", rounded=3),
+        "y",
+    )
+
 
 @dataclass(frozen=True, slots=True)
-class GraphPicture:
+class GraphPicture(SectionPart):
     """Tasks as boxes, and the edges between a task and the tasks that it reads from."""
 
     nodes: Sequence[GraphNode]
     edges: Sequence[tuple[int, int]]
 
-    def to_json(self) -> dict[str, Any]:
-        """As the page's script reads it."""
-        nodes = [
-            {
-                "name": n.name, "label": onnx_name(n.name), "op": n.op, "us": round(n.us, 4),
-                "sqnr": None if n.sqnr_db is None else round(n.sqnr_db, 2), "row": n.row, "x": round(n.x, 3), "y": n.y,
-            }
-            for n in self.nodes
-        ]  # fmt: skip
-        return {"draw": "graph", "nodes": nodes, "edges": [list(edge) for edge in self.edges], "first": "time"}
+    draw = "graph"
+    described = ("draw nodes edges", Key("first", of=lambda picture: "time"))
 
 
 def onnx_name(task: str) -> str:

@@ -4,37 +4,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar
 
-Cell = str | float | int | None
+from hexforge.results import Cell as Cell
+from hexforge.results import Column as Column
+from hexforge.results import Key, Result, record
+
+DRAWN_AS: Mapping[str, str] = {"decibels": "number", "significant": "number"}
+"""Kinds of columns that the page's script draws as another."""
+_COLUMN = (
+    "name",
+    Key("kind", of=lambda column: DRAWN_AS.get(column.kind, column.kind)),
+    "digits total choose about",
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table, and how its cells read."""
+class SectionPart(Result):
+    """What a section is made of; `draw` names the function of the page's script that draws it."""
 
-    name: str
-    kind: Literal["text", "number", "bytes", "share"] = "text"
-    """A share is a part of one: shown in percent, with a bar."""
-    digits: int = 1
-    total: Literal["", "sum", "max"] = ""
-    """What the last line says of the rows that are shown."""
-    choose: bool = False
-    """Whether the rows can be filtered by this column's values."""
-    about: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """As the page's script reads it."""
-        return {
-            "name": self.name, "kind": self.kind, "digits": self.digits, "total": self.total, "choose": self.choose,
-            "about": self.about,
-        }  # fmt: skip
+    __slots__ = ()
+    draw: ClassVar[str] = ""
+    decimals = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(SectionPart):
     """Rows to sort by any column and to filter."""
 
     columns: tuple[Column, ...]
@@ -45,16 +41,22 @@ class Table:
     narrow: bool = False
     """Whether something else may stand beside it."""
 
-    def to_json(self) -> dict[str, Any]:
-        """As the page's script reads it."""
-        rows = [[_plain(cell) for cell in row] for row in self.rows]
-        columns = [column.to_json() for column in self.columns]
-        named = {"draw": "table", "title": self.title, "narrow": self.narrow}
-        return named | {"columns": columns, "rows": rows, "sort": self.sort}
+    draw = "table"
+    described = (
+        "draw title narrow",
+        Key("columns", of=lambda table: [record(column, _COLUMN) for column in table.columns]),
+        "rows sort",
+    )
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], results: Iterable[Any], title: str = "", **how: Any) -> Table:
+        """Results as rows, by the columns that describe them."""
+        shown = tuple(columns)
+        return cls(shown, [[column.value(result) for column in shown] for result in results], title, **how)
 
 
 @dataclass(frozen=True, slots=True)
-class Bars:
+class Bars(SectionPart):
     """Amounts next to each other, with a range around each where one is known."""
 
     labels: Sequence[str]
@@ -68,19 +70,8 @@ class Bars:
     wide: bool = False
     """Whether it takes the whole width, with room for long labels, as more than ten bars do."""
 
-    def to_json(self) -> dict[str, Any]:
-        """As the page's script reads it."""
-        ranges = {"low": [_plain(v) for v in self.low], "high": [_plain(v) for v in self.high]}
-        values = [_plain(v) for v in self.values]
-        named = {
-            "draw": "bars",
-            "title": self.title,
-            "labels": list(self.labels),
-            "unit": self.unit,
-            "mark": self.mark,
-            "wide": self.wide,
-        }
-        return named | ranges | {"values": values}
+    draw = "bars"
+    described = ("draw title labels unit mark wide low high values",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +89,7 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
+class Plot(SectionPart):
     """One amount over another, as dots or as lines."""
 
     x: str
@@ -107,26 +98,15 @@ class Plot:
     title: str = ""
     lines: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """As the page's script reads it; points that are not finite have no place and are left out."""
-        series = []
-        for drawn in self.series:
-            labels = [*drawn.labels, *[""] * (len(drawn.points) - len(drawn.labels))]
-            points = [
-                (x, y, label)
-                for (x, y), label in zip(drawn.points, labels, strict=True)
-                if math.isfinite(x) and math.isfinite(y)
-            ]
-            series.append(
-                {"name": drawn.name, "points": points, "line": drawn.line or self.lines, "large": drawn.large}
-            )
-        return {
-            "draw": "plot", "title": self.title, "x": self.x, "y": self.y, "lines": self.lines, "series": series,
-        }  # fmt: skip
+    draw = "plot"
+    described = (
+        "draw title x y lines",
+        Key("series", of=lambda plot: [_points(series, plot.lines) for series in plot.series]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Result):
     """A number to be seen at once, and what it is."""
 
     label: str
@@ -135,21 +115,19 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(SectionPart):
     """The numbers that a page is about, large and side by side."""
 
     figures: Sequence[Figure]
     verdict: str = ""
     """What follows from them, in a sentence."""
 
-    def to_json(self) -> dict[str, Any]:
-        """As the page's script reads it."""
-        shown = [{"label": f.label, "value": f.value, "about": f.about} for f in self.figures]
-        return {"draw": "figures", "figures": shown, "verdict": self.verdict}
+    draw = "figures"
+    described = ("draw figures verdict",)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Step(Result):
     """Something to do: what, what it gains, and why or how."""
 
     title: str
@@ -159,7 +137,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(SectionPart):
     """What to change, the most worthwhile first."""
 
     steps: Sequence[Step]
@@ -167,38 +145,23 @@ class Steps:
     nothing: str = "Nothing."
     """What is said where there are none."""
 
-    def to_json(self) -> dict[str, Any]:
-        """As the page's script reads it."""
-        shown = [{"title": s.title, "gain": s.gain, "text": s.text, "where": s.where} for s in self.steps]
-        return {"draw": "steps", "title": self.title, "steps": shown, "nothing": self.nothing}
-
-
-class SectionPart(Protocol):
-    """What a section is made of."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As the page's script reads it; `draw` names the function that draws it."""
-        ...
+    draw = "steps"
+    described = ("draw title steps nothing",)
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class Section(SectionPart):
     """A part of the page with a title: words, then charts and tables."""
 
     title: str
     parts: Sequence[SectionPart]
     note: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """As the page's script reads it."""
-        return {"title": self.title, "note": self.note, "parts": [part.to_json() for part in self.parts]}
+    described = ("title note parts",)
 
 
-def _plain(value: Any) -> Cell:
-    """A cell as JSON has it: NaN and infinities, which it has not, are nothing."""
-    if isinstance(value, str | None):
-        return value
-    number = float(value)
-    if not math.isfinite(number):
-        return None
-    return int(number) if number.is_integer() else round(number, 6)
+def _points(series: Series, joined: bool) -> dict[str, Any]:
+    """Points that are not finite have no place in a plot and are left out."""
+    labels = [*series.labels, *[""] * (len(series.points) - len(series.labels))]
+    points = [(*at, label) for at, label in zip(series.points, labels, strict=True) if all(map(math.isfinite, at))]
+    return {"name": series.name, "points": points, "line": series.line or joined, "large": series.large}

@@ -8,30 +8,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hexforge.analysis.estimate import Estimate
+from hexforge.analysis.estimate_views import task_columns
 from hexforge.report import formatting
 from hexforge.report.section import Column, Table
+from hexforge.results import select
 from hexforge.timeline import UNITS, Event, Row, Timeline
 
 TOP = 5
 
-OPS = (
-    Column("task", about="The node that names the task"),
-    Column("op", choose=True, about="Its QNN op"),
-    Column("nodes", "number", 0, "sum", about="QNN nodes that run as this task"),
-    Column("start µs", "number", 2, about="From the accelerator's start"),
-    Column("µs", "number", 2, "sum", about="By how much the inference is longer for it"),
-    Column("share", "share", 2, "sum", about="Of the accelerator's time"),
-    Column("cycles", "number", 0, "sum", about="The same in core clocks"),
-    Column("bound by", choose=True, about="What it took longest for"),
-    Column("HMX µs", "number", 2, "sum", about="The matrix unit at work"),
-    Column("HVX µs", "number", 2, "sum", about="The vector units at work"),
-    Column("DMA µs", "number", 2, "sum", about="Transfers for it, before or during the task"),
-    Column("wait µs", "number", 2, "sum", about="Of its time, what it waited for DMA"),
-    Column("overlap µs", "number", 2, "sum", about="Of its time, while two units or more were at work"),
-    Column("weights", "bytes", total="sum"),
-    Column("activations", "bytes", total="sum", about="Activations that go to DRAM and back"),
-    Column("VTCM", "bytes", total="max", about="In use while it runs"),
-)
 KINDS = (
     Column("op"),
     Column("tasks", "number", 0, "sum"),
@@ -188,15 +172,9 @@ def timeline(line: Timeline) -> dict[str, Any]:
 
 def ops(line: Timeline) -> Table:
     """Every task, every figure of it."""
-    whole = line.accelerator_us or 1.0
-    rows = [
-        (
-            row.name, row.op, len(row.ops), row.start_us, row.us, row.us / whole, row.cycles, row.bound, row.hmx_us,
-            row.hvx_us, row.dma_us, row.wait_us, row.overlap_us, row.weight_bytes, row.spill_bytes, row.vtcm_bytes,
-        )
-        for row in line.rows
-    ]  # fmt: skip
-    return Table(OPS, rows)
+    name, op, *figures = select(task_columns(line))
+    nodes = Column("nodes", "number", 0, "sum", about="QNN nodes that run as this task", of=lambda row: len(row.ops))
+    return Table.of([name, op, nodes, *figures], line.rows)
 
 
 def kinds(line: Timeline) -> Table:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hexforge.addons.phone.adb_device import AdbDevice, DeviceRunError
 from hexforge.analysis.estimate import estimate
@@ -17,6 +16,7 @@ from hexforge.chips.deployment import Deployment
 from hexforge.chips.power import Power
 from hexforge.chips.soc import Soc, require_chip
 from hexforge.formats.files import write_atomically
+from hexforge.results import Key, Result
 
 COLUMNS = ("model", "soc", "precision", "runtime", "measured_ms")
 """What a row of a file of measured times has, which `hexforge calibrate` reads."""
@@ -26,7 +26,7 @@ _AVERAGE = re.compile(r"Average inference time cost:\s*([\d.]+)\s*ms")
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredTime:
+class MeasuredTime(Result):
     """A model's time on a phone, and the estimate with the band of nine in ten, in ms."""
 
     soc: str
@@ -37,10 +37,12 @@ class MeasuredTime:
     low_ms: float
     high_ms: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        times = {name: round(getattr(self, name), 4) for name in ("measured_ms", "estimate_ms", "low_ms", "high_ms")}
-        return {"phone": self.serial, "virtual": self.is_virtual, "soc": self.soc, **times}
+    described = (
+        Key("phone", of="serial"),
+        Key("virtual", of="is_virtual"),
+        "soc measured_ms estimate_ms low_ms high_ms",
+    )
+    decimals = 4
 
     def lines(self) -> Iterator[str]:
         """What a command prints of it."""

@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from hexforge.addons.vendor.package import PACKAGE, WANTED, find_package, require_package
 from hexforge.addons.vendor.process import ProcessLimits, VendorProcess
 from hexforge.errors import PackageError
+from hexforge.results import Key, Result
 from hexforge.runtime import registry
 
 _STARTING = ProcessLimits(seconds=120.0)
 
 
+def _if_known(name: str) -> Key:
+    return Key(name, of=lambda found: getattr(found, name) or None)
+
+
 @dataclass(frozen=True, slots=True)
-class VendorAbilities:
+class VendorAbilities(Result):
     """The installed package and what it can do; `reason` says why it cannot be used."""
 
     python: str = ""
@@ -27,6 +31,16 @@ class VendorAbilities:
     """Kinds of devices that it offers here; CPU alone: it emulates."""
     reason: str = ""
 
+    described = (
+        Key("package", of=lambda found: PACKAGE),
+        Key("wanted", of=lambda found: WANTED),
+        "usable",
+        *map(_if_known, ("reason", "python", "version", "onnxruntime")),
+        "backends devices",
+        Key("compiles_contexts", of=lambda found: found.usable and registry.DEFAULT in found.backends),
+        "emulates",
+    )
+
     @property
     def usable(self) -> bool:
         """True where contexts can be made and run."""
@@ -36,22 +50,6 @@ class VendorAbilities:
     def emulates(self) -> bool:
         """True where there is no NPU here, so that its results come from its emulator."""
         return self.usable and "NPU" not in self.devices
-
-    def to_json(self) -> dict[str, Any]:
-        """What `hexforge vendor --json` prints."""
-        return {
-            "package": PACKAGE,
-            "wanted": WANTED,
-            "usable": self.usable,
-            "reason": self.reason or None,
-            "python": self.python or None,
-            "version": self.version or None,
-            "onnxruntime": self.onnxruntime or None,
-            "backends": list(self.backends),
-            "devices": list(self.devices),
-            "compiles_contexts": self.usable and registry.DEFAULT in self.backends,
-            "emulates": self.emulates,
-        }
 
 
 def vendor_abilities() -> VendorAbilities:

@@ -9,12 +9,12 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorPlacement, VendorSession
 from hexforge.chips.soc import find_chip
 from hexforge.errors import CallError, ModelError
+from hexforge.results import Key, Result, length
 
 WEIGHT_SHARING = "enable_htp_weight_sharing"
 
@@ -45,7 +45,7 @@ class ContextOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class VendorContext:
+class VendorContext(Result):
     """What the package made of a model."""
 
     model: str
@@ -53,29 +53,23 @@ class VendorContext:
     placement: VendorPlacement
     seconds: float
 
+    described = (
+        "model",
+        Key("context_model", of="context_model.name"),
+        Key("placed", of=length("placement.taken")),
+        Key("left_on_cpu", of="placement.left"),
+        Key("seconds", rounded=3),
+    )
+
 
 @dataclass(frozen=True, slots=True)
-class CompiledContexts:
+class CompiledContexts(Result):
     """What the package made of models: a context model each, and the files that they need."""
 
     contexts: tuple[VendorContext, ...]
     files: tuple[Path, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "contexts": [
-                {
-                    "model": c.model,
-                    "context_model": c.context_model.name,
-                    "placed": len(c.placement.taken),
-                    "left_on_cpu": [list(node) for node in c.placement.left],
-                    "seconds": round(c.seconds, 3),
-                }
-                for c in self.contexts
-            ],
-            "files": {path.name: path.stat().st_size for path in self.files},
-        }
+    described = ("contexts", Key("files", of=lambda made: {path.name: path.stat().st_size for path in made.files}))
 
 
 def compile_contexts(

@@ -36,6 +36,7 @@ from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.frontends.onnx.separate_units import units_alone
 from hexforge.ir import Array
 from hexforge.model.reader import Model, read
+from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import QNN
 
 CONTEXT = "model_ctx"
@@ -60,7 +61,7 @@ class DeployRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class DeployResult:
+class DeployResult(Result):
     """What was deployed and what was proven of it."""
 
     model: str
@@ -73,23 +74,19 @@ class DeployResult:
     contexts: Mapping[str, int]
     """Bytes of each chip's binary."""
 
+    described = (
+        "model folder",
+        Key("package", of=lambda result: None if result.package is None else result.package.version),
+        "contexts left_on_cpu",
+        Key("holds", of=lambda result: result.holds if result.proofs else None),
+        "proofs",
+        Key("make", of=lambda result: None if result.contexts else MAKE),
+    )
+
     @property
     def holds(self) -> bool:
         """True where all that could be proven holds."""
         return all(proof.holds for proof in self.proofs.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """What `hexforge deploy --json` prints."""
-        return {
-            "model": self.model,
-            "folder": str(self.folder),
-            "package": None if self.package is None else self.package.version,
-            "contexts": dict(self.contexts),
-            "left_on_cpu": {soc: [list(row) for row in rows] for soc, rows in self.left_on_cpu.items()},
-            "holds": self.holds if self.proofs else None,
-            "proofs": {soc: proof.to_json() for soc, proof in self.proofs.items()},
-            "make": None if self.contexts else MAKE,
-        }
 
 
 def deploy(model: Path | Model, folder: Path, request: DeployRequest) -> DeployResult:
@@ -197,7 +194,7 @@ def _facts(result: DeployResult, options: Mapping[str, Mapping[str, str]]) -> di
 
 
 @dataclass(frozen=True, slots=True)
-class VerifyResult:
+class VerifyResult(Result):
     """What a repeated proof of a folder says."""
 
     folder: Path
@@ -207,20 +204,12 @@ class VerifyResult:
     missing: tuple[str, ...]
     """Chips that have no context."""
 
+    described = ("folder", "holds", "changed", Key("without_context", of="missing"), "proofs")
+
     @property
     def holds(self) -> bool:
         """True where every file is as deployed, every chip has a context, and every proof holds again."""
         return not self.changed and not self.missing and all(proof.holds for proof in self.proofs.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """What `hexforge verify --json` prints."""
-        return {
-            "folder": str(self.folder),
-            "holds": self.holds,
-            "changed": list(self.changed),
-            "without_context": list(self.missing),
-            "proofs": {chip: proof.to_json() for chip, proof in self.proofs.items()},
-        }
 
 
 def verify(

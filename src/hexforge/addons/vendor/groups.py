@@ -22,6 +22,7 @@ from hexforge.frontends.onnx.pipeline import PlacedModel, reads_of, writes_of
 from hexforge.frontends.onnx.separate_units import MADE, grouped_model, unit_tensors
 from hexforge.ir import Array
 from hexforge.model.reader import read
+from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import WholeModel
 from hexforge.runtime.opening import open_model
 
@@ -31,7 +32,7 @@ AT_ONCE = 48
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedGroup:
+class JudgedGroup(Result):
     """A group of units and what the judges say of the tensor that it gives."""
 
     units: tuple[int, ...]
@@ -42,15 +43,12 @@ class JudgedGroup:
     unlike_alone: float
     """The share of the package's numbers that are other ones, beyond the tolerance, than with every tensor shown."""
 
+    described = ("ops", Key("nodes", of="names"), Key("unlike_alone", rounded=6), Key("judged", inline=True))
+
     @property
     def title(self) -> str:
         """The ops, in their order."""
         return " + ".join(self.ops)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"ops": list(self.ops), "nodes": list(self.names), "unlike_alone": round(self.unlike_alone, 6),
-                **self.judged.to_json()}  # fmt: skip
 
 
 def candidate_groups(placed: PlacedModel, largest: int = LARGEST_GROUP) -> list[tuple[int, ...]]:

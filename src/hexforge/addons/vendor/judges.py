@@ -21,6 +21,7 @@ from hexforge.frontends.onnx.separate_units import MADE, separated_model, shown_
 from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.quant.steps import StepCounts, tolerance_of
+from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import WholeModel
 from hexforge.runtime.opening import open_model
 
@@ -29,7 +30,7 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedTensor:
+class JudgedTensor(Result):
     """A tensor as three compute it: the package, hexforge, and onnxruntime's CPU."""
 
     tensor: str
@@ -40,6 +41,12 @@ class JudgedTensor:
     vendor_hexforge: StepCounts
     vendor_onnxruntime: StepCounts
     hexforge_onnxruntime: StepCounts
+
+    described = (
+        "tensor unit op dtype",
+        Key("tolerance_steps", of="vendor_hexforge.tolerance"),
+        "agree vendor_hexforge vendor_onnxruntime hexforge_onnxruntime verdict",
+    )
 
     @property
     def agree(self) -> bool:
@@ -53,21 +60,6 @@ class JudgedTensor:
         if ours == theirs:
             return "both are as near to onnxruntime"
         return "hexforge is nearer to onnxruntime" if ours < theirs else "the package is nearer to onnxruntime"
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "tensor": self.tensor,
-            "unit": self.unit,
-            "op": self.op,
-            "dtype": self.dtype,
-            "tolerance_steps": self.vendor_hexforge.tolerance,
-            "agree": self.agree,
-            "vendor_hexforge": self.vendor_hexforge.to_json(),
-            "vendor_onnxruntime": self.vendor_onnxruntime.to_json(),
-            "hexforge_onnxruntime": self.hexforge_onnxruntime.to_json(),
-            "verdict": self.verdict,
-        }
 
 
 def three_counts(dtype: np.dtype[Any]) -> tuple[StepCounts, StepCounts, StepCounts]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from hexforge.addons.vendor.session import VendorPlacement
 from hexforge.frontends.onnx.pipeline import CONVERTS
+from hexforge.results import Key, Result, rows
 from hexforge.runtime.cpu_part import QNN
 from hexforge.runtime.prepare import PartitionedModel
 
@@ -16,7 +16,7 @@ NPU, CPU = "NPU", "CPU"
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedOtherwise:
+class PlacedOtherwise(Result):
     """A node that the two place otherwise."""
 
     node: str
@@ -27,13 +27,9 @@ class PlacedOtherwise:
     reason: str
     """Why hexforge leaves it to the CPU, or that it knows of no reason."""
 
-    def to_json(self) -> dict[str, str]:
-        """Plain data."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
-class PlacementComparison:
+class PlacementComparison(Result):
     """How two placements of one model compare; nodes that onnxruntime's own rewriting changed are left out."""
 
     compared: int
@@ -42,20 +38,18 @@ class PlacementComparison:
     """Op, name and hexforge's reason of each node that both leave to the CPU."""
     differences: tuple[PlacedOtherwise, ...]
 
+    described = (
+        "alike",
+        Key("nodes_compared", of="compared"),
+        "on_npu",
+        Key("left_on_cpu", of=rows("left_on_cpu", "op node reason")),
+        "differences",
+    )
+
     @property
     def alike(self) -> bool:
         """True where every node is placed alike."""
         return not self.differences
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "alike": self.alike,
-            "nodes_compared": self.compared,
-            "on_npu": self.on_npu,
-            "left_on_cpu": [{"op": op, "node": node, "reason": why} for op, node, why in self.left_on_cpu],
-            "differences": [row.to_json() for row in self.differences],
-        }
 
 
 def compare_placement(parts: PartitionedModel, theirs: VendorPlacement) -> PlacementComparison:

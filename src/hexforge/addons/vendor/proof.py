@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from hexforge.errors import ModelError, PackageError
 from hexforge.frontends.onnx.pipeline import PlacedModel
 from hexforge.model.reader import Model, read
 from hexforge.quant.steps import ENOUGH
+from hexforge.results import Key, Result, length
 from hexforge.runtime import registry
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.prepare import PartitionedModel, prepare_model
@@ -28,7 +28,7 @@ OFFLOAD = "offload_graph_io_quantization"
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class Proof(Result):
     """What was compared of a model on a chip, and what came out."""
 
     soc: str
@@ -46,6 +46,15 @@ class Proof:
     not_shown: str = ""
     """Why the package did not run the model with every tensor shown, where it did not."""
 
+    described = (
+        "soc samples holds placement context_loads context_computes_alike",
+        Key("not_shown", of=lambda proof: proof.not_shown or None),
+        Key("enough_within_tolerance", of=lambda proof: ENOUGH),
+        Key("tensors_compared", of=length("tensors")),
+        Key("tensors_that_agree", of=lambda proof: len(proof.tensors) - len(proof.disagreeing)),
+        "unsteady tensors groups",
+    )
+
     @property
     def disagreeing(self) -> tuple[JudgedTensor, ...]:
         """Tensors on which the package and hexforge disagree though they compute them from the same input."""
@@ -56,24 +65,6 @@ class Proof:
         """True where placement, context and every tensor agree; groups are reported beside it."""
         context = self.context_loads is not False and self.context_computes_alike is not False
         return self.placement.alike and context and not self.not_shown and not self.disagreeing
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "soc": self.soc,
-            "samples": self.samples,
-            "holds": self.holds,
-            "placement": self.placement.to_json(),
-            "context_loads": self.context_loads,
-            "context_computes_alike": self.context_computes_alike,
-            "not_shown": self.not_shown or None,
-            "enough_within_tolerance": ENOUGH,
-            "tensors_compared": len(self.tensors),
-            "tensors_that_agree": len(self.tensors) - len(self.disagreeing),
-            "unsteady": list(self.unsteady),
-            "tensors": [row.to_json() for row in self.tensors],
-            "groups": None if self.groups is None else [group.to_json() for group in self.groups],
-        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,6 +22,7 @@ from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array
 from hexforge.model.reader import Model, read
 from hexforge.quant.steps import StepCounts, tolerance_of
+from hexforge.results import Key, Result
 from hexforge.runtime.plan import Plan
 
 RUNNER = "run_model"
@@ -43,7 +44,7 @@ class PushRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PushedDeployment:
+class PushedDeployment(Result):
     """What came back from a phone."""
 
     time: MeasuredTime
@@ -55,17 +56,22 @@ class PushedDeployment:
     not_compared: str = ""
     """Why outputs did not come back."""
 
+    described = (
+        Key("time", inline=True),
+        "ran samples",
+        Key("outputs", of=lambda pushed: {name: _judged(counts) for name, counts in pushed.outputs.items()}),
+        "agrees",
+        Key("not_compared", of=lambda pushed: pushed.not_compared or None),
+    )
+
     @property
     def agrees(self) -> bool:
         """True where every output that came back agrees."""
         return all(counts.agree for counts in self.outputs.values())
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        outputs = {name: {"agree": c.agree, "tolerance_steps": c.tolerance, **c.to_json()}
-                   for name, c in self.outputs.items()}  # fmt: skip
-        return {**self.time.to_json(), "ran": self.ran, "samples": self.samples, "outputs": outputs,
-                "agrees": self.agrees, "not_compared": self.not_compared or None}  # fmt: skip
+
+def _judged(counts: StepCounts) -> dict[str, Any]:
+    return {"agree": counts.agree, "tolerance_steps": counts.tolerance, **counts.to_json()}
 
 
 def push_deployment(folder: Path, device: AdbDevice, request: PushRequest) -> PushedDeployment:

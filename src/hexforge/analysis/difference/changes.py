@@ -7,11 +7,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from hexforge.amounts import size, time
 from hexforge.analysis.difference.sides import CPU, Fact, LayerFigures, Side
 from hexforge.chips.graph_config import TIME_ALONE
+from hexforge.results import Key, Result
 
 SAME = 0.005
 """A part of a figure below which two are taken for the same."""
@@ -33,7 +33,7 @@ _SIZES = {
 
 
 @dataclass(frozen=True, slots=True)
-class FactChange:
+class FactChange(Result):
     """A figure of both sides; None where a side has none."""
 
     name: str
@@ -52,18 +52,16 @@ class FactChange:
         """Whether it is a setting, such as the chip, and no result."""
         return _SETTINGS.search(self.name) is not None
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"name": self.name, "before": self.before, "after": self.after}
-
 
 @dataclass(frozen=True, slots=True)
-class LayerChange:
+class LayerChange(Result):
     """A layer of both sides, or of one of them."""
 
     name: str
     before: LayerFigures | None
     after: LayerFigures | None
+
+    described = ("name before after", Key("us", rounded=4), "cycles weight_bytes why")
 
     @property
     def us(self) -> float:
@@ -92,21 +90,9 @@ class LayerChange:
             return True
         return abs(self.cycles) > SAME * max(_count(self.before, "cycles"), _count(self.after, "cycles"))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "name": self.name,
-            "before": None if self.before is None else self.before.to_json(),
-            "after": None if self.after is None else self.after.to_json(),
-            "us": round(self.us, 4),
-            "cycles": self.cycles,
-            "weight_bytes": self.weight_bytes,
-            "why": self.why,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Result):
     """What changed from one context, model, profile or estimate to another, and why it is slower or faster."""
 
     before: Side
@@ -117,6 +103,20 @@ class Difference:
     slots_added: tuple[str, ...]
     """Tensors that adapters may change in the second context only, as graph: tensor."""
     slots_gone: tuple[str, ...]
+
+    described = (
+        "kind",
+        Key("before", of="before.name"),
+        Key("after", of="after.name"),
+        "same",
+        Key("why", of=lambda changed: changed.why()),
+        Key("latency_us", of=lambda changed: _pair(changed.before.latency_us, changed.after.latency_us)),
+        Key("facts", of=lambda changed: [fact for fact in changed.facts if fact.differs]),
+        Key("layers", of="changed_layers"),
+        Key("unchanged_layers", of=lambda changed: len(changed.layers) - len(changed.changed_layers)),
+        Key("adapter_slots", of=lambda changed: {"added": changed.slots_added, "gone": changed.slots_gone}),
+        Key("by_type", of=lambda changed: {op: _pair(*both) for op, both in changed.by_type().items()}),
+    )
 
     @property
     def kind(self) -> str:
@@ -151,21 +151,9 @@ class Difference:
                     sums[layer.op or layer.name][side] += _us(layer) or layer.cycles or 0.0
         return {op: (one, two) for op, (one, two) in sums.items()}
 
-    def to_json(self) -> dict[str, Any]:
-        """What `hexforge diff --json` prints."""
-        return {
-            "kind": self.kind,
-            "before": self.before.name,
-            "after": self.after.name,
-            "same": self.same,
-            "why": list(self.why()),
-            "latency_us": {"before": self.before.latency_us, "after": self.after.latency_us},
-            "facts": [fact.to_json() for fact in self.facts if fact.differs],
-            "layers": [layer.to_json() for layer in self.changed_layers],
-            "unchanged_layers": len(self.layers) - len(self.changed_layers),
-            "adapter_slots": {"added": list(self.slots_added), "gone": list(self.slots_gone)},
-            "by_type": {op: {"before": one, "after": two} for op, (one, two) in self.by_type().items()},
-        }
+
+def _pair(before: float | None, after: float | None) -> dict[str, float | None]:
+    return {"before": before, "after": after}
 
 
 def compare_sides(before: Side, after: Side) -> Difference:

@@ -20,6 +20,7 @@ from hexforge.formats.profile import linting, log
 from hexforge.formats.profile.record import GraphProfile
 from hexforge.ir import Graph, Node
 from hexforge.model.open_dimensions import batch_of_one, declared_inputs
+from hexforge.results import Result
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.describe import contexts_of, describe_context
 from hexforge.runtime.model_request import ModelRequest
@@ -41,7 +42,7 @@ _REPORTED = {"rpc_us": "RPC (execute) time", "accelerator_us": "QNN accelerator 
 
 
 @dataclass(frozen=True, slots=True)
-class LayerFigures:
+class LayerFigures(Result):
     """A layer of one side: what it is, where it runs, and what it takes."""
 
     name: str
@@ -57,10 +58,6 @@ class LayerFigures:
     spill_bytes: int | None = None
     bound: str = ""
     """What it takes longest for."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)

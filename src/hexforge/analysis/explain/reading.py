@@ -6,11 +6,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from hexforge.analysis.explain.known_lines import KnownLine, filled, match_line
 from hexforge.formats.error_codes import ErrorCode, FoundCodes, code_named, codes_of, error_codes, parse_number
 from hexforge.options import did_you_mean
+from hexforge.results import Key, Result
 
 LONGEST_LINE = 2000
 """Characters of a line that are looked at."""
@@ -33,7 +33,7 @@ _STAMP = re.compile(r"^\s*(?:[\d:.\-T]+(?:ms)?\s+)+")
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedLine:
+class ExplainedLine(Result):
     """A code or a line that is explained, or one that is not known."""
 
     kind: str
@@ -56,27 +56,17 @@ class ExplainedLine:
     proof: tuple[str, ...] = ()
     """What the model or the context says of it."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "kind": self.kind,
-            "text": self.text,
-            "line": self.line or None,
-            "id": self.id,
-            "happened": self.happened,
-            "why": self.why,
-            "would_work": list(self.would_work),
-            "codes": [{"name": code.name, "number": code.number} for code in self.codes],
-            "reading": self.reading,
-            "sources": list(self.sources),
-            "values": self.values,
-            "times": self.times,
-            "proof": list(self.proof),
-        }
+    described = (
+        "kind text",
+        Key("line", of=lambda found: found.line or None),
+        "id happened why would_work",
+        Key("codes", of=lambda found: [{"name": code.name, "number": code.number} for code in found.codes]),
+        "reading sources values times proof",
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Result):
     """What a code or a log means."""
 
     findings: tuple[ExplainedLine, ...]
@@ -84,6 +74,14 @@ class Explanation:
     lines: int = 0
     left_out: int = 0
     """Findings past the first thousand, which are not kept."""
+
+    described = (
+        "lines",
+        Key("first_cause", of=lambda told: told.findings.index(told.first_cause) if told.first_cause else None),
+        "findings",
+        Key("unknown", of=lambda told: len(told.of("unknown"))),
+        "left_out",
+    )
 
     @property
     def first_cause(self) -> ExplainedLine | None:
@@ -94,17 +92,6 @@ class Explanation:
     def of(self, *kinds: str) -> tuple[ExplainedLine, ...]:
         """The findings of some kinds."""
         return tuple(finding for finding in self.findings if finding.kind in kinds)
-
-    def to_json(self) -> dict[str, Any]:
-        """What `hexforge explain --json` prints."""
-        first = self.first_cause
-        return {
-            "lines": self.lines,
-            "first_cause": None if first is None else self.findings.index(first),
-            "findings": [finding.to_json() for finding in self.findings],
-            "unknown": len(self.of("unknown")),
-            "left_out": self.left_out,
-        }
 
 
 def explain_text(text: str) -> Explanation:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
+from hexforge.amounts import decibels
 from hexforge.analysis.quality.decisions.metric import AUTO
 from hexforge.analysis.quality.decisions.verdict import Decisions
 from hexforge.analysis.quality.runners import ModelEngine
 from hexforge.analysis.spread.workers import Workers
-from hexforge.formats.json_text import finite_or_none
-from hexforge.quant.compare import ErrorSums, Kind
+from hexforge.quant.compare import ErrorSums, Kind, max_error_text
+from hexforge.results import Column, Key, Result, select
 from hexforge.runtime import registry
 
 
@@ -32,7 +32,7 @@ class ComparisonSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorError:
+class TensorError(Result):
     """What quantization costs a tensor."""
 
     name: str
@@ -48,6 +48,15 @@ class TensorError:
     rescaled_db: float | None = None
     """Where it is the float model's but for factors of its channels (equalized): the SQNR without these."""
 
+    described = (
+        Column("tensor", key="name"),
+        Column("kind", choose=True),
+        Column("op", choose=True, about="What makes it; what reads it, for a weight", of="op_type"),
+        Column("type", choose=True, of="dtype"),
+        "running own",
+        Key("rescaled_db", rounded=6, omit_empty=True),
+    )
+
     @property
     def sqnr_db(self) -> float:
         """What it is ranked by."""
@@ -55,15 +64,18 @@ class TensorError:
         assert sums is not None
         return sums.sqnr_db if self.rescaled_db is None else self.rescaled_db
 
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        named = {"name": self.name, "kind": self.kind, "op": self.op_type, "type": self.dtype}
-        figures = {"running": _figures(self.running), "own": _figures(self.own)}
-        return named | figures | ({} if self.rescaled_db is None else {"rescaled_db": finite_or_none(self.rescaled_db)})
+    @property
+    def running_db(self) -> float | None:
+        """Its SQNR in the running model; None for weights."""
+        return None if self.running is None else self.sqnr_db
+
+    def running_text(self) -> str:
+        """The same in words, with whether it is without the factors of its channels."""
+        return decibels(self.running_db) + (" (rescaled)" if self.rescaled_db is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
-class LayerError:
+class LayerError(Result):
     """The outputs' SQNR with only this layer quantized, or with all but this one."""
 
     name: str
@@ -72,18 +84,16 @@ class LayerError:
     gain_db: float
     """All but one: what leaving it in float wins over the whole model quantized; one alone: 0."""
 
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "name": self.name,
-            "op": self.op_type,
-            "sqnr_db": finite_or_none(self.sqnr_db),
-            "gain_db": finite_or_none(self.gain_db),
-        }
+    described = (
+        Column("layer", key="name"),
+        Column("op", choose=True, of="op_type"),
+        Column("SQNR dB", "decibels", 2, about="Of the output that lost most", key="sqnr_db", rounded=6),
+        Column("gain dB", "decibels", 2, about="By leaving this layer in float", key="gain_db", rounded=6),
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Result):
     """How far one quantized model is from the float model, tensor by tensor."""
 
     model: str
@@ -108,29 +118,20 @@ class Comparison:
         """The SQNR of the output that lost most."""
         return min((row.sqnr_db for row in self.outputs), default=math.nan)
 
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "sqnr_db": finite_or_none(self.sqnr_db),
-            "decisions": None if self.decisions is None else self.decisions.to_json(),
-            "model": self.model,
-            "reference": self.reference,
-            "backend": self.backend,
-            "samples": self.samples,
-            "outputs": [row.to_json() for row in self.outputs],
-            "tensors": [row.to_json() for row in self.tensors],
-            "weights": [row.to_json() for row in self.weights],
-            "unmatched": self.unmatched,
-            "sensitivity": self.sensitivity,
-            "layers": [row.to_json() for row in self.layers],
-        } | ({"left_out": self.left_out} if self.left_out else {})
+    described = (
+        Key("sqnr_db", rounded=6),
+        "decisions model reference backend samples outputs tensors weights unmatched sensitivity layers",
+        Key("left_out", omit_empty=True),
+    )
 
 
-def _figures(sums: ErrorSums | None) -> dict[str, float | int | None] | None:
-    if sums is None:
-        return None
-    figures: dict[str, float | int | None] = {
-        "sqnr_db": finite_or_none(sums.sqnr_db),
-        "cosine": finite_or_none(sums.cosine),
-    }
-    return figures | {"max_error": sums.max_error, "not_finite": sums.not_finite}
+IN_THE_MODEL = "In the running quantized model, all errors before it included"
+ALONE = "What its own quantization leaves of the float model's numbers"
+ERRORS = (
+    *select(TensorError.described, "name kind op type"),
+    Column("SQNR dB", "decibels", 2, about=IN_THE_MODEL, of="running_db", text=lambda error: error.running_text()),
+    Column("cosine", "number", 6, of="running.cosine"),
+    Column("max error", "number", 5, of="running.max_error", text=lambda error: max_error_text(error.running)),
+    Column("own SQNR dB", "decibels", 2, about=ALONE, of="own.sqnr_db"),
+)
+"""A tensor's figures as a table has them."""

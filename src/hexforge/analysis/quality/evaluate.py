@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +35,7 @@ from hexforge.model.tensors import external_files
 from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.sample_sources import UnreadableSample
 from hexforge.quant.data.samples import LeftOutSamples
+from hexforge.results import Key, Result
 from hexforge.runtime import registry
 
 _EVERY_S = 1.0
@@ -43,7 +43,7 @@ _EVERY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Result):
     """How well a model does."""
 
     model: str
@@ -58,16 +58,12 @@ class Evaluation:
     first_left_out: str = ""
     """How many these are in words, and why the first was left out."""
 
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        score = self.score if math.isfinite(self.score) else None
-        figures = {
-            "score": score, "metric": self.metric, "samples": self.samples, "model": self.model,
-            "backend": self.backend,
-        }  # fmt: skip
-        if self.left_out:
-            figures |= {"left_out": self.left_out, "first_left_out": self.first_left_out}
-        return figures if self.decisions is None else figures | {"decisions": self.decisions.to_json()}
+    described = (
+        "score metric samples model backend",
+        Key("left_out", of=lambda result: result.left_out or None, omit_empty=True),
+        Key("first_left_out", omit_empty=True),
+        Key("decisions", omit_empty=True),
+    )
 
 
 def evaluate(

@@ -6,13 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hexforge.analysis.quality.comparison import Comparison, TensorError
 from hexforge.analysis.quality.decisions.verdict import Decisions
-from hexforge.formats.json_text import finite_or_none
 from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.samples import CheckedSamples
+from hexforge.results import Column, Result
 
 ONE_OF, MOST = 5, 12
 """One sample of five is held out, and no more than so many; of fewer than five there is none to spare."""
@@ -71,16 +70,22 @@ class SplitSamples:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerQuality:
+class LayerQuality(Result):
     """A tensor of the running model and its SQNR against the float model's."""
 
     name: str
     op_type: str
     sqnr_db: float
 
+    described = (
+        Column("worst layers", key="name"),
+        Column("op", of="op_type"),
+        Column("SQNR dB", "decibels", key="sqnr_db", rounded=3),
+    )
+
 
 @dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(Result):
     """How near a quantized model comes to the float one."""
 
     samples: int
@@ -91,6 +96,9 @@ class Quality:
     """The layers that lost most, the worst first."""
     decisions: Decisions | None = None
     """How often it decides as the float model does, and alarms; None where that was not asked for."""
+
+    described = ("sqnr_db decisions samples held_out outputs worst",)
+    decimals = 3
 
     @classmethod
     def of(cls, compared: Comparison, *, held_out: bool) -> Quality:
@@ -103,21 +111,6 @@ class Quality:
         """The SQNR of the output that lost most; infinite where nothing is lost."""
         return min((row.sqnr_db for row in self.outputs), default=math.nan)
 
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "sqnr_db": finite_or_none(self.sqnr_db, 3),
-            "decisions": None if self.decisions is None else self.decisions.to_json(),
-            "samples": self.samples,
-            "held_out": self.held_out,
-            "outputs": [_json(row) for row in self.outputs],
-            "worst": [_json(row) for row in self.worst],
-        }
-
 
 def _rows(rows: Sequence[TensorError]) -> tuple[LayerQuality, ...]:
     return tuple(LayerQuality(row.name, row.op_type, row.sqnr_db) for row in rows)
-
-
-def _json(row: LayerQuality) -> dict[str, Any]:
-    return {"name": row.name, "op": row.op_type, "sqnr_db": finite_or_none(row.sqnr_db, 3)}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,6 +43,7 @@ from hexforge.quant.fold import fold
 from hexforge.quant.improve.tune import Improvement, TriedStep, improve
 from hexforge.quant.input_ranges import range_warnings
 from hexforge.quant.write import write
+from hexforge.results import Key, Result, length, rows
 from hexforge.runtime import registry
 from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.stages import PlacedNode
@@ -54,7 +56,7 @@ DEFAULT_RECIPE = "w8a8_channel"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Quantization:
+class Quantization(Result):
     """What became of a model."""
 
     name: str
@@ -83,6 +85,22 @@ class Quantization:
     quality: Quality | None = None
     """How near it comes to the float model, where that was asked for."""
 
+    described = (
+        Key("model", of="name"),
+        Key("recipe", of="recipe.name"),
+        "soc",
+        Key("samples", of="statistics.samples"),
+        "nodes quantized",
+        Key("tensors", of=lambda made: Counter(fixed.dtype.value for fixed in made.plan.tensors.values())),
+        Key("converts", of=length("plan.converts")),
+        "placed_whole tried",
+        Key("refused", of=rows("refused", "node why")),
+        Key("floats", of="plan.floats"),
+        Key("mixed_heads", of="plan.mixed_heads"),
+        Key("unused_encodings", of="unused"),
+        "files warnings quality",
+    )
+
     @property
     def placed_whole(self) -> bool:
         """True where HTP takes every node."""
@@ -94,33 +112,6 @@ class Quantization:
         parameters = {name: pair for name, pair in pairs.items() if name in self.constants}
         activations = {name: pair for name, pair in pairs.items() if name not in self.constants}
         encodings_file.save(path, activations, parameters, self.shapes, version)
-
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        kinds: dict[str, int] = {}
-        for fixed in self.plan.tensors.values():
-            kinds[fixed.dtype.value] = kinds.get(fixed.dtype.value, 0) + 1
-        return {
-            "model": self.name,
-            "recipe": self.recipe.name,
-            "soc": self.soc,
-            "samples": self.statistics.samples,
-            "nodes": self.nodes,
-            "quantized": self.quantized,
-            "tensors": kinds,
-            "converts": len(self.plan.converts),
-            "placed_whole": self.placed_whole,
-            "tried": [
-                {"step": t.name, "before_db": t.before_db, "after_db": t.after_db, "kept": t.kept} for t in self.tried
-            ],
-            "refused": [{"node": node, "why": why} for node, why in self.refused],
-            "floats": self.plan.floats,
-            "mixed_heads": self.plan.mixed_heads,
-            "unused_encodings": list(self.unused),
-            "files": [str(path) for path in self.files],
-            "warnings": list(self.warnings),
-            "quality": None if self.quality is None else self.quality.to_json(),
-        }
 
 
 def quantize(

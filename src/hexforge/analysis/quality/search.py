@@ -30,7 +30,6 @@ from hexforge.analysis.timed_graphs import chip_arithmetic, graphs_of_parts, wit
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
-from hexforge.formats.json_text import finite_or_none
 from hexforge.model.reader import read
 from hexforge.model.save import save, to_bytes
 from hexforge.quant.data.calibrate import calibrate
@@ -46,6 +45,7 @@ from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
 from hexforge.quant.search import Choice, Point, SearchPoints, search_mixes
 from hexforge.quant.write import KnownIntegers, write
+from hexforge.results import Key, Result
 from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend_for, timed_backend
 
@@ -68,7 +68,7 @@ class LayerGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Result):
     """What a search found for a model on a chip."""
 
     model: str
@@ -82,6 +82,18 @@ class SearchResult:
     high: Recipe
     mixed_heads: Mapping[str, str] = field(default_factory=dict)
     """Outputs that join parts of very different ranges, and how every mix keeps the parts apart."""
+
+    described = (
+        "model soc metric target reason",
+        Key("low", of="low.name"),
+        Key("high", of="high.name"),
+        Key("groups", of=lambda searched: [group.nodes for group in searched.groups]),
+        "mixed_heads",
+        Key("exhausted", of="mixes.exhausted"),
+        Key("dominates_high", of=lambda searched: [searched.record(p) for p in searched.mixes.dominating()]),
+        Key("best", of=lambda searched: None if searched.best is None else searched.record(searched.best)),
+        Key("points", of=lambda searched: [searched.record(p) for p in searched.mixes.points.values()]),
+    )
 
     @property
     def best(self) -> Point | None:
@@ -119,39 +131,13 @@ class SearchResult:
             return "nothing in particular"
         return f"{quality:.2f} dB" if in_decibels(self.metric) else f"{quality:.4f}"
 
+    def record(self, point: Point) -> dict[str, Any]:
+        """A point as JSON has it."""
+        return point.to_json() | {"on_front": point in self.mixes.front()}
+
     def recipe(self, point: Point) -> Recipe:
         """The recipe of a point."""
         return mixed_recipe(self.low, self.high, self.groups, point.high)
-
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        front = self.mixes.front()
-
-        def point_json(point: Point) -> dict[str, Any]:
-            return {
-                "quality": round(point.quality, 4) if math.isfinite(point.quality) else None,
-                "latency_ms": round(point.latency_ms, 5),
-                "high": sorted(point.high),
-                "on_front": point in front,
-                "agreement": finite_or_none(point.agreement),
-                "alarms": list(point.alarms),
-            }
-
-        return {
-            "model": self.model,
-            "soc": self.soc,
-            "metric": self.metric,
-            "target": self.target if self.target is not None and math.isfinite(self.target) else None,
-            "reason": self.reason,
-            "low": self.low.name,
-            "high": self.high.name,
-            "groups": [list(g.nodes) for g in self.groups],
-            "mixed_heads": dict(self.mixed_heads),
-            "exhausted": self.mixes.exhausted,
-            "dominates_high": [point_json(p) for p in self.mixes.dominating()],
-            "best": None if self.best is None else point_json(self.best),
-            "points": [point_json(p) for p in self.mixes.points.values()],
-        }
 
 
 @dataclass(frozen=True, slots=True)

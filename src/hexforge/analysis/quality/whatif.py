@@ -24,6 +24,7 @@ from hexforge.formats.files import write_atomically
 from hexforge.ir import Array, Graph, Role, ScaleOffset
 from hexforge.ir.fixed_point import dequantize, quantized_range
 from hexforge.options import did_you_mean
+from hexforge.results import Column, Key, Result
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.plan import Plan
 from hexforge.runtime.prepare import prepare_model, read_static
@@ -65,7 +66,7 @@ class WhatIfRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class BlamedNode:
+class BlamedNode(Result):
     """A node of the graph and what it has to do with the difference at the input that was found."""
 
     node: str
@@ -79,9 +80,18 @@ class BlamedNode:
     share: float
     """Of the sum of both over all nodes that are told apart."""
 
+    described = (
+        Column("node"),
+        Column("op", choose=True),
+        Column("of the model's nodes", key="source", text=lambda blamed: ", ".join(blamed.source[:3])),
+        Column("switched alone", "significant", 6, key="alone"),
+        Column("left out: less by", "significant", 6, key="saves"),
+        Column("share", "share"),
+    )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WhatIf:
+class WhatIf(Result):
     """What a switch does to a model at the input that shows it most of those tried."""
 
     model: str
@@ -106,34 +116,16 @@ class WhatIf:
     """The worst first; as many as were asked for."""
     worst_input: Mapping[str, Array] = field(repr=False)
 
+    described = (
+        "model soc switch meaning nodes difference relative output place without",
+        Key("with", of="with_switch"),
+        "random_difference tries blame_left_out blame",
+    )
+
     @property
     def blame_left_out(self) -> int:
         """Nodes that the switch changes and that are not told apart."""
         return self.nodes - len(self.blame)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, without the input."""
-        plain = ("model", "soc", "switch", "meaning", "nodes", "difference", "relative", "output")
-        return {
-            **{name: getattr(self, name) for name in plain},
-            "place": list(self.place),
-            "without": self.without,
-            "with": self.with_switch,
-            "random_difference": self.random_difference,
-            "tries": self.tries,
-            "blame_left_out": self.blame_left_out,
-            "blame": [
-                {
-                    "node": b.node,
-                    "op": b.op,
-                    "source": list(b.source),
-                    "alone": b.alone,
-                    "saves": b.saves,
-                    "share": b.share,
-                }
-                for b in self.blame
-            ],
-        }
 
     def save_input(self, path: str | Path) -> Path:
         """Write the input as an .npz file."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,7 @@ from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.runnable import feeds_for, open_target
 from hexforge.cli.screen import bar, bold_start, console, print_json, table
 from hexforge.errors import HexforgeError
+from hexforge.results import Key, Result, length
 from hexforge.runtime.model_request import ModelRequest
 
 if TYPE_CHECKING:
@@ -27,34 +28,36 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
-class BenchTimes:
+class BenchTimes(Result):
     """Times of inferences, in ms, and how long all of them took together."""
 
     times_ms: tuple[float, ...]
     elapsed_s: float
     threads: int
 
+    described = (
+        Key("iterations", of=length("times_ms")),
+        "threads",
+        Key("throughput_per_s", of="throughput", rounded=3),
+        Key("latency_ms", rounded=4),
+    )
+
     @property
     def throughput(self) -> float:
         """Inferences a second, of all threads."""
         return len(self.times_ms) / self.elapsed_s
 
+    @property
+    def latency_ms(self) -> dict[str, float]:
+        """The least, the mean, the most, and what so many percent stay below."""
+        mean = sum(self.times_ms) / len(self.times_ms)
+        figures = {"min": min(self.times_ms), "mean": mean, "max": max(self.times_ms)}
+        return figures | {f"p{p}": self.percentile(p) for p in PERCENTILES}
+
     def percentile(self, part: float) -> float:
         """The time that so many percent of the inferences stay below."""
         ordered = sorted(self.times_ms)
         return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * int(part) // 100) - 1))]
-
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints of it."""
-        mean = sum(self.times_ms) / len(self.times_ms)
-        figures = {"min": min(self.times_ms), "mean": mean, "max": max(self.times_ms)}
-        figures |= {f"p{p}": self.percentile(p) for p in PERCENTILES}
-        return {
-            "iterations": len(self.times_ms),
-            "threads": self.threads,
-            "throughput_per_s": round(self.throughput, 3),
-            "latency_ms": {key: round(value, 4) for key, value in figures.items()},
-        }
 
 
 @with_option_groups

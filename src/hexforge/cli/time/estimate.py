@@ -21,9 +21,10 @@ from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import All, CoRunningModels, InputArguments, Json, Model, model_and_priority
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.say import say
-from hexforge.cli.screen import TOP, bar, console, print_json, rows_left_out, spinner, table
+from hexforge.cli.screen import TOP, bar, console, print_json, result_table, rows_left_out, spinner, table
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
+from hexforge.results import select
 from hexforge.rules import by_reason, counted
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 MOST_REASONS = 3
+TASK_FIGURES = "name op us cycles share bound hmx_us hvx_us dma_us wait_us overlap_us"
+"""Of a task, those that the table has."""
 Precision = Annotated[
     str, typer.Option("--precision", help="float, w8a8, w8a16, w4a16, w16a16, or as-is: the model's own types.")
 ]
@@ -267,6 +270,7 @@ def _total(timed: Estimate) -> str:
 
 def _print(screen: Console, timed: Estimate, as_built: Estimate | None, count: int, refused: bool) -> None:
     """The verdict, what is not in it, then the tasks that take longest."""
+    from hexforge.analysis.estimate_views import task_columns
     from hexforge.report.formatting import npu_part_only, whole_time
 
     line = timed.timeline
@@ -309,24 +313,7 @@ def _print(screen: Console, timed: Estimate, as_built: Estimate | None, count: i
     screen.print()
     rows = sorted(line.rows, key=lambda row: -row.us)
     shown = rows[:count] if count else rows
-    cells = [
-        (
-            row.name.removesuffix(f"_{row.op}"),
-            row.op + (f" (+{len(row.ops) - 1})" if len(row.ops) > 1 else ""),
-            f"{row.us:.1f}",
-            f"{row.cycles:,}",
-            f"{100 * row.us / max(line.accelerator_us, 1e-9):.1f} %",
-            row.bound,
-            f"{row.hmx_us:.1f}",
-            f"{row.hvx_us:.1f}",
-            f"{row.dma_us:.1f}",
-            f"{row.wait_us:.1f}",
-            f"{row.overlap_us:.1f}",
-        )
-        for row in shown
-    ]
-    columns = ("task", "op (+ fused)", "us", "cycles", "share", "bound by", "HMX", "HVX", "DMA", "wait", "overlap")
-    screen.print(table("", columns, cells, optional=("HMX", "HVX", "DMA", "wait", "overlap", "cycles")))
+    screen.print(result_table("", select(task_columns(line), TASK_FIGURES), shown))
     if len(rows) > len(shown):
         screen.print(rows_left_out(len(shown), len(rows), "tasks"))
 

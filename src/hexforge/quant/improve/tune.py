@@ -25,6 +25,7 @@ from hexforge.quant.improve.equalize import equalize
 from hexforge.quant.improve.rounding import round_weights
 from hexforge.quant.improve.side_by_side import session
 from hexforge.quant.write import write
+from hexforge.results import Column, Result
 
 FITTED, JUDGED = 24, 24
 """Samples that steps are fitted to, and others that decide whether a step is kept; at most."""
@@ -44,7 +45,7 @@ Load = Callable[[onnx_ir.Model], ModelRunner]
 
 
 @dataclass(frozen=True, slots=True)
-class TriedStep:
+class TriedStep(Result):
     """A step: the SQNR before and with it, on samples kept apart, of the outputs (of what a last Softmax reads)."""
 
     name: str
@@ -52,6 +53,13 @@ class TriedStep:
     after_db: float
     kept: bool
     seconds: float
+
+    described = (
+        Column("improvement", of="name", key="step"),
+        Column("SQNR before", "number", key="before_db"),
+        Column("with it, dB", "number", key="after_db"),
+        Column("", key="kept", text=lambda step: "kept" if step.kept else "dropped"),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

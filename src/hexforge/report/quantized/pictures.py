@@ -9,13 +9,13 @@ import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from hexforge.analysis.quality.pictures import PictureComparison, QuantizedPicture, range_of
 from hexforge.ir import Array
-from hexforge.report.section import Section
+from hexforge.report.section import Section, SectionPart
+from hexforge.results import Key, Result
 
 AMPLIFIED = 8
 """How many times larger than it is a difference is drawn; errors that can just be seen are an eighth of white then."""
@@ -27,7 +27,7 @@ _FROM_THE_LEFT = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Picture:
+class Picture(Result):
     """A picture and what it is."""
 
     title: str
@@ -35,24 +35,23 @@ class Picture:
     """[height, width, 1 or 3], 8 bits."""
     about: str = ""
 
+    described = (
+        "title about",
+        Key("height", of=lambda picture: picture.pixels.shape[0]),
+        Key("width", of=lambda picture: picture.pixels.shape[1]),
+        Key("png", of=lambda picture: base64.b64encode(png_bytes(picture.pixels)).decode()),
+    )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pictures:
-    """Pictures side by side."""
+class Pictures(SectionPart):
+    """Pictures side by side, which are in the page as PNG."""
 
     pictures: Sequence[Picture]
     title: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """As the page's script reads it; the pictures are in the page, as PNG."""
-        shown = [
-            {
-                "title": p.title, "about": p.about, "height": p.pixels.shape[0], "width": p.pixels.shape[1],
-                "png": base64.b64encode(png_bytes(p.pixels)).decode(),
-            }
-            for p in self.pictures
-        ]  # fmt: skip
-        return {"draw": "pictures", "title": self.title, "pictures": shown}
+    draw = "pictures"
+    described = ("draw title pictures",)
 
 
 def pictures_section(compared: PictureComparison) -> Section:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.errors import CallError, FormatError
+from hexforge.results import Result
 
 SAME = 0.005
 """A latency that differs by less than this part is the same."""
@@ -84,7 +85,7 @@ class RowChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Result):
     """All rows, model by model."""
 
     rows: tuple[SweepRow, ...]
@@ -113,10 +114,6 @@ class Sweep:
         old, new = {row.key: row for row in before}, {row.key: row for row in self}
         changed = [RowChange(old.get(key), new.get(key)) for key in dict.fromkeys([*new, *old])]
         return sorted(filter(_differs, changed), key=lambda c: (*_slower_first(c.ratio), c.row.key))
-
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {"rows": [asdict(r) for r in self.rows], "reused": self.reused, "set_aside": list(self.set_aside)}
 
     def to_csv(self) -> str:
         """The rows as CSV, which `read_sweep` reads."""

@@ -28,6 +28,7 @@ from hexforge.chips.power import Power
 from hexforge.chips.soc import DEFAULT_SOC, SESSION_BYTES, Soc, require_chip
 from hexforge.errors import CallError
 from hexforge.options import did_you_mean
+from hexforge.results import Key, Result
 
 DEFAULT_RUNTIME = "geniex_qairt"
 SAME_RUNTIME: Mapping[str, str] = {"geniex": "geniex_qairt", "qnn_context_binary": "genie"}
@@ -60,7 +61,7 @@ class LlmSwitches:
 
 
 @dataclass(frozen=True, slots=True)
-class LlmEstimate:
+class LlmEstimate(Result):
     """How a language model answers on a chip."""
 
     shape: LlmShape
@@ -86,6 +87,27 @@ class LlmEstimate:
     """The chip whose rows the estimate stands on, which is the nearest where the chip itself has none."""
     notes: tuple[str, ...]
 
+    described = (
+        Key("model", of="shape.name"),
+        Key("shape", of=lambda timed: timed.shape_facts()),
+        "soc stands_on runtime precision context graph_context filled",
+        "switches",
+        Key("tokens_per_second", rounded=3),
+        Key("tokens_per_second_band", rounded=3),
+        Key("first_token_ms", of=lambda timed: timed.first_token_ms(), rounded=3),
+        Key("first_token_band_ms", of=lambda timed: timed.first_token_band(), rounded=3),
+        Key("first_token_full_context_ms", of=lambda timed: timed.first_token_ms(timed.context), rounded=1),
+        Key("prompt_tokens_per_second", rounded=1),
+        Key("token_ms", of=lambda timed: timed.token._asdict(), rounded=4),
+        Key("chunk_ms", of=lambda timed: timed.chunk._asdict(), rounded=4),
+        Key("energy_uj_assumed", rounded=1),
+        "memory_bytes",
+        Key("context_files", of="contexts_on_disk"),
+        Key("adapter_bytes", of=lambda timed: timed.adapter_bytes()),
+        Key("switching_ms_assumed", rounded=3),
+        "notes",
+    )
+
     @property
     def token_ms(self) -> float:
         """Milliseconds of a token."""
@@ -95,6 +117,16 @@ class LlmEstimate:
     def chunk_ms(self) -> float:
         """Milliseconds of a chunk of 128 tokens of a prompt: the time to the first token of a prompt that short."""
         return float(sum(self.chunk))
+
+    def shape_facts(self) -> dict[str, Any]:
+        """What is known of the model's shape, and what of it is assumed."""
+        facts = dataclasses.asdict(self.shape)
+        return facts | {"assumed": self.shape.assumed, "parameters": self.shape.parameters}
+
+    @property
+    def energy_uj_assumed(self) -> dict[str, float]:
+        """Of a token of the answer, and of a chunk of the prompt."""
+        return {"token": self.token_uj_assumed, "chunk": self.chunk_uj_assumed}
 
     @property
     def tokens_per_second(self) -> float:
@@ -142,38 +174,6 @@ class LlmEstimate:
             "graph_of_shared_weights": CALL_MS * self.contexts_on_disk,
             "adapter": CALL_MS * self.contexts_on_disk + self.adapter_bytes() / ADAPTER_GBPS / 1e6,
             "context_from_storage": weights / STORAGE_GBPS / 1e6,
-        }
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as `hexforge llm estimate --json` prints it."""
-        low, high = self.tokens_per_second_band
-        first_low, first_high = self.first_token_band()
-        return {
-            "model": self.shape.name,
-            "shape": dataclasses.asdict(self.shape)
-            | {"assumed": list(self.shape.assumed), "parameters": self.shape.parameters},
-            "soc": self.soc,
-            "stands_on": self.stands_on,
-            "runtime": self.runtime,
-            "precision": self.precision,
-            "context": self.context,
-            "graph_context": self.graph_context,
-            "filled": self.filled,
-            "switches": dataclasses.asdict(self.switches),
-            "tokens_per_second": round(self.tokens_per_second, 3),
-            "tokens_per_second_band": [round(low, 3), round(high, 3)],
-            "first_token_ms": round(self.first_token_ms(), 3),
-            "first_token_band_ms": [round(first_low, 3), round(first_high, 3)],
-            "first_token_full_context_ms": round(self.first_token_ms(self.context), 1),
-            "prompt_tokens_per_second": round(self.prompt_tokens_per_second, 1),
-            "token_ms": {name: round(float(ms), 4) for name, ms in self.token._asdict().items()},
-            "chunk_ms": {name: round(float(ms), 4) for name, ms in self.chunk._asdict().items()},
-            "energy_uj_assumed": {"token": round(self.token_uj_assumed, 1), "chunk": round(self.chunk_uj_assumed, 1)},
-            "memory_bytes": dict(self.memory_bytes),
-            "context_files": self.contexts_on_disk,
-            "adapter_bytes": self.adapter_bytes(),
-            "switching_ms_assumed": {name: round(ms, 3) for name, ms in self.switching_ms_assumed.items()},
-            "notes": list(self.notes),
         }
 
 

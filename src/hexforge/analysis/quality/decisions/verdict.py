@@ -6,10 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from hexforge.formats.json_text import finite_or_none
 from hexforge.ir import Array
+from hexforge.results import Column, Key, Result
 
 AlarmKind = Literal["not finite", "constant", "saturated", "dead channels"]
 
@@ -23,7 +23,7 @@ numbers are read as they are, so both need more.
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(Result):
     """An output, or channels of one, that the second model has lost whatever the average says."""
 
     kind: AlarmKind
@@ -33,13 +33,11 @@ class Alarm:
     text: str
     """What is wrong, as a sentence."""
 
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {"kind": self.kind, "output": self.output, "channels": self.channels or None, "text": self.text}
+    described = ("kind", "output", Key("channels", of=lambda alarm: alarm.channels or None), "text")
 
 
 @dataclass(frozen=True, slots=True)
-class GroupQuality:
+class GroupQuality(Result):
     """Channels of an output that have about one range in the float model, and their SQNR."""
 
     output: str
@@ -52,6 +50,14 @@ class GroupQuality:
     whole: bool
     """True where the group is all of the output."""
 
+    described = (
+        Column("output"),
+        "first last",
+        Column("least", "number", 4, about="In the float model", key="low", rounded=6),
+        Column("largest", "number", 4, key="high", rounded=6),
+        Column("SQNR dB", "decibels", 2, about="Of these channels alone", key="sqnr_db", rounded=3),
+    )
+
     @property
     def name(self) -> str:
         """The output with its channels."""
@@ -60,16 +66,9 @@ class GroupQuality:
         channels = f"channel {self.first}" if self.first == self.last else f"channels {self.first}-{self.last}"
         return f"{self.output}, {channels}"
 
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "output": self.output, "first": self.first, "last": self.last, "low": finite_or_none(self.low),
-            "high": finite_or_none(self.high), "sqnr_db": finite_or_none(self.sqnr_db, 3),
-        }  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
-class OutputDecisions:
+class OutputDecisions(Result):
     """What is decided by one output, or by several together, and how often both models decide alike."""
 
     kind: str
@@ -80,6 +79,9 @@ class OutputDecisions:
     by_sample: tuple[float, ...]
     about: str = ""
     """How the outputs were read, in words."""
+
+    described = ("kind outputs agreement verdict about figures by_sample",)
+    decimals = 6
 
     @property
     def verdict(self) -> str:
@@ -95,18 +97,9 @@ class OutputDecisions:
         figures = ", ".join(f"{name.replace('_', ' ')} {figure_text(name, value)}" for name, value in known.items())
         return f"{self.kind} {figure_text('agreement', self.agreement)}" + (f" ({figures})" if figures else "")
 
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "kind": self.kind, "outputs": list(self.outputs), "agreement": finite_or_none(self.agreement),
-            "verdict": self.verdict, "about": self.about,
-            "figures": {name: finite_or_none(value) for name, value in self.figures.items()},
-            "by_sample": [finite_or_none(value) for value in self.by_sample],
-        }  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WorstSample:
+class WorstSample(Result):
     """The sample on which both models agree least."""
 
     number: int
@@ -123,16 +116,12 @@ class WorstSample:
     maps: tuple[Array, Array] | None = None
     """Classes of both models' pixels."""
 
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        return {
-            "number": self.number, "name": self.name, "agreement": finite_or_none(self.agreement),
-            "in_float": self.in_float, "in_other": self.in_other,
-        }  # fmt: skip
+    described = ("number name agreement in_float in_other",)
+    decimals = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Decisions:
+class Decisions(Result):
     """How far a second model decides as the float model does."""
 
     parts: tuple[OutputDecisions, ...]
@@ -143,6 +132,16 @@ class Decisions:
     sqnr_db: float
     """The SQNR of the whole output that lost most, which sees only its largest part."""
     worst_sample: WorstSample | None = field(default=None)
+
+    described = (
+        "kind",
+        Key("agreement", rounded=6),
+        "verdict samples",
+        Key("sqnr_db", rounded=3),
+        "alarms",
+        Key("outputs", of="parts"),
+        "groups worst_group worst_sample",
+    )
 
     @property
     def decisive(self) -> OutputDecisions | None:
@@ -181,19 +180,6 @@ class Decisions:
         """The verdict with the decisions that count, in one line."""
         figures = "nothing to decide by" if self.decisive is None else self.decisive.text()
         return f"{self.verdict}: {figures}"
-
-    def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
-        worst = self.worst_group
-        return {
-            "kind": self.kind, "agreement": finite_or_none(self.agreement), "verdict": self.verdict,
-            "samples": self.samples, "sqnr_db": finite_or_none(self.sqnr_db, 3),
-            "alarms": [alarm.to_json() for alarm in self.alarms],
-            "outputs": [part.to_json() for part in self.parts],
-            "groups": [group.to_json() for group in self.groups],
-            "worst_group": None if worst is None else worst.to_json(),
-            "worst_sample": None if self.worst_sample is None else self.worst_sample.to_json(),
-        }  # fmt: skip
 
 
 def figure_text(name: str, value: float) -> str:
