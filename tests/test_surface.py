@@ -38,7 +38,7 @@ def test_environment_variables_are_found_in_python_and_c() -> None:
 def test_a_whole_list_is_written_and_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = ("check digits.onnx --json", "check missing.onnx --json")
+    lines = ("check digits.onnx --json", "info digits.onnx --json")
     monkeypatch.setattr(surface, "surface", lambda root, whole=surface.surface: whole(root, lines))
     monkeypatch.chdir(ROOT)
     one = tmp_path / "one.json"
