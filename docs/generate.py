@@ -161,8 +161,7 @@ def _does(option: Option) -> str:
 
 
 def _room(thing: Any) -> str:
-    room = str(getattr(thing, "__module__", "")).removeprefix("hexforge.").split(".")[0]
-    return "analysis" if room == "any_model" else room  # the same functions, for more kinds of models
+    return str(getattr(thing, "__module__", "")).removeprefix("hexforge.").split(".")[0]
 
 
 def _functions_first(name: str) -> tuple[bool, str]:

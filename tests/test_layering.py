@@ -21,9 +21,8 @@ SOURCE = ROOT / "src" / "hexforge"
 # Top floor first. `*` stands for every package in that folder, each a room of its own.
 FLOORS = (
     ("addons.*",),
-    ("__main__",),
+    ("__main__", "core_files"),
     ("", "cli"),  # "": the façade, hexforge/__init__.py
-    ("any_model",),
     ("report",),
     ("ort", "demo"),
     ("analysis",),

@@ -43,6 +43,8 @@ class Hook(StrEnum):
     """(file) -> what its models cost together."""
     OPENCL_DEVICES = "list OpenCL devices"
     """() -> the devices; UnsupportedError where there is no OpenCL."""
+    PROGRAM_GRAPHS = "lower a program of torch"
+    """(program) -> the graphs that are timed of it; None for what is no exported program."""
     CLUSTER_WORKERS = "spread work over a cluster"
     """(code, workers, tasks) -> what starts a worker, how many there is room for, and tasks that nobody has read."""
 
@@ -62,6 +64,48 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class FileKind:
+    """A kind of file: how it is told from others, and what can be done with it.
+
+    A file is of this kind where all holds that is said here of name, beginning, end and members.
+    """
+
+    name: str
+    """What it is, as in "is a context"."""
+    advice: str
+    """Commands that take it, or what makes something of it that a command takes."""
+    start: bytes = b""
+    """A regular expression that its first bytes match."""
+    end: bytes = b""
+    """A regular expression that is found in its last bytes."""
+    suffixes: tuple[str, ...] = ()
+    """How its name ends; one of these."""
+    members: tuple[str, ...] = ()
+    """Patterns of names that all are found in the archive or folder."""
+    is_folder: bool = False
+    recognised_by: str = ""
+    """The function, as "module:name", that tells by the path what its bytes alone do not."""
+    does: Mapping[str, str] = field(default_factory=dict)
+    """Command, or what another asks of a file -> the function, as "module:name", that does it for files of this kind.
+
+    The path is the first argument of each. The rest, and what comes out, is for
+    check: (provider options, request, strict), what `check --json` prints;
+    show: (what is shown), the text of each graph and how many nodes are in none of them;
+    info: (chip, as JSON), which it prints;
+    run: (provider options, request, graph), what is ready to run;
+    estimate: (request, graph), the graphs that are timed, or a model to place;
+    profile: (recording), a profile, and the model where it can be rewritten;
+    advise: (what is asked), which it prints;
+    compare --dump: (folder, inputs, chip, request), which op departs first;
+    diff: (deployment, request), the file as one side of a comparison;
+    validate: (chip), how well it suits;
+    tensors: (), name and reader of each tensor of a log.
+    """
+    is_compiled: bool = False
+    """True where its inputs have their sizes for good."""
+
+
+@dataclass(frozen=True, slots=True)
 class Addon:
     """What an add-on adds; every "module:name" is imported when it is used."""
 
@@ -78,6 +122,8 @@ class Addon:
     """Who refuses ops -> the rules, which `hexforge ops` lists."""
     sections: tuple[str, ...] = ()
     """Functions from an estimate to a section of its page, or to None where they have nothing to say."""
+    files: tuple[FileKind, ...] = ()
+    """The kinds of files that it knows."""
     hooks: Mapping[Hook, str] = field(default_factory=dict)
     """What the core asks of whoever can do it -> the function that does it."""
     needs: tuple[str, ...] = ()
@@ -111,6 +157,13 @@ def hook(what: Hook) -> Any:
     raise UnsupportedError(f"to {what} takes an add-on that is not installed; `hexforge addons` lists those that are")
 
 
+@cache
+def file_kinds() -> tuple[FileKind, ...]:
+    """Every kind of file that is told from others, the surest first: the core's, the add-ons', those of others."""
+    table = _module(Path(__file__).with_name("core_files.py"), "core_files")
+    return (*table.OURS, *(kind for addon in addons() for kind in addon.files), *table.OTHERS)
+
+
 def import_target(target: str) -> Any:
     """What "module:name" names."""
     module, _, name = target.partition(":")
@@ -121,12 +174,17 @@ def _own() -> Iterator[Addon]:
     """The declarations in hexforge's own folder, read without importing what they declare."""
     folder = Path(__file__).with_name("addons")
     for file in sorted(folder.glob("*/addon.py")):
-        spec = spec_from_file_location(f"hexforge.addons.{file.parent.name}.addon", file)
-        assert spec is not None
-        assert spec.loader is not None
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        yield module.ADDON
+        yield _module(file, f"hexforge.addons.{file.parent.name}.addon").ADDON
+
+
+def _module(file: Path, name: str) -> Any:
+    """A module of declarations, read by its file."""
+    spec = spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _of_packages() -> Iterator[Addon]:

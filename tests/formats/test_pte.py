@@ -22,11 +22,11 @@ from hexforge.addons.executorch.formats.pte import (
     KernelCall,
     MoveCall,
     TensorValue,
-    is_pte,
     read_pte,
 )
 from hexforge.addons.executorch.formats.qnn_options import read_options
 from hexforge.errors import CallError, FormatError, HexforgeError
+from hexforge.formats.file_kinds import kind_of
 from tests.addons.executorch.pte_files import Ints, Plan, Tensor, pte
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -87,7 +87,7 @@ def test_everything_is_read() -> None:
 def test_a_file_is_mapped(tmp_path: Path) -> None:
     path = tmp_path / "model.pte"
     path.write_bytes(pte(PLAN))
-    assert is_pte(path)
+    assert kind_of(path).name == "an ExecuTorch program (.pte)"
     assert read_pte(path).plan("forward").operators == ("aten::add.out",)
     with pytest.raises(CallError, match="no such file"):
         read_pte(tmp_path / "none.pte")

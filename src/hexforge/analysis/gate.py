@@ -127,10 +127,6 @@ class GateResult:
         return {check.key: check.value for check in self.checks if not check.error and math.isfinite(check.value)}
 
 
-def _as_it_is(model: Path) -> Any:
-    return model
-
-
 @dataclass(frozen=True, slots=True)
 class BudgetFiles:
     """The files that the limits of a model name, relative to the budget's folder; they travel to other machines."""
@@ -154,11 +150,8 @@ class BudgetFiles:
 class _ModelMeasurer:
     """Measures one model after another, in whatever process it is."""
 
-    def __init__(self, open_model: Callable[[Path], Any]) -> None:
-        self.open_model = open_model
-
     def __call__(self, task: tuple[ModelBudget, BudgetFiles]) -> list[GateCheck]:
-        return _model_checks(*task, self.open_model)
+        return _model_checks(*task)
 
 
 def _judged_by(item: ModelBudget, metric: str) -> ModelBudget:
@@ -172,16 +165,14 @@ def gate(
     budget: str | Path,
     baseline: str | Path | Mapping[str, float] | None = None,
     progress: Callable[[str], None] = lambda model: None,
-    open_model: Callable[[Path], Any] = _as_it_is,
     metric: str = "",
     workers: Workers = Workers(),  # noqa: B008 - it is frozen
 ) -> GateResult:
     """Measure every model of a budget file, whose paths are relative to it; a fault of one model is a failed check.
 
     `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result.
-    `open_model` gives the graphs of a model whose format is not known here. `metric` says what decisions are judged by
-    in place of what the budget says. Models are measured by `workers`, each by one of them; a model that kills two is a
-    failed check.
+    `metric` says what decisions are judged by in place of what the budget says. Models are measured by `workers`, each
+    by one of them; a model that kills two is a failed check.
     """
     limits = load_budget(Path(budget))
     if metric:
@@ -190,7 +181,7 @@ def gate(
     checks: list[GateCheck] = []
     items = [_judged_by(item, metric) for item in limits.models]
     tasks = ((item, BudgetFiles.of(item, Path(budget).parent)) for item in items)
-    measured = spread_on(_ModelMeasurer, (open_model,), tasks, workers)
+    measured = spread_on(_ModelMeasurer, (), tasks, workers)
     for item in items:
         progress(item.model)
         result = next(measured)
@@ -244,12 +235,12 @@ def _is_figure(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and abs(value) <= _MOST_FIGURE
 
 
-def _model_checks(item: ModelBudget, folder: BudgetFiles, open_model: Callable[[Path], Any]) -> list[GateCheck]:
+def _model_checks(item: ModelBudget, folder: BudgetFiles) -> list[GateCheck]:
     path = folder / item.model
     checks: list[GateCheck] = []
     for measure in (_latencies, _sizes, _against_float, _metric):
         try:
-            checks += measure(item, open_model(path) if measure is _latencies else path, folder)
+            checks += measure(item, path, folder)
         except (HexforgeError, OSError) as error:
             words = " ".join(str(error).split())
             named = _COMPARED if measure is _against_float else measure.__name__.strip("_")

@@ -4,22 +4,25 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from hexforge.addon import Hook, hook
 from hexforge.backend import Backend, Program, SharedWork, TimedBackend
 from hexforge.chips.deployment import AS_IS, Deployment, known_precision
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, UnsupportedError
+from hexforge.formats.file_kinds import open_model
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.rules import refusal_lines
 from hexforge.runtime import registry
 from hexforge.runtime.collecting import without_collecting_cycles
-from hexforge.runtime.contexts.context import Context, is_context
+from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
@@ -259,8 +262,13 @@ def read_timeable(model: Timeable, request: ModelRequest = DEFAULT_REQUEST) -> M
         return TimedGraphs(model.name, (model,))
     if isinstance(model, Program):
         return TimedGraphs(model.graph.name, (model.graph,))
-    if isinstance(model, str | Path) and is_context(model):
-        return _of_context(Path(model))
+    if isinstance(model, str | os.PathLike):
+        opened: Model | TimedGraphs = open_model(model).do("estimate", request)
+        return opened
+    if type(model).__module__.startswith("torch."):
+        lowered: TimedGraphs | None = hook(Hook.PROGRAM_GRAPHS)(model)
+        if lowered is not None:
+            return lowered
     from hexforge.runtime.prepare import read_static
 
     loaded = read_static(model, request)
@@ -271,14 +279,26 @@ def read_timeable(model: Timeable, request: ModelRequest = DEFAULT_REQUEST) -> M
     return loaded
 
 
-def _of_context(path: Path) -> TimedGraphs:
-    """The graph of a context, which must be its only one."""
+def model_to_time(path: Path, request: ModelRequest = DEFAULT_REQUEST, graph: str = "") -> Model:
+    """An ONNX model to place; it is one graph, so that none of it can be named."""
+    from hexforge.runtime.prepare import read_static
+
+    if graph:
+        raise CallError(f"{path}: --method names a method of a .pte; leave it out")
+    return read_static(path, request)
+
+
+def graphs_of_context(path: Path, request: ModelRequest = DEFAULT_REQUEST, graph: str = "") -> TimedGraphs:
+    """A graph of a context, the only one unless it is named; the context says all that a request could."""
     context = Context(path)
-    names = [g.name for g in context.graphs]
-    if len(names) > 1:
+    names = [row.name for row in context.graphs]
+    if not graph and len(names) > 1:
         raise CallError(
-            f"{path}: has the graphs {', '.join(names)}; estimate Context(path).program(NAME), one at a time"
+            f"{path}: has the graphs {', '.join(names)}; estimate Context(path).program(NAME), or give --method NAME"
         )
+    name = graph or names[0]
+    program = context.program(name)
+    settings = next(row.settings for row in context.graphs if row.name == name)
     options = registry.backend(context.info.backend, context.info.options).config
-    prepared = (options.graph, context.graphs[0].settings) if isinstance(options, HtpConfig) else None
-    return TimedGraphs(names[0], (context.program(names[0]).graph,), prepared=prepared)
+    prepared = (options.graph, settings) if isinstance(options, HtpConfig) else None
+    return TimedGraphs(name, (program.graph,), prepared=prepared)

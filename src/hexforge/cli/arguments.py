@@ -147,9 +147,17 @@ class InputArguments:
         return [f"{flag} {quote(text)}" for flag, texts in given for text in texts or ()]
 
     def request(self, model: Path, *, obey_ep: bool = False) -> ModelRequest:
-        """How a model is to be read; a batch that is left open becomes one, which is printed."""
+        """How a model is to be read; a batch that is left open becomes one, which is printed.
+
+        What is compiled already has its sizes; CallError where others are given.
+        """
+        from hexforge.formats.file_kinds import kind_of
         from hexforge.runtime.model_request import ModelRequest
 
+        if kind_of(model).is_compiled:
+            if self.fix_inputs:
+                raise CallError(f"{model}: is compiled already, for its own sizes; leave --dim, --shape and --pin out")
+            return ModelRequest(obey_ep=obey_ep)
         return ModelRequest(*sizes(model, self.dim, self.shape), constants_of(self.pin), obey_ep=obey_ep)
 
     def read(self, model: Path) -> ReadModel:
@@ -222,13 +230,9 @@ def sizes(
     model: Path, dim: Iterable[str] | None, shape: Iterable[str] | None
 ) -> tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]:
     """Sizes of --dim and --shape for a model; a batch that is left open becomes one, which is printed."""
-    from hexforge.addons.executorch.formats.pte import is_pte
     from hexforge.model.open_dimensions import with_batch_of_one
-    from hexforge.runtime.contexts.context import is_context
 
     named, whole = dims(dim), shapes(shape)
-    if is_context(model) or is_pte(model):
-        return named, whole
     fixed = with_batch_of_one(model, named, whole)
     if fixed.note:
         say(f"{model.name}: {fixed.note}; --dim or --shape say otherwise", colour="yellow", err=True)

@@ -16,6 +16,7 @@ from hexforge.addon import DEVICE_VARIABLE, Hook, hook
 from hexforge.backend import ContextBackend, TimedBackend
 from hexforge.cli.screen import spinner
 from hexforge.errors import CallError, FormatError
+from hexforge.formats.file_kinds import open_model
 from hexforge.ir import Array
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 
@@ -66,7 +67,7 @@ def open_runnable(
     import hexforge.runtime.plan  # noqa: F401 - not a part of the time that it takes to load
 
     start = time.perf_counter()
-    opened = _open(path, options, request, graph)
+    opened: Runnable = open_model(path).do("run", options, request, graph)
     return replace(opened, load_ms=1e3 * (time.perf_counter() - start))
 
 
@@ -80,52 +81,52 @@ def open_target(path: Path, target: BackendArguments, request: ModelRequest, gra
     return engine.open_runnable(path, request)
 
 
-def _open(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
-    from hexforge.addons.executorch.formats.pte import is_pte
-    from hexforge.frontends.onnx.context_model import read_context_model
+def open_placed_model(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
+    """An ONNX model, placed and compiled."""
     from hexforge.ort.check import load_model
-    from hexforge.ort.options.backend import backend_of
-    from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.ort.signature import arguments
-    from hexforge.runtime.contexts.context import is_context
-    from hexforge.runtime.contexts.context_plan import ContextPlan
 
-    fixes_inputs = bool(request.dims or request.shapes or request.constants)
-    if is_pte(path):
-        if fixes_inputs or set(options) - {"backend_type", "soc_model"}:
-            raise CallError(f"{path}: is compiled already; leave --dim, --shape, --pin and --option out")
-        return runnable_pte(path, graph)
-    is_binary = is_context(path)
-    compiled = None if is_binary else read_context_model(path)
-    if (is_binary or compiled is not None) and fixes_inputs:
-        raise CallError(f"{path}: is compiled already, for its own sizes; leave --dim, --shape and --pin out")
-    if graph and not is_binary:
-        raise CallError(f"{path}: --graph names a graph of a context (.bin); leave it out")
-    if is_binary:
-        return _of_context(path, options, graph)
-    where = ", ".join(options.values())
-    if compiled is not None:
-        plan = ContextPlan(compiled, backend_of(ProviderOptions.parse(options)))
-        names = tuple(output.name for output in compiled.outputs)
-        runs = Runnable(arguments(compiled.inputs, ()), lambda feeds: plan.run(feeds, names), f"{where}, compiled")
-        return _on_shared_device(
-            replace(
-                runs, first_nonfinite=lambda feeds: _nonfinite(plan, options, feeds), overflowed=lambda: plan.overflowed
-            ),
-            plan,
-            options,
-        )
+    _require_no_graph(path, graph)
     read = load_model(path, options, request, prepare=True, waiting=spinner)
     inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
     refused = sum(row.reason is not None for row in read.plan.rows)
     left = f", {refused} of {len(read.plan.rows)} nodes on the CPU" if refused else ""
-    runs = Runnable(inputs, lambda feeds: read.plan.run(feeds, read.parts.placed.outputs), where + left)
-    runs = replace(
-        runs,
-        first_nonfinite=lambda feeds: _nonfinite(read.plan, options, feeds),
-        overflowed=lambda: read.plan.overflowed,
+    return _of_plan(inputs, read.plan, read.parts.placed.outputs, options, left)
+
+
+def open_context_model(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
+    """An ONNX model with EPContext nodes."""
+    from hexforge.frontends.onnx.context_model import read_context_model
+    from hexforge.ort.options.backend import backend_of
+    from hexforge.ort.options.provider_options import ProviderOptions
+    from hexforge.ort.signature import arguments
+    from hexforge.runtime.contexts.context_plan import ContextPlan
+
+    _require_no_graph(path, graph)
+    compiled = read_context_model(path)
+    assert compiled is not None
+    plan = ContextPlan(compiled, backend_of(ProviderOptions.parse(options)))
+    names = tuple(output.name for output in compiled.outputs)
+    return _of_plan(arguments(compiled.inputs, ()), plan, names, options, ", compiled")
+
+
+def _require_no_graph(path: Path, graph: str) -> None:
+    if graph:
+        raise CallError(f"{path}: --graph names a graph of a context (.bin); leave it out")
+
+
+def _of_plan(
+    inputs: Sequence[NodeArg], plan: Stages, outputs: Sequence[str], options: Mapping[str, str], more: str
+) -> Runnable:
+    """What a plan runs; `more` ends what is said of where that is."""
+    runs = Runnable(
+        inputs,
+        lambda feeds: plan.run(feeds, outputs),
+        ", ".join(options.values()) + more,
+        first_nonfinite=lambda feeds: _nonfinite(plan, options, feeds),
+        overflowed=lambda: plan.overflowed,
     )
-    return _on_shared_device(runs, read.plan, options)
+    return _on_shared_device(runs, plan, options)
 
 
 def _on_shared_device(runs: Runnable, plan: Stages, options: Mapping[str, str]) -> Runnable:
@@ -158,7 +159,8 @@ def _nonfinite(plan: Stages, options: Mapping[str, str], feeds: Mapping[str, Arr
     return None if first is None else str(first)
 
 
-def _of_context(path: Path, options: Mapping[str, str], graph: str) -> Runnable:
+def open_context(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
+    """A graph of a context, the only one unless it is named."""
     from hexforge.ort.options.backend import backend_of
     from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.ort.signature import NodeArg
@@ -214,31 +216,3 @@ def _random(generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[i
     whole = np.issubdtype(dtype, np.integer) or dtype.kind in "bui"
     numbers = generator.integers(0, 2, shape) if whole else generator.standard_normal(shape)
     return np.asarray(numbers).astype(dtype)
-
-
-def runnable_pte(path: Path, method: str) -> Runnable:
-    """A method of a .pte as `run` and `bench` take it; its inputs are called input_0, input_1 and so on."""
-    from hexforge.addons.executorch.formats.pte import TensorValue
-    from hexforge.addons.executorch.running.loading import load
-    from hexforge.ort.signature import NodeArg
-
-    start = time.perf_counter()
-    module = load(path)
-    if not method and len(module.names) > 1:
-        raise CallError(f"{path}: has the methods {', '.join(module.names)}; name one with --graph")
-    opened = module.method(method)
-    for i, value in enumerate(opened.inputs):
-        if not isinstance(value, TensorValue):
-            raise CallError(f"{path}: input {i} is no tensor but {value!r}; use hexforge.addons.executorch.load")
-    inputs = [
-        NodeArg(f"input_{i}", f"tensor({v.dtype.numpy})", list(v.sizes), v.dtype.numpy)
-        for i, v in enumerate(opened.inputs)
-    ]
-
-    def run(feeds: Any) -> dict[str, Any]:
-        outputs = opened.run([feeds[value.name] for value in inputs])
-        return {f"output_{i}": output for i, output in enumerate(outputs)}
-
-    left = len(opened.plan.operators)
-    about = f"{len(opened.delegates)} delegates on hexforge" + (f", {left} operators on the CPU" if left else "")
-    return Runnable(inputs, run, about, 1e3 * (time.perf_counter() - start))

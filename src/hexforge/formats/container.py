@@ -227,7 +227,7 @@ class Container:
     def _read_table(self) -> tuple[ContainerSection, ...]:
         view, where = self._view, self.where
         if len(view) < len(MAGIC) or bytes(view[: len(MAGIC)]) != MAGIC:
-            raise FormatError(f"{where}: is not a hexforge context{_looks_like(bytes(view[:16]))}", 0)
+            raise FormatError(f"{where}: is not a hexforge context; {_what_else(view)}", 0)
         if len(view) < HEADER.size:
             raise FormatError(f"{where}: ends within the header", len(view))
         _, version, header, size, at, table_bytes, count, crc, own = HEADER.unpack(view[: HEADER.size])
@@ -321,15 +321,12 @@ def require_whole(mappings: Iterable[int]) -> None:
         )
 
 
-def _looks_like(start: bytes) -> str:
-    """What else a file may be."""
-    if not start:
-        return "; it is empty"
-    if start[:1] in (b"\x08", b"\x0a") or b"onnx" in start.lower():
-        return "; it may be an ONNX model"
-    if start[:4] == b"PK\x03\x04":
-        return "; it is a zip archive (a .dlc or .pte of other tools?)"
-    return "; a context binary of Qualcomm's tools is read by Qualcomm's libraries only (onnxruntime-qnn)"
+def _what_else(data: memoryview) -> str:
+    """What else a file is, and what to do with it."""
+    from hexforge.formats.file_kinds import UNKNOWN, kind_of_bytes  # the table is read for files of others only
+
+    kind = kind_of_bytes(data)
+    return kind.advice if kind is UNKNOWN else f"it is {kind.name}; {kind.advice}"
 
 
 def _raw(array: np.ndarray[Any, Any]) -> memoryview:

@@ -15,13 +15,15 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from hexforge.errors import CallError, CapacityError, FormatError, ModelError
-from hexforge.formats.container import MAGIC
+from hexforge.formats.file_kinds import UNKNOWN, kind_of, kind_of_bytes, require_plain
 from hexforge.model.wire import detach_tensors
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 """What a model is read from: a path, its bytes or a ModelProto."""
+NO_GRAPH = "has no graph, so it is not an ONNX model; export it again"
+DAMAGED = "is not an ONNX model, or is cut off or damaged; get the file again"
 MOST_NODES = 2_000_000  # after inlining functions, which may nest and so grow exponentially
 
 
@@ -65,6 +67,7 @@ def open_source(
     bytes of large initializers are left where they are, beside the proto.
     """
     path: Path | None = None
+    data: bytes | None = None
     detached: dict[str, memoryview] = {}
     if isinstance(source, onnx.ModelProto):
         proto, where = onnx.ModelProto(), "model"
@@ -79,11 +82,11 @@ def open_source(
         where, folder = path.name, folder or path.parent
         data = _read(path)
         data, detached = _detached(data) if detach else (data, {})
-        proto = _parse(data, where)
+        proto = _parse(data, where, path)
     else:
         raise CallError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
     if not proto.graph.node and not proto.graph.output:
-        raise FormatError(f"{where}: has no graph, so it is not an ONNX model; export it again")
+        raise FormatError(f"{where}: {(data is not None and _another_kind(data, path)) or NO_GRAPH}")
     if not _texts_are_valid(proto):
         _check_text(proto, where)
     _one_name_per_domain(proto)
@@ -130,12 +133,12 @@ def label(node: onnx.NodeProto) -> str:
 
 
 def _read(path: Path) -> bytes:
+    require_plain(path)
+    if path.is_dir():
+        kind = kind_of(path)
+        raise FormatError(f"{path}: is {kind.name}; {kind.advice}")
     try:
         return path.read_bytes()
-    except FileNotFoundError:
-        raise FormatError(f"{path}: no such file; check the path") from None
-    except IsADirectoryError:
-        raise FormatError(f"{path}: is a folder; give the .onnx file in it") from None
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from None
     except MemoryError:
@@ -149,13 +152,7 @@ def _detached(data: bytes) -> tuple[bytes, dict[str, memoryview]]:
         return data, {}  # parsing says what is wrong with it
 
 
-def _parse(data: bytes, where: str) -> onnx.ModelProto:
-    if not data:
-        raise FormatError(f"{where}: is empty; get the file again")
-    if data.startswith(b"version https://git-lfs"):
-        raise FormatError(f"{where}: is a Git LFS pointer, not the model; fetch it with `git lfs pull`")
-    if data[4:8] == b"ORTM":
-        raise FormatError(f"{where}: is in ORT format; give the ONNX file it was made from")
+def _parse(data: bytes, where: str, path: Path | None = None) -> onnx.ModelProto:
     try:
         proto = onnx.ModelProto()
         proto.ParseFromString(data)
@@ -163,16 +160,13 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
     except DecodeError:
         if len(data) >= 1 << 31:
             raise FormatError(f"{where}: protobuf stops at 2 GB; save the weights as external data") from None
-        if data.startswith(MAGIC):
-            raise FormatError(f"{where}: is a context, not an ONNX model; `hexforge wrap` makes one of it") from None
-        if _looks_like_text(data):
-            raise FormatError(f"{where}: is a text file, not an ONNX model (binary protobuf)") from None
-        raise FormatError(f"{where}: is not an ONNX model, or is cut off or damaged; get the file again") from None
+        raise FormatError(f"{where}: {_another_kind(data, path) or DAMAGED}") from None
 
 
-def _looks_like_text(data: bytes) -> bool:
-    head = data[:512]
-    return all(b >= 0x20 or b in b"\t\r\n\f" for b in head)
+def _another_kind(data: bytes, path: Path | None) -> str:
+    """What the bytes of a file are that are no ONNX model, and what to do with it; empty where that is not known."""
+    kind = kind_of_bytes(data, path)
+    return "" if kind is UNKNOWN or "check" in kind.does else f"is {kind.name}, not an ONNX model; {kind.advice}"
 
 
 _KINDS = onnx.AttributeProto

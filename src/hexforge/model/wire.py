@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from hexforge.errors import FormatError
 
@@ -36,6 +38,12 @@ def has_contexts(data: memoryview) -> bool:
     except FormatError:
         return False
     return False
+
+
+def holds_contexts(path: Path) -> bool:
+    """Whether a node of the model in a file is an EPContext; only where its parts begin is read."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        return has_contexts(memoryview(mapped))
 
 
 def _is_context(data: memoryview, start: int, end: int) -> bool:

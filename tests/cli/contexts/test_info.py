@@ -91,9 +91,9 @@ def test_tables(context: Path) -> None:
     ("data", "words"),
     [
         (quantized(), "is an ONNX model without compiled graphs"),
-        (b"PK\x03\x04 a zip", "it is a zip archive"),
+        (b"PK\x03\x04 a zip", "is a zip archive; `unzip FILE`"),
         (b"\x00\x00\x00\x02" + bytes(60), "Qualcomm's libraries only"),
-        (b"", "is not a hexforge context"),
+        (b"", "is empty; get the file again"),
     ],
 )
 def test_other_files_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes, words: str) -> None:

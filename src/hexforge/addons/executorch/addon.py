@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this add-on adds."""
 
-from hexforge.addon import Addon, Command
+from dataclasses import replace
+
+from hexforge.addon import Addon, Command, FileKind, Hook
+
+_COMMANDS, _GRAPHS = "hexforge.addons.executorch.pte_commands", "hexforge.addons.executorch.running.pte_graphs"
+_LOG = FileKind(
+    "a log of a run by ExecuTorch (etdump)",
+    "`hexforge compare MODEL --dump FOLDER` compares the tensors of the folder it is in",
+    does={"tensors": "hexforge.addons.executorch.formats.etdump:logged_arrays"},
+)
 
 ADDON = Addon(
     "executorch",
@@ -17,6 +26,38 @@ ADDON = Addon(
             ),
         ),
     ),
+    files=(
+        FileKind(
+            "an ExecuTorch program (.pte)",
+            "`hexforge info` says what is in it, `hexforge check` where its operators run",
+            start=rb".{4}ET\d\d",
+            does={
+                "check": f"{_COMMANDS}:check_pte",
+                "show": f"{_COMMANDS}:show_pte",
+                "info": f"{_COMMANDS}:print_pte",
+                "run": f"{_COMMANDS}:run_pte",
+                "estimate": f"{_GRAPHS}:timed_method",
+                "profile": f"{_COMMANDS}:profile_pte",
+                "advise": f"{_COMMANDS}:advise_on_pte",
+                "compare --dump": f"{_COMMANDS}:departure_of_pte",
+                "diff": f"{_COMMANDS}:side_of_pte",
+            },
+            is_compiled=True,
+        ),
+        FileKind(
+            "a bundled program of ExecuTorch (test cases around a .pte)",
+            "take the program out of it, and give that",
+            start=rb".{4}BP08",
+        ),
+        FileKind(
+            "a file of tensors for an ExecuTorch program (.ptd)",
+            "give the program itself, a .pte",
+            start=rb".{4}FT01",
+        ),
+        replace(_LOG, start=rb".{8}ED00"),
+        replace(_LOG, suffixes=(".etdp",)),
+    ),
+    hooks={Hook.PROGRAM_GRAPHS: f"{_GRAPHS}:graphs_of_program"},
     needs=("device", "saver"),
     packages=("executorch", "torch"),
     extra="executorch",

@@ -4,25 +4,36 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.cli.runnable import Runnable, feeds_for, open_runnable, runnable_pte
-from hexforge.cli.say import say
-from hexforge.cli.screen import bar, bold_start, console, print_json, spinner, table
-from hexforge.errors import CallError
+from hexforge.cli.runnable import Runnable
+from hexforge.cli.screen import bold_start, console, print_json, spinner, table
+from hexforge.errors import CallError, UnsupportedError
 
 if TYPE_CHECKING:
     from hexforge.addons.executorch.running.pte_graphs import LoweredMethod
+    from hexforge.analysis.departure import DepartureResult
+    from hexforge.analysis.difference.sides import Side
+    from hexforge.chips.deployment import Deployment
+    from hexforge.cli.arguments import InputArguments
+    from hexforge.cli.inspect.show import ShowRequest
+    from hexforge.cli.time.advise import AskedAdvice
+    from hexforge.cli.time.profile import ProfileRecording
+    from hexforge.formats.profile.record import Profile
+    from hexforge.ir import Array
+    from hexforge.runtime.model_request import ModelRequest
 
 MOST_PLACES = 5
 """Lines about where advice was found."""
 
 
-def check_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
+def check_pte(path: Path, backend: dict[str, str], request: ModelRequest, strict: bool) -> dict[str, Any]:
     """What `hexforge check` says of a model, of the methods of a .pte."""
     from hexforge.addons.executorch.running.pte_graphs import QNN, lowered_methods
 
@@ -53,6 +64,12 @@ def check_pte(path: Path, backend: dict[str, str]) -> dict[str, Any]:
         "model": path.name, "opset": None, "backend": backend, "ep_version": None, "ep_obeyed": False, "nodes": nodes,
         "folded": [], "totals": totals,
     }  # fmt: skip
+
+
+def print_pte(path: Path, soc: str, as_json: bool) -> None:
+    """Print the facts of a .pte; it was compiled for its chips, so that no other is asked about."""
+    described = describe_pte(path)
+    print_json(described) if as_json else _print(console(), described)
 
 
 def describe_pte(path: Path) -> dict[str, Any]:
@@ -102,7 +119,7 @@ def _delegate(delegate: Any) -> dict[str, Any]:
     }
 
 
-def print_pte(screen: Console, described: dict[str, Any]) -> None:
+def _print(screen: Console, described: dict[str, Any]) -> None:
     """The file, its methods, their delegates."""
     about = f": ExecuTorch program ({described['format']}), {described['bytes']:,} bytes"
     screen.print(bold_start(described["file"], about))
@@ -127,28 +144,96 @@ def print_pte(screen: Console, described: dict[str, Any]) -> None:
             screen.print(table("", columns, rows))
 
 
-def print_pte_graphs(path: Path, elide: int | None) -> None:
-    """The graphs of every method as text."""
+def show_pte(path: Path, asked: ShowRequest) -> tuple[Sequence[str], str]:
+    """The graphs of every method as text, and how many operators are in none."""
     from hexforge.addons.executorch.running.pte_graphs import lowered_methods
-    from hexforge.ir import text
+
+    asked.require_as_compiled(path)
+    methods = lowered_methods(path)
+    left = sum(len(method.left_on_cpu) for method in methods)
+    return asked.texts(graph for method in methods for graph in method.graphs), f"{left} operators" if left else ""
+
+
+def profile_pte(path: Path, how: ProfileRecording) -> tuple[Profile, None]:
+    """Every delegate of a program as a graph of one profile."""
+    from hexforge.addons.executorch.running.pte_graphs import lowered_methods
+    from hexforge.analysis.profile.simulated import profile as simulated
+
+    profiles = [
+        simulated(delegate.program, how.deployment, level=how.level, runs=how.runs)
+        for method in lowered_methods(path)
+        for delegate in method.delegates
+    ]
+    if not profiles:
+        raise UnsupportedError(f"{path}: has no delegate that runs on the HTP")
+    graphs = tuple(graph for profiled in profiles for graph in profiled.graphs)
+    return replace(profiles[0], model=path.stem, graphs=graphs), None
+
+
+def side_of_pte(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
+    """The contexts of a program's delegates, and what is left beside them, as one side of a comparison."""
+    from hexforge.addons.executorch.running.pte_graphs import lowered_methods
+    from hexforge.analysis.difference.sides import side_of_opened
 
     methods = lowered_methods(path)
-    for method in methods:
-        for graph in method.graphs:
-            say(text.dumps(graph, elide=elide), nl=False)
-    left = sum(len(method.left_on_cpu) for method in methods)
-    if left:
-        say(f"{left} operators are not in these graphs: see `hexforge check {path}`", colour="yellow", err=True)
+    contexts = [delegate.context for method in methods for delegate in method.delegates]
+    left = [row for method in methods for row in method.left_on_cpu]
+    if not contexts:
+        names = ", ".join(row.op_type for row in left[:3]) or "no operator"
+        raise UnsupportedError(f"{path}: no QNN delegate is in it ({names} on the CPU); lower it for QNN first")
+    return side_of_opened(path, contexts, deployment, left)
 
 
-def print_pte_advice(path: Path, deployment: Any, min_gain: float, as_json: bool) -> None:
-    """What would make a .pte faster on a chip."""
+def departure_of_pte(
+    path: Path, dump: Path, given: Mapping[str, Array], soc: str, inputs: InputArguments
+) -> DepartureResult:
+    """The first op of a program that departs on the chip that it was lowered for."""
+    from hexforge.addons.executorch.running.pte_departure import first_pte_departure
+
+    if soc or inputs.fix_inputs:
+        raise CallError(f"{path}: is compiled; only --input, --write and --json can be given with --dump")
+    return first_pte_departure(path, dump, given)
+
+
+def run_pte(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
+    """A method of a program as `run` and `bench` take it; its inputs are called input_0, input_1 and so on."""
+    from hexforge.addons.executorch.formats.pte import TensorValue
+    from hexforge.addons.executorch.running.loading import load
+    from hexforge.ort.signature import NodeArg
+
+    if set(options) - {"backend_type", "soc_model"}:
+        raise CallError(f"{path}: is compiled already; leave --dim, --shape, --pin and --option out")
+    module = load(path)
+    if not graph and len(module.names) > 1:
+        raise CallError(f"{path}: has the methods {', '.join(module.names)}; name one with --graph")
+    opened = module.method(graph)
+    for i, value in enumerate(opened.inputs):
+        if not isinstance(value, TensorValue):
+            raise CallError(f"{path}: input {i} is no tensor but {value!r}; use hexforge.executorch.load")
+    inputs = [
+        NodeArg(f"input_{i}", f"tensor({v.dtype.numpy})", list(v.sizes), v.dtype.numpy)
+        for i, v in enumerate(opened.inputs)
+    ]
+
+    def run(feeds: Any) -> dict[str, Any]:
+        outputs = opened.run([feeds[value.name] for value in inputs])
+        return {f"output_{i}": output for i, output in enumerate(outputs)}
+
+    left = len(opened.plan.operators)
+    about = f"{len(opened.delegates)} delegates on hexforge" + (f", {left} operators on the CPU" if left else "")
+    return Runnable(inputs, run, about)
+
+
+def advise_on_pte(path: Path, asked: AskedAdvice) -> None:
+    """Print what would make a .pte faster on a chip."""
     from hexforge.addons.executorch.running.advice import pte_advice
     from hexforge.addons.executorch.running.pte_graphs import timed_method
 
+    if asked.apply is not None or asked.inputs.fix_inputs:
+        raise CallError(f"{path}: is compiled already; leave --apply, --dim, --shape and --pin out")
     with spinner(f"timing {path.name}"):
-        before, advice = pte_advice(timed_method(path), deployment, min_gain)
-    if as_json:
+        before, advice = pte_advice(timed_method(path), asked.deployment, asked.min_gain)
+    if asked.as_json:
         print_json({"model": path.name, "before_us": round(before, 3), "advice": [a.to_json() for a in advice]})
         return
     screen = console()
@@ -159,78 +244,4 @@ def print_pte_advice(path: Path, deployment: Any, min_gain: float, as_json: bool
         for place in advised.places[:MOST_PLACES]:
             screen.print(Text(f"  {advised.rule}: {place}"))
     end = "" if rows else "; nothing to advise"
-    screen.print(Text(f"{path.name} on {deployment.soc}: {before / 1e3:.3f} ms{end}"))
-
-
-def print_pte_comparison(
-    reference: Path, path: Path, data: str, limit: int, as_json: bool, metric: str = "decisions"
-) -> None:
-    """How far the outputs of a .pte are from those of another .pte, or of an ONNX model with the same inputs."""
-    from hexforge.analysis.quality.decisions.judge import DecisionCollector, DecisionJudge
-    from hexforge.analysis.quality.decisions.metric import required_decisions
-    from hexforge.cli.quality.decisions import print_decisions
-    from hexforge.quant.compare import ErrorSums
-
-    rule = required_decisions(metric)
-    collector = None if rule is None else DecisionCollector(DecisionJudge(None, rule))
-    first = open_runnable(reference, {"backend_type": "cpu"})
-    second = runnable_pte(path, "")
-    wanted = [(value.dtype, [int(d or 0) for d in value.shape]) for value in second.inputs]
-    if [(v.dtype, [int(d or 0) for d in v.shape]) for v in first.inputs] != wanted:
-        raise CallError(f"{reference} and {path} take other inputs; they must be the same, in the same order")
-    sums: list[ErrorSums] = []
-    samples = samples_for(second, data)[: limit or None]
-    with bar(f"comparing {path.name}") as progress:
-        for done, sample in enumerate(samples):
-            expected = first.run({v.name: a for v, a in zip(first.inputs, sample, strict=True)})
-            outputs = second.run({v.name: a for v, a in zip(second.inputs, sample, strict=True)})
-            if len(expected) != len(outputs):
-                raise CallError(f"{reference} gives {len(expected)} outputs, {path} {len(outputs)}")
-            sums = sums or [ErrorSums() for _ in outputs]
-            for one, a, b in zip(sums, expected.values(), outputs.values(), strict=True):
-                one.update(a, b)
-            if collector is not None:
-                feeds = {v.name: a for v, a in zip(first.inputs, sample, strict=True)}
-                collector.add(feeds, expected, dict(zip(expected, outputs.values(), strict=True)))
-            progress(done + 1, len(samples))
-    rows = [
-        {"output": i, "sqnr_db": one.sqnr_db, "cosine": one.cosine, "max_error": one.max_error}
-        for i, one in enumerate(sums)
-    ]
-    decisions = None if collector is None else collector.decisions()
-    if as_json:
-        figures = {"model": path.name, "reference": reference.name, "samples": len(samples), "outputs": rows}
-        print_json(figures | {"decisions": None if decisions is None else decisions.to_json()})
-        return
-    lines = [
-        (f"output_{i}", "exact" if r["sqnr_db"] == float("inf") else f"{r['sqnr_db']:.2f}", f"{r['cosine']:.6f}",
-         f"{r['max_error']:.4g}")
-        for i, r in enumerate(rows)
-    ]  # fmt: skip
-    title = f"{path.name} against {reference.name}, {len(samples)} samples"
-    screen = console()
-    screen.print(table(title, ("output", "SQNR dB", "cosine", "max error"), lines))
-    print_decisions(screen, decisions, f"{len(samples)} samples")
-
-
-def samples_for(opened: Runnable, data: str) -> list[list[Any]]:
-    """Inputs of several inferences: random:N, or a folder with an .npz (input_0 and so on) or .npy for each."""
-    import numpy as np
-
-    kind, _, count = data.partition(":")
-    if kind == "random":
-        if not (count or "8").isdecimal():
-            raise CallError(f"--data {data}: random:N gives N samples of random numbers")
-        seeds = range(int(count or 8))
-        return [list(feeds_for(opened.inputs, {}, seed).values()) for seed in seeds]
-    files = sorted(p for p in Path(data).iterdir() if p.suffix in (".npy", ".npz")) if Path(data).is_dir() else []
-    if not files:
-        raise CallError(f"--data {data}: give random:N, or a folder with an .npz or .npy for each inference")
-    samples: list[list[Any]] = []
-    for file in files:
-        loaded = np.load(file, allow_pickle=False)
-        arrays = [loaded] if file.suffix == ".npy" else [loaded[v.name] for v in opened.inputs if v.name in loaded]
-        if len(arrays) != len(opened.inputs):
-            raise CallError(f"{file}: has not all of {', '.join(v.name for v in opened.inputs)}")
-        samples.append(arrays)
-    return samples
+    screen.print(Text(f"{path.name} on {asked.deployment.soc}: {before / 1e3:.3f} ms{end}"))

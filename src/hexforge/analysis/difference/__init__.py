@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hexforge.analysis.difference.changes import Difference, compare_sides
-from hexforge.analysis.difference.sides import OpenContexts, read_side
+from hexforge.analysis.difference.sides import read_side
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.runtime.model_request import ModelRequest
@@ -24,19 +24,18 @@ def diff(
     *,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    open_contexts: OpenContexts = lambda path: None,
 ) -> Difference:
     """What changed from one context, ONNX model, profile or estimate to another of the same kind: bytes by layer,
     sharing, adapter slots, packing, placement, time by op; and why the second is slower or faster.
 
-    A profile is a profiling log, or the text that qnn-profile-viewer prints; an estimate is what
-    `hexforge estimate --json` prints. Models are timed as `deployment`, or the chip of that name, says; of a context
-    for several chips that one is taken. `dims` and `shapes` fix what either model leaves open; a batch is 1.
-    `open_contexts` opens files that hold contexts and that only another front end reads.
+    A .pte is the contexts that its delegates hold: two of them can be compared, and one with a context. A profile is a
+    profiling log, or the text that qnn-profile-viewer prints; an estimate is what `hexforge estimate --json` prints.
+    Models are timed as `deployment`, or the chip of that name, says; of a context for several chips that one is taken.
+    `dims` and `shapes` fix what either model leaves open; a batch is 1.
     """
     chosen = Deployment() if deployment is None else Deployment.of(deployment)
     request = ModelRequest(dims, shapes)
-    sides = [read_side(Path(path), chosen, request, open_contexts) for path in (before, after)]
+    sides = [read_side(Path(path), chosen, request) for path in (before, after)]
     if sides[0].kind != sides[1].kind:
         words = [f"{Path(path).name} is {_a(side.kind)}" for path, side in zip((before, after), sides, strict=True)]
         raise CallError(f"{words[0]} and {words[1]}: give two of one kind (compile, estimate or profile the other)")

@@ -5,7 +5,7 @@ be compared."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from hexforge.analysis.profile.profile_text import average
 from hexforge.analysis.timed_graphs import timed_graphs
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
+from hexforge.formats.file_kinds import open_model
 from hexforge.formats.json_text import parse_json
 from hexforge.formats.profile import linting, log
 from hexforge.formats.profile.record import GraphProfile
@@ -91,40 +92,12 @@ class Side:
         return float(value) if isinstance(value, int | float) else None
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedContexts:
-    """The contexts in a file of another kind, and the operators beside them that the CPU keeps."""
-
-    contexts: tuple[Context, ...]
-    left_on_cpu: tuple[PlacedNode, ...] = ()
-
-
-OpenContexts = Callable[[Path], OpenedContexts | None]
-"""Opens the contexts in a file that only another front end reads; None for files that it does not know."""
-
-
-def read_side(
-    path: Path, deployment: Deployment, request: ModelRequest, open_contexts: OpenContexts = lambda path: None
-) -> Side:
+def read_side(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
     """What a file is, and what it says of itself; a model is timed as `deployment` says."""
     if not path.is_file():
         raise CallError(f"{path}: there is no such file")
-    with path.open("rb") as file:
-        start = file.read(64)
-    if log.is_log(path):
-        return _of_profile(path)
-    if (opened := open_contexts(path)) is not None:
-        side = _of_contexts(path, opened.contexts, deployment)
-        left = [LayerFigures(row.node, row.op_type, CPU, row.reason or "") for row in opened.left_on_cpu]
-        facts = {**side.facts, "cpu_nodes": len(left)} if left else side.facts
-        return replace(side, facts=facts, layers=_distinct([*side.layers, *left]))
-    if (contexts := contexts_of(path)) is not None:
-        return _of_contexts(path, contexts, deployment)
-    if start.lstrip()[:1] == b"{" or path.suffix == ".json":
-        return _of_estimate(_text(path), path)
-    if path.suffix in (".txt", ".log", ".csv") or (start and start.isascii() and path.suffix != ".onnx"):
-        return _of_reports(_text(path), path)
-    return _of_model(path, deployment, request)
+    side: Side = open_model(path).do("diff", deployment, request)
+    return side
 
 
 def _text(path: Path) -> str:
@@ -139,9 +112,9 @@ def _text(path: Path) -> str:
 # -- estimates --------------------------------------------------------------------------------------------------------
 
 
-def _of_estimate(text: str, path: Path) -> Side:
+def side_of_estimate(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
     """The JSON that `hexforge estimate --json` prints."""
-    told = parse_json(text, str(path))
+    told = parse_json(_text(path), str(path))
     if not isinstance(told, dict) or not {"latency_ms", "soc", "ops"} <= told.keys():
         raise FormatError(f"{path}: is JSON, but no estimate; `hexforge estimate MODEL --json` prints one")
     try:
@@ -188,7 +161,8 @@ def _name(value: Any) -> str:
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
-def _of_model(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
+def side_of_model(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
+    """An ONNX model, timed."""
     declared = declared_inputs(path)
     names = {*declared, *(dim for shape in declared.values() for dim in shape or () if isinstance(dim, str))}
     dims = {name: size for name, size in (request.dims or {}).items() if name in names}
@@ -231,8 +205,15 @@ def _constant_bytes(graph: Graph) -> int:
 # -- contexts ---------------------------------------------------------------------------------------------------------
 
 
-def _of_contexts(path: Path, contexts: Sequence[Context], deployment: Deployment) -> Side:
+def side_of_contexts(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
     """A context file, or the contexts of an EPContext model."""
+    return side_of_opened(path, contexts_of(path), deployment)
+
+
+def side_of_opened(
+    path: Path, contexts: Sequence[Context], deployment: Deployment, left_on_cpu: Sequence[PlacedNode] = ()
+) -> Side:
+    """The contexts that a file holds, and the operators beside them that the CPU keeps."""
     facts: dict[str, Fact] = {}
     layers: list[LayerFigures] = []
     slots: dict[str, tuple[str, ...]] = {}
@@ -252,6 +233,8 @@ def _of_contexts(path: Path, contexts: Sequence[Context], deployment: Deployment
             layers += _context_layers(context, graph["name"], f"{name}: ", deployment.soc)
     if len(times) == len(slots) > 0:
         facts["latency_us"] = math.fsum(times)
+    layers += [LayerFigures(row.node, row.op_type, CPU, row.reason or "") for row in left_on_cpu]
+    facts |= {"cpu_nodes": len(left_on_cpu)} if left_on_cpu else {}
     return Side("context", path.name, facts, _distinct(layers), slots, tuple(slots))
 
 
@@ -320,7 +303,8 @@ def _node_bytes(node: Node) -> int:
 # -- profiles ---------------------------------------------------------------------------------------------------------
 
 
-def _of_profile(path: Path) -> Side:
+def side_of_log(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
+    """A profiling log."""
     profile = log.read(path)
     facts: dict[str, Fact] = {"level": profile.level, "source": profile.source, "left_on_cpu": profile.left_out}
     layers: list[LayerFigures] = []
@@ -350,9 +334,9 @@ def _profiled(graph: GraphProfile, start: str) -> Iterable[LayerFigures]:
         )
 
 
-def _of_reports(text: str, path: Path) -> Side:
+def side_of_reports(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
     """The first report of a text that qnn-profile-viewer printed, the vendor's or ours."""
-    reports = linting.parse_all(text, str(path))
+    reports = linting.parse_all(_text(path), str(path))
     if not reports:
         raise FormatError(
             f"{path}: is no context, model, profiling log, report of qnn-profile-viewer or JSON of `hexforge estimate`"

@@ -28,15 +28,15 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified."""
-    from hexforge.addons.executorch.formats.pte import is_pte
+    from hexforge.formats.file_kinds import open_model
+
+    open_model(file).do("info", soc, as_json)
+
+
+def print_context(file: Path, soc: str, as_json: bool) -> None:
+    """Print what there is to say of a context, or of the one that an EPContext model names."""
     from hexforge.runtime.contexts.describe import describe
 
-    if is_pte(file):
-        from hexforge.addons.executorch.pte_commands import describe_pte, print_pte
-
-        lowered = describe_pte(file)
-        print_json(lowered) if as_json else print_pte(console(), lowered)
-        return
     with spinner(f"reading {file.name}"):
         facts = describe(file, soc)
     if as_json:

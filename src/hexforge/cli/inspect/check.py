@@ -17,7 +17,6 @@ from hexforge.cli.arguments import All, BackendArguments, InputArguments, Json, 
 from hexforge.cli.fitted_table import WIDE, shorten_middle
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
-from hexforge.errors import CallError
 from hexforge.rules import NAMED, by_reason, counted
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 
@@ -43,20 +42,14 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
-    from hexforge.addons.executorch.formats.pte import is_pte
+    from hexforge.formats.file_kinds import open_model
 
     if (engine := target.engine()) is not None:
         engine.print_check(model, inputs.request(model), as_json, strict or strict_ep)
         return
     options = target.provider_options()
-    if is_pte(model):
-        from hexforge.addons.executorch.pte_commands import check_pte
-
-        if inputs.fix_inputs:
-            raise CallError(f"{model}: is compiled already; leave --dim, --shape and --pin out")
-        facts = check_pte(model, options)
-    else:
-        facts = check_facts(model, options, inputs.request(model, obey_ep=strict_ep), strict=strict or strict_ep)
+    request = inputs.request(model, obey_ep=strict_ep)
+    facts: dict[str, Any] = open_model(model).do("check", options, request, strict or strict_ep)
     if as_json:
         print_json(facts)
     else:
@@ -66,7 +59,7 @@ def check(
 
 
 def check_facts(
-    path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, *, strict: bool = False
+    path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, strict: bool = False
 ) -> dict[str, Any]:
     """What `--json` prints: nodes, folded nodes and totals."""
     from hexforge.ort.check import check_loaded_model, load_model

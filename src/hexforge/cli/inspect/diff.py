@@ -40,7 +40,7 @@ def diff(
 
     Both must be of one kind; a .pte is the contexts in it.
     """
-    from hexforge.any_model import diff as differ
+    from hexforge.analysis.difference import diff as differ
     from hexforge.chips.deployment import Deployment
 
     if report is not None and report.resolve() in (before.resolve(), after.resolve()):

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +16,33 @@ from hexforge.cli.say import say
 from hexforge.cli.screen import spinner
 from hexforge.errors import CallError
 
+if TYPE_CHECKING:
+    from hexforge.ir import Graph
+
 ELIDED = 8
 """Constants with more elements are left out unless --weights asks for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowRequest:
+    """What is shown of a file, and how it is read."""
+
+    options: Mapping[str, str]
+    inputs: InputArguments
+    onnx_units: bool
+    passes: bool
+    weights: bool
+
+    def texts(self, graphs: Iterable[Graph]) -> list[str]:
+        """Graphs as text."""
+        from hexforge.ir import text
+
+        return [text.dumps(graph, elide=None if self.weights else ELIDED) for graph in graphs]
+
+    def require_as_compiled(self, path: Path) -> None:
+        """CallError where more is asked than there is in a file that is compiled already."""
+        if self.onnx_units or not self.passes or self.inputs.fix_inputs:
+            raise CallError(f"{path}: is compiled already; only --weights can be given with it")
 
 
 @with_option_groups
@@ -28,35 +56,42 @@ def show(
     weights: Annotated[bool, typer.Option("--weights", help="All constants in full: text that reads back.")] = False,
 ) -> None:
     """Print the QNN graphs that a model becomes, as text."""
-    from hexforge.addons.executorch.formats.pte import is_pte
-    from hexforge.ir import text
+    from hexforge.formats.file_kinds import open_model
+
+    asked = ShowRequest(target.provider_options(), inputs, onnx_units, passes, weights)
+    texts, left = open_model(model).do("show", asked)
+    for shown in texts:
+        say(shown, nl=False)
+    if left:
+        say(f"{left} are not in these graphs: see `hexforge check {model}`", colour="yellow", err=True)
+
+
+def show_model(path: Path, asked: ShowRequest) -> tuple[Sequence[str], str]:
+    """The graphs that an ONNX model becomes, or its units, and how many nodes are in no graph."""
     from hexforge.ort.check import load_model
 
-    if is_pte(model):
-        from hexforge.addons.executorch.pte_commands import print_pte_graphs
-
-        if onnx_units or not passes or inputs.fix_inputs:
-            raise CallError(f"{model}: is compiled already; only --weights can be given with it")
-        print_pte_graphs(model, None if weights else ELIDED)
-        return
-    read = load_model(model, target.provider_options(), inputs.request(model), waiting=spinner)
+    read = load_model(path, asked.options, asked.inputs.request(path), waiting=spinner)
     parts, plan = read.parts, read.plan
-    if onnx_units:
+    if asked.onnx_units:
         rows: dict[int, list[str]] = {}
         for row in plan.rows:
             rows.setdefault(row.unit, [f"{row.where}:"]).append(f"{row.op_type} {row.node!r}")
-        for unit in rows.values():
-            say("  ".join(unit))
-        return
+        return [f"{'  '.join(unit)}\n" for unit in rows.values()], ""
     graphs = plan.graphs
-    if not passes:
+    if not asked.passes:
         graphs = tuple(
             parts.placed.graph_before_passes(stage.name, [parts.placements[i] for i in part.steps], part.outputs)
             for stage, part in zip(plan.stages, parts.parts, strict=True)
             if part.taken
         )
-    for graph in graphs:
-        say(text.dumps(graph, elide=None if weights else ELIDED), nl=False)
     refused = sum(row.reason is not None for row in plan.rows)
-    if refused:
-        say(f"{refused} nodes are not in these graphs: see `hexforge check {model}`", colour="yellow", err=True)
+    return asked.texts(graphs), f"{refused} nodes" if refused else ""
+
+
+def show_context(path: Path, asked: ShowRequest) -> tuple[Sequence[str], str]:
+    """The graphs of a context."""
+    from hexforge.runtime.contexts.context import Context
+
+    asked.require_as_compiled(path)
+    context = Context(path)
+    return asked.texts(context.program(row.name).graph for row in context.graphs), ""

@@ -24,7 +24,7 @@ from hexforge.cli.arguments import (
 )
 from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import JudgedBy, print_decisions
-from hexforge.cli.quality.departure import print_departure, print_pte_departure
+from hexforge.cli.quality.departure import print_departure
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
@@ -90,27 +90,22 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Show how far a quantized model's tensors are from the float model's, the worst first."""
-    from hexforge.addons.executorch.formats.pte import is_pte
     from hexforge.analysis.quality.compare import compare as compared
+    from hexforge.formats.file_kinds import kind_of
 
     if dump is not None:
         if quantized is not None or data or report is not None:
             raise CallError("--dump is compared with one model; leave the second one, --data and --report out")
-        if not is_pte(float_model):
-            print_departure(inputs.read(float_model), dump, pairs(input, "--input"), soc, write, as_json)
-        elif soc or inputs.fix_inputs:
-            raise CallError(f"{float_model}: is compiled; only --input, --write and --json can be given with --dump")
-        else:
-            print_pte_departure(float_model, dump, pairs(input, "--input"), write, as_json)
+        print_departure(float_model, dump, pairs(input, "--input"), soc, inputs, write, as_json)
         return
     if quantized is None or not data:
         raise CallError("give the quantized model and --data, or a folder of tensors with --dump")
-    if is_pte(quantized):
-        from hexforge.addons.executorch.pte_commands import print_pte_comparison
+    if kind_of(quantized).is_compiled:
+        from hexforge.cli.quality.outputs import print_output_comparison
 
         if report is not None or sensitivity != "none" or backend != DEFAULT_BACKEND or soc or inputs.fix_inputs:
             raise CallError(f"{quantized}: is compiled; only --data, --limit, --metric and --json can be given with it")
-        print_pte_comparison(float_model, quantized, data, limit, as_json, metric)
+        print_output_comparison(float_model, quantized, data, limit, as_json, metric)
         return
     require_writable(report)
     samples = pictures.data(data)
@@ -150,7 +145,7 @@ def write_quality_page(
 
     `fixed` is the model with its inputs fixed, where they are.
     """
-    from hexforge.any_model import estimate
+    from hexforge.analysis.estimate import estimate
     from hexforge.report import page
     from hexforge.report.graph import graph_section_of
 

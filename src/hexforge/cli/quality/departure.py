@@ -17,30 +17,35 @@ from hexforge.errors import FormatError
 
 if TYPE_CHECKING:
     from hexforge.analysis.departure import DepartureResult
+    from hexforge.cli.arguments import InputArguments
     from hexforge.ir import Array
-    from hexforge.model.reader import Model
 
 
 def print_departure(
-    model: Model, dump: Path, files: Mapping[str, str], soc: str, write: Path | None, as_json: bool
+    path: Path,
+    dump: Path,
+    files: Mapping[str, str],
+    soc: str,
+    inputs: InputArguments,
+    write: Path | None,
+    as_json: bool,
 ) -> None:
     """Print which ops of a dump depart, the first of them first; exit code 1 where one does."""
+    from hexforge.formats.file_kinds import open_model
+
+    with spinner(f"comparing {dump.name}"):
+        result = open_model(path).do("compare --dump", dump, _arrays(files), soc, inputs)
+    _print(result, dump, write, as_json)
+
+
+def departure_of_model(
+    path: Path, dump: Path, given: Mapping[str, Array], soc: str, inputs: InputArguments
+) -> DepartureResult:
+    """The first op of an ONNX model that departs on a chip."""
     from hexforge.analysis.departure import first_departure
     from hexforge.runtime.registry import backend
 
-    with spinner(f"comparing {dump.name}"):
-        on_chip = backend(settings={"soc_model": soc or DEFAULT_SOC})
-        result = first_departure(model, dump, on_chip, _arrays(files))
-    _print(result, dump, write, as_json)
-
-
-def print_pte_departure(path: Path, dump: Path, files: Mapping[str, str], write: Path | None, as_json: bool) -> None:
-    """As `print_departure`, of a .pte, on the chip that it was lowered for."""
-    from hexforge.addons.executorch.running.pte_departure import first_pte_departure
-
-    with spinner(f"comparing {dump.name}"):
-        result = first_pte_departure(path, dump, _arrays(files))
-    _print(result, dump, write, as_json)
+    return first_departure(inputs.read(path), dump, backend(settings={"soc_model": soc or DEFAULT_SOC}), given)
 
 
 def _print(result: DepartureResult, dump: Path, write: Path | None, as_json: bool) -> None:

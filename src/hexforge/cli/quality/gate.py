@@ -37,8 +37,8 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it."""
+    from hexforge.analysis.gate import gate as checked
     from hexforge.analysis.spread.workers import Workers
-    from hexforge.any_model import gate as checked
     from hexforge.formats.files import require_writable, write_atomically
     from hexforge.report import gate as views
 

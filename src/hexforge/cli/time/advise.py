@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,21 @@ from hexforge.formats.files import require_another_file, write_atomically
 
 if TYPE_CHECKING:
     from hexforge.analysis.advice import AdviceResult
+    from hexforge.chips.deployment import Deployment
+
+
+@dataclass(frozen=True, slots=True)
+class AskedAdvice:
+    """What advice is asked for, and what is done with it."""
+
+    deployment: Deployment
+    min_gain: float
+    apply: Path | None
+    verify: bool
+    cpu: bool
+    inputs: InputArguments
+    report: bool
+    as_json: bool
 
 
 @with_option_groups
@@ -47,34 +63,39 @@ def advise(
     as_json: Json = False,
 ) -> None:
     """Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again."""
-    from hexforge.addons.executorch.formats.pte import is_pte
-    from hexforge.analysis.advise import AdviceRequest, advise_and_rewrite
     from hexforge.chips.deployment import Deployment
+    from hexforge.formats.file_kinds import open_model
 
     least = _part(min_gain)
     if apply is not None:
         require_another_file(apply, model)
         if not verify:
             raise CallError("--apply writes only what was verified; leave --no-verify out")
-    if is_pte(model):
-        from hexforge.addons.executorch.pte_commands import print_pte_advice
+    asked = AskedAdvice(Deployment(soc, precision, runtime), least, apply, verify, cpu, inputs, report, as_json)
+    open_model(model).do("advise", asked)
 
-        if apply is not None or inputs.fix_inputs:
-            raise CallError(f"{model}: is compiled already; leave --apply, --dim, --shape and --pin out")
-        print_pte_advice(model, Deployment(soc, precision, runtime), least, as_json)
-        return
-    given = inputs.request(model)
+
+def advise_on_model(model: Path, asked: AskedAdvice) -> None:
+    """Print advice on an ONNX model, and write it rewritten where that is asked for."""
+    from hexforge.analysis.advise import AdviceRequest, advise_and_rewrite
+
+    given, apply = asked.inputs.request(model), asked.apply
     with bar(f"trying rewrites of {model.name}") as show:
         result = advise_and_rewrite(
-            model, Deployment(soc, precision, runtime), AdviceRequest(least, verify, cpu), dims=given.dims,
-            shapes=given.shapes, constants=given.constants, observe=lambda done, of, rule: show(done, of),
-        )  # fmt: skip
+            model,
+            asked.deployment,
+            AdviceRequest(asked.min_gain, asked.verify, asked.cpu),
+            dims=given.dims,
+            shapes=given.shapes,
+            constants=given.constants,
+            observe=lambda done, of, rule: show(done, of),
+        )
     if apply is not None and result.applied:
         _write(apply, result, model.name)
-    if as_json:
+    if asked.as_json:
         print_json({**result.to_json(), "written": str(apply) if apply is not None and result.applied else None})
         return
-    _print(console(), result, report)
+    _print(console(), result, asked.report)
     if apply is not None:
         if result.applied:
             console().print(Text(f"written: {apply} ({', '.join(result.applied)})"))

@@ -164,18 +164,13 @@ def _since(start: float) -> float:
 
 def _on_the_chip(model: Path, soc: str, request: ModelRequest) -> Estimate | None:
     """What the chip would take; None where there is none, or nothing to say."""
-    from hexforge.addons.executorch.formats.pte import is_pte
-    from hexforge.any_model import estimate
+    from hexforge.analysis.estimate import estimate
+    from hexforge.analysis.timed_graphs import SharedModel
     from hexforge.chips.deployment import Deployment
-    from hexforge.model.reader import read
-    from hexforge.runtime.contexts.context import is_context
 
     if not soc:
         return None
     try:
-        if is_context(model) or is_pte(model):
-            return estimate(model, Deployment(soc))
-        source = read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
-        return estimate(source, Deployment(soc))
+        return estimate(SharedModel(model, request), Deployment(soc))
     except HexforgeError:
         return None

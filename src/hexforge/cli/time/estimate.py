@@ -79,7 +79,9 @@ def estimate(
     *,
     graph: GraphConfig,
     inputs: InputArguments,
-    method: Annotated[str, typer.Option("--method", help="Which method, of a .pte that has several.")] = "",
+    method: Annotated[
+        str, typer.Option("--method", help="Which method of a .pte, or graph of a context, that has several.")
+    ] = "",
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = TOP,
     every: All = False,
     refused: Annotated[bool, typer.Option("--refused", help="Every node the NPU does not take, with why.")] = False,
@@ -98,6 +100,7 @@ def estimate(
     from hexforge.analysis.timed_graphs import SharedModel, timed_graphs
     from hexforge.chips.deployment import Deployment
     from hexforge.chips.power import Power
+    from hexforge.formats.file_kinds import open_model
 
     files.check(model)
     if priority != "normal" and not co_running:
@@ -107,7 +110,7 @@ def estimate(
     deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, graph, power,
                             cost_file=str(costs.absolute()) if costs else "")  # fmt: skip
     with spinner(f"reading {model.name}"):
-        source = SharedModel(_source(model, inputs, method))
+        source = SharedModel(open_model(model).do("estimate", inputs.request(model), method))
         graphs = timed_graphs(source, deployment)
     if graph.reads_weights is not None:
         _require_8_bit_weights(graphs, graph.reads_weights)
@@ -155,10 +158,10 @@ def _write_trace(path: Path, timed: Estimate, shared: ConcurrentRun | None) -> N
 def _say_made_for_another(model: Path, soc: str) -> None:
     """On standard error, where a context cannot run on the chip: what is timed is its graph, prepared for the chip."""
     from hexforge.backend import Verdict
-    from hexforge.runtime.contexts.compatibility import validate
-    from hexforge.runtime.contexts.context import is_context
+    from hexforge.formats.file_kinds import open_model
 
-    judged = validate(model, soc) if is_context(model) else None
+    opened = open_model(model)
+    judged = opened.do("validate", soc) if opened.does("validate") else None
     if judged is not None and judged.verdict is Verdict.UNSUPPORTED:
         why = "; ".join(judged.reasons)
         say(f"{model.name}: cannot run there: {why}; timed as if that was done", colour="yellow", err=True)
@@ -180,26 +183,10 @@ def _write_report(path: Path, title: str, timed: Estimate, others: Sequence[Esti
     write_atomically(path, page(timed, sections=sections, others=others, title=title).encode())
 
 
-def _source(path: Path, inputs: InputArguments, method: str) -> Any:
-    """The model read with the sizes and values given; a context by its path, a .pte as its graphs."""
-    from hexforge.addons.executorch.formats.pte import is_pte
-    from hexforge.runtime.contexts.context import is_context
-
-    if is_pte(path):
-        from hexforge.addons.executorch.running.pte_graphs import timed_method
-
-        if inputs.fix_inputs:
-            raise CallError(f"{path}: is compiled already; leave --dim, --shape and --pin out")
-        return timed_method(path, method)
-    if method:
-        raise CallError(f"{path}: --method names a method of a .pte; leave it out")
-    return path if is_context(path) else inputs.read(path)
-
-
 def _co_running(timed: Estimate, priority: str, models: list[str], batch: int) -> ConcurrentRun:
     """The model with others, each `MODEL` or `MODEL:PRIORITY`."""
+    from hexforge.analysis.estimate import estimate as estimated
     from hexforge.analysis.estimate import simulate_concurrent
-    from hexforge.any_model import estimate as estimated
 
     others, priorities = [timed], [priority]
     for text in models:

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,7 +26,7 @@ TOP = 8
 
 
 @dataclass(frozen=True, slots=True)
-class _Recording:
+class ProfileRecording:
     """How runs are recorded, of a model and of the one it is compared with."""
 
     deployment: Deployment
@@ -36,6 +35,9 @@ class _Recording:
     """The backend whose kernels are timed here; empty where a chip is simulated."""
     runs: int
     inputs: InputArguments
+    priority: str = "normal"
+    co_running: tuple[str, ...] = ()
+    """Models that run on the chip meanwhile, each with its priority behind a colon or without."""
 
 
 @with_option_groups
@@ -87,8 +89,8 @@ def profile(
     _require_consistent(output, measure, priority, co_running)
     deployment = Deployment(soc, precision, runtime, power=Power(performance_mode))
     with spinner(f"profiling {model.name}"):
-        how = _Recording(deployment, level, measure, runs, inputs)
-        recorded, source = _profile_file(model, how, priority, co_running or ())
+        how = ProfileRecording(deployment, level, measure, runs, inputs)
+        recorded, source = _profile_file(model, replace(how, priority=priority, co_running=tuple(co_running or ())))
         earlier = None if compare is None else _profile_file(compare, how)[0]
         if retimed:
             earlier = recorded if earlier is None else earlier
@@ -97,7 +99,7 @@ def profile(
     earlier = zoom_profile(earlier, zoom_start, zoom_end) if earlier is not None else None
     ideas: list[Advice] = []
     tried = advise and not measure and source is not None
-    if tried:
+    if source is not None and tried:
         with spinner("trying rewrites"):
             tried, ideas = _advice(source, deployment)
     features = ViewerFeatures(
@@ -121,28 +123,36 @@ def _require_consistent(output: Path, measure: str, priority: str, co_running: l
         raise CallError(f"--output {output}: is a file; name a folder")
 
 
-def _profile_file(
-    path: Path, how: _Recording, priority: str = "normal", models: Sequence[str] = ()
-) -> tuple[Profile, Any]:
+def _profile_file(path: Path, how: ProfileRecording) -> tuple[Profile, Path | None]:
     """The profile of whatever a file is, and the model where it is one that can be rewritten."""
-    from hexforge.addons.executorch.formats.pte import is_pte
+    from hexforge.formats.file_kinds import open_model
+
+    recorded: tuple[Profile, Path | None] = open_model(path).do("profile", how)
+    return recorded
+
+
+def read_log(path: Path, how: ProfileRecording) -> tuple[Profile, None]:
+    """The profile that a log holds."""
+    from hexforge.formats.profile import log
+
+    return log.read(path), None
+
+
+def profile_model(path: Path, how: ProfileRecording) -> tuple[Profile, Path | None]:
+    """A profile of a model or a context: simulated, or measured here."""
     from hexforge.analysis.profile.simulated import CoRunning
     from hexforge.analysis.profile.simulated import profile as simulated
-    from hexforge.any_model import timeable
-    from hexforge.formats.profile import log
-    from hexforge.runtime.contexts.context import is_context
+    from hexforge.formats.file_kinds import open_model
 
-    if log.is_log(path):
-        return log.read(path), None
-    if is_pte(path):
-        return _profile_pte(path, how), None
     if how.measured:
         return _profile_kernels(path, how), None
-    source: Any = path if is_context(path) else how.inputs.read(path)
-    named_models = [_model_and_priority(text) for text in models]
-    others = [CoRunning(timeable(model), its_priority) for model, its_priority in named_models]
-    recorded = simulated(source, how.deployment, level=how.level, runs=how.runs, priority=priority, co_running=others)
-    return recorded, None if is_context(path) else path
+    opened = open_model(path)
+    source = opened.do("estimate", how.inputs.request(path))
+    others = [CoRunning(*_model_and_priority(text)) for text in how.co_running]
+    recorded = simulated(
+        source, how.deployment, level=how.level, runs=how.runs, priority=how.priority, co_running=others
+    )
+    return recorded, None if opened.kind.is_compiled else path
 
 
 def _model_and_priority(text: str) -> tuple[str, str]:
@@ -152,25 +162,7 @@ def _model_and_priority(text: str) -> tuple[str, str]:
     return path, priority
 
 
-def _profile_pte(path: Path, how: _Recording) -> Profile:
-    """Every delegate of an ExecuTorch program as a graph of one profile."""
-    from hexforge.addons.executorch.formats.pte import read_pte
-    from hexforge.addons.executorch.running.loading import PteModule
-    from hexforge.analysis.profile.simulated import profile as simulated
-
-    module = PteModule(read_pte(path))
-    profiles = [
-        simulated(delegate.program, how.deployment, level=how.level, runs=how.runs)
-        for name in module.names
-        for delegate in module.method(name).delegates
-    ]
-    if not profiles:
-        raise UnsupportedError(f"{path}: has no delegate that runs on the HTP")
-    graphs = tuple(graph for profiled in profiles for graph in profiled.graphs)
-    return replace(profiles[0], model=path.stem, graphs=graphs)
-
-
-def _profile_kernels(path: Path, how: _Recording) -> Profile:
+def _profile_kernels(path: Path, how: ProfileRecording) -> Profile:
     """Runs on this computer, on random inputs, as a session profiles them."""
     import tempfile
 

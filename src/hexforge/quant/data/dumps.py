@@ -17,12 +17,11 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from hexforge.addons.executorch.formats import etdump
 from hexforge.errors import FormatError
+from hexforge.formats.file_kinds import open_model
 from hexforge.ir import Array
 
 _ENDINGS = (".raw", ".npy", ".tensorproto", ".pb")
-_ETDUMP, _ETDUMP_NUMBERS = ".etdp", "debug_output.bin"
 _SUFFIXES = re.compile(r"(_channel_last|_nhwc|_nchw|_tmp(_\d+)?)?")
 
 
@@ -59,31 +58,18 @@ def read_dump(folder: Path) -> Dump:
     for path in sorted(root.rglob("*")):
         if path.suffix in _ENDINGS and path.is_file():
             tensors[path.stem.removesuffix("_native")] = lambda path=path: _read(path)  # type: ignore[misc]
-        elif path.suffix == _ETDUMP:
-            for name, read in _logged(path):
-                tensors.setdefault(name, read)
         elif path.suffix == ".npz":
             try:
                 with np.load(path, allow_pickle=False) as file:
                     tensors.update({name: lambda array=file[name]: array for name in file.files})
             except (ValueError, OSError, EOFError) as error:
                 raise FormatError(f"{path}: cannot be read: {error}") from None
+        elif path.is_file() and (log := open_model(path)).does("tensors"):
+            for name, read in log.do("tensors"):
+                tensors.setdefault(name, read)
     if not tensors:
         raise FormatError(f"{folder}: has no tensors; .raw, .npy, .npz, .tensorproto and .etdp files are read")
     return Dump(folder, tensors)
-
-
-def _logged(path: Path) -> Iterator[tuple[str, Callable[[], Array]]]:
-    """The tensors of an etdump: those of the first run that has any; their numbers lie in the file beside it."""
-    runs = [tensors for tensors in etdump.read_tensors(path.read_bytes(), str(path)) if tensors]
-    numbers = path.with_name(_ETDUMP_NUMBERS)
-    if not runs:
-        return
-    if not numbers.is_file():
-        raise FormatError(f"{path}: names tensors, whose numbers are to be in {numbers}, which is not there")
-    data = memoryview(numbers.read_bytes())
-    for tensor in runs[0]:
-        yield tensor.name, lambda tensor=tensor: tensor.array(data, str(numbers))  # type: ignore[misc]
 
 
 def _read(path: Path) -> Array:

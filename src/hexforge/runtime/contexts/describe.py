@@ -17,7 +17,7 @@ from hexforge.formats.hmx_layout import FLAT, HMX
 from hexforge.ir import AxisScaleOffset, ScaleOffset, TensorType
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import chip_backend, compare
-from hexforge.runtime.contexts.context import Context, is_context
+from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.native_kv import recorded_format
 
 if TYPE_CHECKING:
@@ -31,20 +31,11 @@ HW_INFO_VERSION = {"major": 0, "minor": 0, "patch": 1}
 
 def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
     """What `hexforge info --json` prints of a context or an EPContext model; FormatError for any other file."""
-    if is_context(path):
-        return describe_context(Context(path), soc)
     from hexforge.frontends.onnx.context_model import read_context_model
 
     model = read_context_model(path)
     if model is None:
-        try:
-            Context(path)
-        except FormatError as error:
-            if "it may be an ONNX model" in str(error):
-                raise FormatError(f"{path}: is an ONNX model without compiled graphs; `hexforge compile` makes a "
-                                  "context of it, `hexforge check` says where its nodes run") from None  # fmt: skip
-            raise
-    assert model is not None
+        return describe_context(Context(path), soc)
     contexts = _contexts_of_model(model, path)
     description = describe_context(contexts[0], soc)
     description["hexforge"]["model"] = {
@@ -70,14 +61,12 @@ def describe(path: str | os.PathLike[str], soc: str = "") -> dict[str, Any]:
     return description
 
 
-def contexts_of(path: str | os.PathLike[str]) -> list[Context] | None:
-    """The context of a file, or those that an EPContext model names; None for any other file."""
-    if is_context(path):
-        return [Context(path)]
+def contexts_of(path: str | os.PathLike[str]) -> list[Context]:
+    """The context in a file, or those that an EPContext model names."""
     from hexforge.frontends.onnx.context_model import read_context_model
 
     model = read_context_model(path)
-    return None if model is None else _contexts_of_model(model, path)
+    return [Context(path)] if model is None else _contexts_of_model(model, path)
 
 
 def _contexts_of_model(model: ContextModel, path: str | os.PathLike[str]) -> list[Context]:

@@ -7,8 +7,9 @@ The file is a size-prefixed flatbuffer of ExecuTorch's schema etdump_schema_flat
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import flatbuffers
@@ -20,6 +21,8 @@ from hexforge.errors import FormatError
 from hexforge.ir import Array
 
 IDENTIFIER = b"ED00"
+NUMBERS = "debug_output.bin"
+"""Beside an etdump, the file with the numbers of its tensors."""
 _TENSOR, _TENSOR_LIST = 5, 6
 _MOST_RANK = 16
 _ALIGN = 64
@@ -116,6 +119,19 @@ def read_tensors(data: bytes, where: str) -> list[list[LoggedTensor]]:
         raise FormatError(f"{where}: is no etdump, or was cut short: {IDENTIFIER.decode()!r} and its size come first")
     root = Flatbuffer(memoryview(data)[4:], where, 4).root()
     return [[tensor for event in run.tables(3) for tensor in _logged(event.table(2))] for run in root.tables(1)]
+
+
+def logged_arrays(path: Path) -> Iterator[tuple[str, Callable[[], Array]]]:
+    """The tensors of an etdump: those of the first run that has any; their numbers lie in the file beside it."""
+    runs = [tensors for tensors in read_tensors(path.read_bytes(), str(path)) if tensors]
+    numbers = path.with_name(NUMBERS)
+    if not runs:
+        return
+    if not numbers.is_file():
+        raise FormatError(f"{path}: names tensors, whose numbers are to be in {numbers}, which is not there")
+    data = memoryview(numbers.read_bytes())
+    for tensor in runs[0]:
+        yield tensor.name, lambda tensor=tensor: tensor.array(data, str(numbers))  # type: ignore[misc]
 
 
 def _logged(event: FlatTable | None) -> list[LoggedTensor]:

@@ -231,16 +231,6 @@ class PteFile:
         raise CallError(f"{self.where}: has no method {name!r}; it has {', '.join(p.name for p in self.plans)}")
 
 
-def is_pte(path: str | os.PathLike[str]) -> bool:
-    """True where a file begins as an ExecuTorch program of any version does."""
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - any path-like
-            start = file.read(8)[4:]
-    except OSError:
-        return False
-    return start[:2] == b"ET" and start[2:].isdigit()
-
-
 def read_pte(
     source: str | os.PathLike[str] | bytes | memoryview,
     where: str = "",

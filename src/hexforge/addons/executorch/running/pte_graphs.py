@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.addons.executorch import blob
-from hexforge.addons.executorch.formats.pte import ExecutionPlan, KernelCall, PteFile, is_pte, read_pte
+from hexforge.addons.executorch.formats.pte import ExecutionPlan, KernelCall, PteFile, read_pte
 from hexforge.addons.executorch.running.delegate import QnnDelegate
 from hexforge.addons.executorch.running.loading import BACKEND_ID, open_delegate
 from hexforge.analysis.timed_graphs import TimedGraphs
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.ir import Graph
+from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.stages import PlacedNode
 
 CPU, QNN = "CPUExecutionProvider", "QNNExecutionProvider"
@@ -80,16 +81,14 @@ def lowered_methods(source: str | os.PathLike[str] | bytes | PteFile) -> list[Lo
     return methods
 
 
-def timed_graphs_of(model: Any, method: str = "") -> TimedGraphs | None:
-    """The graphs of a .pte by path, or of an exported program, which is lowered; None for anything else."""
-    if isinstance(model, str | os.PathLike) and is_pte(model):
-        return timed_method(Path(model), method)
+def graphs_of_program(model: Any) -> TimedGraphs | None:
+    """The graphs of an exported program, which is lowered; None for anything else."""
     if type(model).__module__.startswith("torch.export") and type(model).__name__ == "ExportedProgram":
-        return _timed(read_pte(_export_to_pte(model), "exported program"), "exported_program", method)
+        return _timed(read_pte(_export_to_pte(model), "exported program"), "exported_program", "")
     return None
 
 
-def timed_method(path: Path, method: str = "") -> TimedGraphs:
+def timed_method(path: Path, request: ModelRequest = DEFAULT_REQUEST, method: str = "") -> TimedGraphs:
     """The graphs of a method, the only one unless named."""
     return _timed(read_pte(path), path.stem, method)
 
