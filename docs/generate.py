@@ -34,6 +34,7 @@ LONGEST_DEFAULT = 40
 SECTIONS = (
     ("ort", "Sessions, as onnxruntime has them"),
     ("analysis", "Time and quality of a model"),
+    ("cluster", "Many models on many chips"),
     ("runtime", "Contexts: compiled models"),
     ("formats", "Files"),
     ("chips", "Chips"),
@@ -108,7 +109,7 @@ def gpu_ops_page() -> str:
     """Every op of the table: whether QNN's GPU has it, by which page, and what the gpu backend does."""
     parts = [
         "# Ops of the gpu backend\n",
-        "Written by `make docs` out of `backends/gpu/qnn_ops.py` and `support.py`; edit those, not this page. Sources\n"
+        "Written by `make docs` out of `addons/gpu/qnn_ops.py` and `support.py`; edit those, not this page. Sources\n"
         "are Qualcomm's pages on AI Engine Direct (80-63442-10): *supplement* is the GPU Backend Op Definition\n"
         "Supplement of 2.25, *revision history* the GPU Op Support Revision History up to 2.46. What they say of\n"
         "ranks, types and single parameters is not followed. MatMulNBits, GatherBlockQuantized and\n"
@@ -161,7 +162,7 @@ def _does(option: Option) -> str:
 
 
 def _room(thing: Any) -> str:
-    return str(getattr(thing, "__module__", "")).removeprefix("hexforge.").split(".")[0]
+    return str(getattr(thing, "__module__", "")).removeprefix("hexforge.").removeprefix("addons.").split(".")[0]
 
 
 def _functions_first(name: str) -> tuple[bool, str]:

@@ -43,7 +43,7 @@ OWN = re.compile(r"\x1b\[(?!66;6m)[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AKCDG]|\r
 """What tables, colours and progress bars of commands write themselves."""
 UNESCAPED = ("<b id=pwned>", "<img src=x")
 NAMELESS = frozenset(
-    {"op-package", "config", "ops", "devices", "options", "socs", "demo", "lib-path", "sdk-root", "phone"}
+    {"addons", "op-package", "config", "ops", "devices", "options", "socs", "demo", "lib-path", "sdk-root", "phone"}
 )
 """Commands that read no file with names: sources, lists of what there is, a model of our own."""
 SAMPLES, INPUT = "samples", (1, 3, 8, 8)

@@ -9,18 +9,22 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+_FOLDER = Path(__file__).parent
+_ADDONS = f"{__name__}.addons"
+
 
 def _homes(text: str) -> dict[str, str]:
-    """Public name -> module, as __init__.pyi has them: `from module import name as name`."""
+    """Public name -> module, as __init__.pyi has them: `from module import name as name`; of add-ons that are here."""
     homes = {}
     for line in text.splitlines():
         if line.startswith("from "):
             module, _, names = line.removeprefix("from ").partition(" import ")
-            homes[names.partition(" as ")[0]] = module
+            if not module.startswith(_ADDONS) or (_FOLDER / "addons").is_dir():
+                homes[names.partition(" as ")[0]] = module
     return homes
 
 
-_HOMES = _homes(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_HOMES = _homes((_FOLDER / "__init__.pyi").read_text(encoding="utf-8"))
 __all__ = sorted(_HOMES)
 
 
@@ -30,7 +34,7 @@ def __getattr__(name: str) -> Any:
         value: Any = importlib.import_module("importlib.metadata").version("hexforge")
     elif name in _HOMES:
         home = _HOMES[name]
-        if home in (__name__, f"{__name__}.addons"):  # a module of the package or an add-on, as a whole
+        if home in (__name__, _ADDONS):  # a module, as a whole
             return importlib.import_module(f"{home}.{name}")
         value = getattr(importlib.import_module(home), name)
     else:
@@ -50,9 +54,9 @@ class _AddonFinder:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """The spec of a module of an add-on; None for any other."""
         package, _, rest = name.partition(".")
-        if package != __name__ or not (_ADDONS / rest.partition(".")[0] / "addon.py").is_file():
+        if package != __name__ or not (_FOLDER / "addons" / rest.partition(".")[0] / "addon.py").is_file():
             return None
-        real = importlib.import_module("importlib.util").find_spec(f"{__name__}.addons.{rest}")
+        real = importlib.import_module("importlib.util").find_spec(f"{_ADDONS}.{rest}")
         return (
             None
             if real is None
@@ -79,5 +83,4 @@ class _AddonLoader:
         return self._real.loader.get_code(self._real.name)
 
 
-_ADDONS = Path(__file__).with_name("addons")
 sys.meta_path.append(_AddonFinder())  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from glob import escape, glob
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -189,11 +188,12 @@ def _module(file: Path, name: str) -> Any:
 
 def _of_packages() -> Iterator[Addon]:
     """The declarations that installed packages name."""
-    lists = (Path(file) for folder in sys.path for file in glob(f"{escape(folder)}/*-info/entry_points.txt"))
+    lists = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
     if not any(f"[{ENTRY_POINTS}]" in file.read_text("utf-8") for file in lists):
         return  # importlib.metadata takes a tenth of the time that `hexforge --help` has
     for point in importlib.import_module("importlib.metadata").entry_points(group=ENTRY_POINTS):
         addon = point.load()
         if not isinstance(addon, Addon):
-            raise CallError(f"{point.value} is no add-on: it must be a hexforge.addon.Addon, not {type(addon).__name__}")
+            kind = type(addon).__name__
+            raise CallError(f"{point.value} is no add-on: it must be a hexforge.addon.Addon, not {kind}")
         yield addon

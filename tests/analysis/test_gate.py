@@ -106,7 +106,10 @@ def test_a_score_that_falls_is_worse() -> None:
         ({"models": [{"model": "m", "latency": 3}]}, "unknown key; did you mean 'latency_ms'"),
         ({"models": []}, "at least 1"),
         ({"models": [{"model": "m", "latency_ms": {"SM8750": 3}}]}, "which soc does not list"),
-        ({"models": [{"model": "m", "refused_nodes": -1}]}, "refused_nodes is -1: expected a whole number of at least 0"),
+        (
+            {"models": [{"model": "m", "refused_nodes": -1}]},
+            "refused_nodes is -1: expected a whole number of at least 0",
+        ),
     ],
 )
 def test_a_bad_budget_is_said(tmp_path: Path, data: Any, words: str) -> None:

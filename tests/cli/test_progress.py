@@ -22,6 +22,7 @@ from tests.digits import MODEL
 from tests.runtime.contexts.lora_models import transformer
 
 QUICK = {
+    "addons",
     *("ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner", "explain", "lib-path"),
     *("vendor", "verify"),  # what they do long needs Qualcomm's package
     *("trace", "phone", "sdk-root", "calibrate"),

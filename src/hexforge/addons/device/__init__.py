@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device that contexts share: a virtual clock, cDSP sessions and their memory, priorities, power, faults, buffers.
 
-from hexforge.addons.device import Binary, Device, Qnn
+from hexforge.device import Binary, Device, Qnn
 
 device = Device("SM8650")
 qnn = Qnn(device.process("app"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ExecuTorch's Qualcomm backend on hexforge: importing this module switches it on, where ExecuTorch is installed.
 
-    import hexforge.addons.executorch  # before executorch.backends.qualcomm is imported
+    import hexforge.executorch  # before executorch.backends.qualcomm is imported
 
 `python -m hexforge.executorch SCRIPT ARGS` does the same for a script that is left as it is. `load` runs .pte files,
 with torch or without; `enable_runtime` lets ExecuTorch's own runtime run them.

@@ -105,7 +105,7 @@ def estimate(
     variants = _variants(timed, soc, positions_asked, switches)
     remarks = _attention_remarks(Path(model), bundle, here.soc)
     if report is not None:
-        from hexforge.addons.llm.page import llm_page
+        from hexforge.addons.llm.commands.estimate_page import llm_page
 
         write_atomically(report, llm_page(here, list(others.values()), chips, variants, remarks).encode())
     if as_json:
