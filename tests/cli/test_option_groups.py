@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from hexforge.chips.graph_config import GraphConfig
-from hexforge.cli.option_groups import GivenOptions, with_option_groups
+from hexforge.cli.request_options import GivenOptions, with_request_options
 from hexforge.options import Option
 
 
@@ -23,7 +23,7 @@ class Size:
     flat: Annotated[bool, typer.Option("--flat", help="Without height.")] = False
 
 
-@with_option_groups
+@with_request_options
 def draw(name: Annotated[str, typer.Argument()], *, size: Size, colour: str = "red") -> None:
     """Draw it."""
     typer.echo(f"{name} {size.width} {size.flat} {colour}")
@@ -54,11 +54,11 @@ def heard(*arguments: str) -> tuple[GraphConfig, GivenOptions]:
     """What commands that take the table whole, or what is given of it, are called with."""
     calls: list[Any] = []
 
-    @with_option_groups
+    @with_request_options
     def whole(*, graph: GraphConfig) -> None:
         calls.append(graph)
 
-    @with_option_groups
+    @with_request_options
     def given(*, graph: Annotated[GivenOptions, GraphConfig]) -> None:
         calls.append(graph)
 

@@ -14,6 +14,7 @@ import typer
 from hexforge.chips.soc import DEFAULT_SOC, find_chip
 from hexforge.cli.say import say
 from hexforge.errors import CallError
+from hexforge.request_fields import option
 
 if TYPE_CHECKING:
     from hexforge.cli.runnable import Engine
@@ -172,13 +173,8 @@ class InputArguments:
 class ClusterArguments:
     """Options that let the machines of a Ray cluster work."""
 
-    cluster: Annotated[
-        bool,
-        typer.Option("--cluster", help="Work on the Ray cluster of RAY_ADDRESS, or Ray here (extra `cluster`)."),
-    ] = False
-    cluster_address: Annotated[
-        str, typer.Option("--cluster-address", help="Work on the Ray cluster at this address.", show_default=False)
-    ] = ""
+    cluster: bool = option(False, "Work on the Ray cluster of RAY_ADDRESS, or Ray here (extra `cluster`).")
+    cluster_address: str = option("", "Work on the Ray cluster at this address.", show_default=False)
 
     @property
     def address(self) -> bool | str:

@@ -16,7 +16,8 @@ from hexforge.addons.executorch import blob
 from hexforge.addons.executorch.formats.etdump import LoggedTensor, RunLog, dump, read_tensors
 from hexforge.addons.executorch.formats.pte import ScalarType
 from hexforge.addons.executorch.running.pte_departure import first_pte_departure
-from hexforge.addons.executorch.running.runner import Log, RunnerFlags, execute
+from hexforge.addons.executorch.running.runner import Log, execute
+from hexforge.addons.executorch.running.runner_flags import RunnerFlags
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, Value, text

@@ -6,23 +6,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
-
-from typer import Option
 
 from hexforge.addons.tools import graphs
 from hexforge.addons.tools.adapter_config import AdapterConfig, changed_constants, read_adapter_config
 from hexforge.addons.tools.data_formats import read_data_formats
-from hexforge.addons.tools.flags import NOTHING, ToolFlags, with_tool_flags
+from hexforge.addons.tools.flags import NOTHING, ToolFlags, Version
 from hexforge.addons.tools.profiling import level_of
 from hexforge.backend import ContextBackend
 from hexforge.cli import config_files
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
 from hexforge.formats.file_names import file_names
 from hexforge.formats.files import write_atomically
+from hexforge.request_fields import option
 
 TOOL = "qnn-context-binary-generator"
 
@@ -31,38 +30,34 @@ TOOL = "qnn-context-binary-generator"
 class GeneratorFlags(ToolFlags):
     """What qnn-context-binary-generator is called with."""
 
-    model: Annotated[str, Option(help="ONNX files, separated by commas.")] = ""
-    backend: Annotated[str, Option(help="Selects a backend by its library: libQnnHtp.so …")] = ""
-    binary_file: Annotated[str, Option(help="Name of the context, without .bin.")] = ""
-    dlc_path: Annotated[str, Option(help="Models, in the place of --model.")] = ""
-    output_dir: Annotated[Path, Option(help="Where the context is written.")] = Path("output")
-    config_file: Annotated[Path | None, Option(help="Backend extensions as JSON.")] = None
-    op_packages: Annotated[str, Option(help="Op packages: path:interface[:target], separated by commas.")] = ""
-    enable_intermediate_outputs: Annotated[bool, Option(help="Every tensor inside is an output, too.")] = False
-    set_output_tensors: Annotated[
-        str, Option(help="Tensors inside that are outputs, too: graph:a,b;graph2:c, or a,b of one graph.")
-    ] = ""
-    profiling_level: Annotated[
-        str, Option(help="basic, detailed, backend or client; with optrace a schematic is written.")
-    ] = ""
-    profiling_option: Annotated[str, Option(help="optrace: write <graph>_schematic.bin for qnn-profile-viewer.")] = ""
-    data_format_config: Annotated[Path | None, Option(help="Which KV caches lie in the HMX layout.")] = None
-    adapter_weight_config: Annotated[
-        Path | None, Option(help="YAML that lists adapters (use_case: name, graph, weights): each becomes a file, too.")
-    ] = None
-    log_level: Annotated[str, Option(help="error, warn, info, debug or verbose.")] = "error"
-    model_prefix: Annotated[str, Option(help=NOTHING + "no library is loaded.")] = ""
-    platform_options: Annotated[str, Option(help=NOTHING + "there is no platform to configure.")] = ""
-    input_output_tensor_mem_type: Annotated[
-        str, Option(help=NOTHING + "a context here takes raw memory and shared buffers alike.")
-    ] = ""
-    backend_binary: Annotated[str, Option(help=NOTHING + "the context is the only binary; --binary_file names it.")] = (
-        ""
+    model: str = option("", "ONNX files, separated by commas.")
+    backend: str = option("", "Selects a backend by its library: libQnnHtp.so …")
+    binary_file: str = option("", "Name of the context, without .bin.")
+    dlc_path: str = option("", "Models, in the place of --model.")
+    output_dir: Path = option(Path("output"), "Where the context is written.")
+    config_file: Path | None = option(None, "Backend extensions as JSON.")
+    op_packages: str = option("", "Op packages: path:interface[:target], separated by commas.")
+    enable_intermediate_outputs: bool = option(False, "Every tensor inside is an output, too.")
+    set_output_tensors: str = option(
+        "", "Tensors inside that are outputs, too: graph:a,b;graph2:c, or a,b of one graph."
     )
+    profiling_level: str = option("", "basic, detailed, backend or client; with optrace a schematic is written.")
+    profiling_option: str = option("", "optrace: write <graph>_schematic.bin for qnn-profile-viewer.")
+    data_format_config: Path | None = option(None, "Which KV caches lie in the HMX layout.")
+    adapter_weight_config: Path | None = option(
+        None, "YAML that lists adapters (use_case: name, graph, weights): each becomes a file, too."
+    )
+    log_level: str = option("error", "error, warn, info, debug or verbose.")
+    model_prefix: str = option("", NOTHING + "no library is loaded.")
+    platform_options: str = option("", NOTHING + "there is no platform to configure.")
+    input_output_tensor_mem_type: str = option(
+        "", NOTHING + "a context here takes raw memory and shared buffers alike."
+    )
+    backend_binary: str = option("", NOTHING + "the context is the only binary; --binary_file names it.")
 
 
-@with_tool_flags(GeneratorFlags)
-def run(flags: GeneratorFlags) -> None:
+@with_request_options
+def run(flags: GeneratorFlags, version: Version = False) -> None:
     """Prepare models for the chip that the config file names, into output_dir/<binary_file>.bin."""
     for flag, reason in flags.silent():
         config_files.print_notice(TOOL, f"{flag} changes nothing: {reason}")

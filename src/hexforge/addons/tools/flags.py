@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -17,6 +16,7 @@ from hexforge.cli.say import say
 from hexforge.errors import CallError
 from hexforge.formats.json_text import typographic_mark
 from hexforge.options import did_you_mean
+from hexforge.request_fields import FlagsAsNamed
 
 
 def _version(context: typer.Context, wanted: bool) -> None:
@@ -87,46 +87,12 @@ NOTHING = "Changes nothing: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolFlags:
-    """The flags of a tool: a field each, `Annotated` with its typer.Option, whose name is the field's."""
+class ToolFlags(FlagsAsNamed):
+    """The flags of a tool: a field each."""
 
     def silent(self) -> Iterator[tuple[str, str]]:
         """The flags that were given and change nothing, each with the reason."""
-        for name, info in _options(type(self)).items():
-            default = next(field.default for field in dataclasses.fields(self) if field.name == name)
-            if (info.help or "").startswith(NOTHING) and getattr(self, name) != default:
-                yield f"--{name}", str(info.help).removeprefix(NOTHING).rstrip(".")
-
-
-Table = TypeVar("Table", bound=ToolFlags)
-
-
-def with_tool_flags(table: type[Table]) -> Callable[[Callable[[Table], None]], Callable[..., None]]:
-    """Make a command of a function whose argument is a table of flags."""
-
-    def decorate(run: Callable[[Table], None]) -> Callable[..., None]:
-        def command(**given: Any) -> None:
-            given.pop("version")
-            run(table(**given))
-
-        hints = get_type_hints(table, include_extras=True)
-        rows = [
-            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
-            for field in dataclasses.fields(table)
-            if (hint := hints[field.name])
-        ]
-        for name, hint in hints.items():
-            hint.__metadata__[0].param_decls = (f"--{name}",)
-        rows.append(inspect.Parameter("version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Version))
-        command.__signature__ = inspect.Signature(rows)  # type: ignore[attr-defined]
-        command.__annotations__ = {row.name: row.annotation for row in rows}
-        command.__doc__, command.__module__ = run.__doc__, run.__module__
-        return command
-
-    return decorate
-
-
-def _options(table: type[ToolFlags]) -> dict[str, Any]:
-    """The typer.Option of each field."""
-    hints = get_type_hints(table, include_extras=True)
-    return {field.name: hints[field.name].__metadata__[0] for field in dataclasses.fields(table)}
+        for field in dataclasses.fields(self):
+            sentence = field.metadata["spelling"].sentence
+            if sentence.startswith(NOTHING) and getattr(self, field.name) != field.default:
+                yield f"--{field.name}", sentence.removeprefix(NOTHING).rstrip(".")

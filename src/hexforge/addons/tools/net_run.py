@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hexforge.addons.device.placed_contexts import DeviceProgram, free_contexts, memory_lines, on_device
 from hexforge.addons.tools import graphs
-from hexforge.addons.tools.flags import with_tool_flags
+from hexforge.addons.tools.flags import Version
 from hexforge.addons.tools.net_run_flags import NetRunFlags
 from hexforge.addons.tools.profiling import device_profile, level_of, write_log
 from hexforge.addons.tools.raw import (
@@ -25,6 +25,7 @@ from hexforge.addons.tools.raw import (
 )
 from hexforge.backend import Backend, ContextBackend, Program, TimedBackend
 from hexforge.cli import config_files
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import bar, interruptible
 from hexforge.errors import CallError
@@ -48,8 +49,8 @@ class GraphRun:
     folder: Path
 
 
-@with_tool_flags(NetRunFlags)
-def run(flags: NetRunFlags) -> None:
+@with_request_options
+def run(flags: NetRunFlags, version: Version = False) -> None:
     """Run a model or a context binary on raw inputs: outputs are output_dir/Result_<n>/<tensor>.raw."""
     _check(flags)
     graphs.register_packages(flags.op_packages)

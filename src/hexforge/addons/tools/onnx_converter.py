@@ -6,17 +6,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from typer import Option
-
-from hexforge.addons.tools.flags import NOTHING, ToolFlags, with_tool_flags
+from hexforge.addons.tools.flags import NOTHING, ToolFlags, Version
 from hexforge.cli import config_files
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import bars
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.files import require_writable, write_atomically
 from hexforge.options import did_you_mean
+from hexforge.request_fields import option
 
 TOOL = "qnn-onnx-converter"
 CALIBRATIONS = {
@@ -34,36 +33,28 @@ CALIBRATIONS = {
 class ConverterFlags(ToolFlags):
     """What qnn-onnx-converter is called with."""
 
-    input_network: Annotated[Path | None, Option(help="The ONNX file.")] = None
-    output_path: Annotated[Path | None, Option(help="The file to write; else <model>.dlc beside the model.")] = None
-    input_dim: Annotated[
-        list[str] | None, Option(help="Name and size of an input: --input_dim x 1,3,224,224; again for more.")
-    ] = None
-    input_list: Annotated[Path | None, Option(help="Raw inputs to quantize by, one inference a line.")] = None
-    act_bitwidth: Annotated[int, Option(help="Bits of activations: 8 or 16.")] = 8
-    weights_bitwidth: Annotated[int, Option(help="Bits of weights: 4, 8 or 16.")] = 8
-    bias_bitwidth: Annotated[int, Option(help="Bits of biases: 32, which they always have here.")] = 32
-    use_per_channel_quantization: Annotated[bool, Option(help="A weight scale for every output channel.")] = False
-    act_quantizer_calibration: Annotated[
-        str, Option(help="Ranges of activations: min-max, percentile, entropy, mse or sqnr.")
-    ] = "min-max"
-    percentile_calibration_value: Annotated[float, Option(help="Of percentile: from 90 to 100.")] = 99.99
-    restrict_quantization_steps: Annotated[
-        str, Option(help='Integers that weights may have: "-0x8000 0x7F7F" for 16 bits.')
-    ] = ""
-    quantization_overrides: Annotated[Path | None, Option(help="AIMET encodings that stand as they are.")] = None
-    export_format: Annotated[str, Option(help="dlc: one file that the tools here read as --dlc_path or --model.")] = (
-        "dlc"
+    input_network: Path | None = option(None, "The ONNX file.")
+    output_path: Path | None = option(None, "The file to write; else <model>.dlc beside the model.")
+    input_dim: list[str] | None = option(None, "Name and size of an input: --input_dim x 1,3,224,224; again for more.")
+    input_list: Path | None = option(None, "Raw inputs to quantize by, one inference a line.")
+    act_bitwidth: int = option(8, "Bits of activations: 8 or 16.")
+    weights_bitwidth: int = option(8, "Bits of weights: 4, 8 or 16.")
+    bias_bitwidth: int = option(32, "Bits of biases: 32, which they always have here.")
+    use_per_channel_quantization: bool = option(False, "A weight scale for every output channel.")
+    act_quantizer_calibration: str = option(
+        "min-max", "Ranges of activations: min-max, percentile, entropy, mse or sqnr."
     )
-    enable_framework_trace: Annotated[bool, Option(help=NOTHING + "ops always know the nodes that they come from.")] = (
-        False
-    )
-    float_bitwidth: Annotated[int, Option(help=NOTHING + "the chip computes floats in float16.")] = 32
-    debug: Annotated[bool, Option(help=NOTHING + "errors say what is wrong anyway.")] = False
+    percentile_calibration_value: float = option(99.99, "Of percentile: from 90 to 100.")
+    restrict_quantization_steps: str = option("", 'Integers that weights may have: "-0x8000 0x7F7F" for 16 bits.')
+    quantization_overrides: Path | None = option(None, "AIMET encodings that stand as they are.")
+    export_format: str = option("dlc", "dlc: one file that the tools here read as --dlc_path or --model.")
+    enable_framework_trace: bool = option(False, NOTHING + "ops always know the nodes that they come from.")
+    float_bitwidth: int = option(32, NOTHING + "the chip computes floats in float16.")
+    debug: bool = option(False, NOTHING + "errors say what is wrong anyway.")
 
 
-@with_tool_flags(ConverterFlags)
-def run(flags: ConverterFlags) -> None:
+@with_request_options
+def run(flags: ConverterFlags, version: Version = False) -> None:
     """Write a model for the tools here: with sizes fixed, and quantized where --input_list says what it is run on."""
     for flag, reason in flags.silent():
         config_files.print_notice(TOOL, f"{flag} changes nothing: {reason}")

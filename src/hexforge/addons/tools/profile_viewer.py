@@ -5,19 +5,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from hexforge.addons.tools.flags import Version
+from hexforge.addons.tools.flags import ToolFlags, Version
 from hexforge.addons.tools.graphs import is_vendor_dlc
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.files import write_together
 from hexforge.formats.json_text import read_json
 from hexforge.options import did_you_mean
+from hexforge.request_fields import option
 
 if TYPE_CHECKING:
     from hexforge.formats.profile.record import Profile
@@ -28,25 +28,25 @@ _UNPUBLISHED = "Refused: what it writes is published nowhere."
 _LIBRARY = re.compile(r"(?:lib)?(\w+?)(?:\.so(?:\.\d+)*|\.dll|\.dylib)?")
 
 
-def run(
-    input_log: Annotated[str, typer.Option("--input_log", help="Profiling logs, separated by commas.")] = "",
-    reader: Annotated[
-        str, typer.Option("--reader", help="libQnnHtpProfilingReader.so, …Chrometrace… or …HtpOptrace…; else averages.")
-    ] = "",
-    schematic: Annotated[str, typer.Option("--schematic", help="The graph's <graph>_schematic.bin.")] = "",
-    config: Annotated[Path | None, typer.Option("--config", help='JSON: {"features": {"gzip": true, …}}.')] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="The trace to write; .gz compresses it.")] = None,
-    dlc: Annotated[
-        Path | None,
-        typer.Option("--dlc", help="Where ops come from: a model, context, recording or qnn_op_trace.json."),
-    ] = None,
-    zoom_start: Annotated[str, typer.Option("--zoom_start", help="Only from this node on, by either name.")] = "",
-    zoom_end: Annotated[str, typer.Option("--zoom_end", help="Only up to this node, by either name.")] = "",
-    gzip: Annotated[bool, typer.Option("--gzip", help="Compress the trace.")] = False,
-    extract_opaque_objects: Annotated[bool, typer.Option("--extract_opaque_objects", help=_UNPUBLISHED)] = False,
-    standardized_json_output: Annotated[bool, typer.Option("--standardized_json_output", help=_UNPUBLISHED)] = False,
-    version: Version = False,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewerFlags(ToolFlags):
+    """What qnn-profile-viewer is called with."""
+
+    input_log: str = option("", "Profiling logs, separated by commas.")
+    reader: str = option("", "libQnnHtpProfilingReader.so, …Chrometrace… or …HtpOptrace…; else averages.")
+    schematic: str = option("", "The graph's <graph>_schematic.bin.")
+    config: Path | None = option(None, 'JSON: {"features": {"gzip": true, …}}.')
+    output: Path | None = option(None, "The trace to write; .gz compresses it.")
+    dlc: Path | None = option(None, "Where ops come from: a model, context, recording or qnn_op_trace.json.")
+    zoom_start: str = option("", "Only from this node on, by either name.")
+    zoom_end: str = option("", "Only up to this node, by either name.")
+    gzip: bool = option(False, "Compress the trace.")
+    extract_opaque_objects: bool = option(False, _UNPUBLISHED)
+    standardized_json_output: bool = option(False, _UNPUBLISHED)
+
+
+@with_request_options
+def run(flags: ViewerFlags, version: Version = False) -> None:
     """Show what a profiling log holds: as text, and where --output is given as a trace and a summary beside it."""
     from hexforge.analysis.profile.profile_text import average_reports, heap_lines, reports
     from hexforge.analysis.profile.trace import ViewerFeatures
@@ -54,33 +54,36 @@ def run(
     from hexforge.report.profile_files import viewer_files
 
     for flag, given in (
-        ("extract_opaque_objects", extract_opaque_objects),
-        ("standardized_json_output", standardized_json_output),
+        ("extract_opaque_objects", flags.extract_opaque_objects),
+        ("standardized_json_output", flags.standardized_json_output),
     ):
         if given:
             raise UnsupportedError(
                 f"--{flag}: what it writes is published nowhere; leave it out, --output writes a trace"
             )
-    if not input_log:
+    if not flags.input_log:
         raise CallError("--input_log is missing; it is a qnn-profiling-data log")
-    chosen = reader_of(reader)
-    features = ViewerFeatures.parse(read_json(config), str(config)) if config is not None else ViewerFeatures()
-    features = replace(features, gzip=features.gzip or gzip)
-    profile = read_logs(input_log)
-    if schematic:
-        profile = with_schematic(profile, schematic)
-    if dlc is not None:
-        profile = with_sources(profile, dlc)
+    chosen = reader_of(flags.reader)
+    features = ViewerFeatures()
+    if flags.config is not None:
+        features = ViewerFeatures.parse(read_json(flags.config), str(flags.config))
+    features = replace(features, gzip=features.gzip or flags.gzip)
+    profile = read_logs(flags.input_log)
+    if flags.schematic:
+        profile = with_schematic(profile, flags.schematic)
+    if flags.dlc is not None:
+        profile = with_sources(profile, flags.dlc)
     if chosen == OPTRACE:
-        _require_trace(profile, input_log, output)
-    elif zoom_start or zoom_end:
+        _require_trace(profile, flags.input_log, flags.output)
+    elif flags.zoom_start or flags.zoom_end:
         raise CallError(f"--zoom_start and --zoom_end are for {OPTRACE}; name it with --reader")
-    profile = zoom_profile(profile, zoom_start, zoom_end)
+    profile = zoom_profile(profile, flags.zoom_start, flags.zoom_end)
     if chosen != OPTRACE:
         for report in reports(profile) if chosen == RAW else average_reports(profile):
             say(report, nl=False)
         for line in heap_lines(profile):
             say(line)
+    output = flags.output
     if output is None:
         return
     if chosen == RAW:

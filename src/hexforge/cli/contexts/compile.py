@@ -14,9 +14,10 @@ from rich.text import Text
 from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, THREADS, VTCM, GraphConfig, vtcm_text
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, InputArguments, Json, pairs
-from hexforge.cli.option_groups import GivenOptions, with_option_groups
+from hexforge.cli.request_options import GivenOptions, with_request_options
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
+from hexforge.request_fields import option
 from hexforge.rules import by_reason, some_of
 
 if TYPE_CHECKING:
@@ -33,25 +34,13 @@ _HEADINGS = {LEVEL: "level", THREADS: "HVX threads", VTCM: "VTCM budget"}
 class ContextArguments:
     """What the context file is to hold."""
 
-    graph_name: Annotated[
-        list[str] | None, typer.Option("--graph-name", help="Name of the graph, one for each model; else the file's.")
-    ] = None
-    quantized_io: Annotated[
-        bool, typer.Option("--quantized-io", help="Inputs and outputs of the graphs are integers, as QDQ nodes say.")
-    ] = False
-    allow_partial: Annotated[
-        bool, typer.Option("--allow-partial", help="Leave refused nodes to the CPU: several graphs of one model.")
-    ] = False
-    updatable: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--updatable", metavar="PATTERN", help="Constants that LoRA adapters may change (`hexforge lora`)."
-        ),
-    ] = None
-    share: Annotated[
-        bool | None,
-        typer.Option("--share/--no-share", help="Store common weights once (v73 and newer, one VTCM size)."),
-    ] = None
+    graph_name: list[str] | None = option(None, "Name of the graph, one for each model; else the file's.")
+    quantized_io: bool = option(False, "Inputs and outputs of the graphs are integers, as QDQ nodes say.")
+    allow_partial: bool = option(False, "Leave refused nodes to the CPU: several graphs of one model.")
+    updatable: list[str] | None = option(
+        None, "Constants that LoRA adapters may change (`hexforge lora`).", metavar="PATTERN"
+    )
+    share: bool | None = option(None, "Store common weights once (v73 and newer, one VTCM size).", "--share/--no-share")
 
     def request(self, names: Sequence[str], file: Config, settings: Sequence[GraphSettings]) -> ContextRequest:
         """The request for graphs of these names; the config file says what the command line does not."""
@@ -70,7 +59,7 @@ class ContextArguments:
         )
 
 
-@with_option_groups
+@with_request_options
 def compile(
     models: Annotated[
         list[Path], typer.Argument(exists=True, dir_okay=False, help="The ONNX files.", show_default=False)

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from hexforge.cli.arguments import All, BackendArguments, InputArguments, Json, Model
 from hexforge.cli.fitted_table import WIDE, shorten_middle
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
 from hexforge.rules import NAMED, by_reason, counted
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
@@ -25,7 +25,7 @@ MOST_UNSAFE = 5
 """Lines about numbers that float16 cannot hold."""
 
 
-@with_option_groups
+@with_request_options
 def check(
     model: Model,
     *,

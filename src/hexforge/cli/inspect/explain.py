@@ -14,7 +14,7 @@ from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import InputArguments, Json
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import console, print_json, spinner
 from hexforge.errors import CallError
 
@@ -26,7 +26,7 @@ LARGEST_LOG = 64 << 20
 _COLOURS = {"cause": "bold red", "code": "bold red", "unknown": "bold yellow", "consequence": "bold", "notice": "dim"}
 
 
-@with_option_groups
+@with_request_options
 def explain(
     log: Annotated[
         list[str],

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.cli.arguments import BackendArguments, InputArguments, Json, Model, pairs
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.runnable import feeds_for, open_target
 from hexforge.cli.screen import bold_start, console, print_json, spinner, table
 from hexforge.formats.file_names import file_names
@@ -25,7 +25,7 @@ Inputs = Annotated[list[str] | None, typer.Option("--input", "-i", metavar="NAME
 GraphName = Annotated[str, typer.Option("--graph", help="Which graph, of a context that has several.")]
 
 
-@with_option_groups
+@with_request_options
 def run(
     model: Model,
     input: Inputs = None,

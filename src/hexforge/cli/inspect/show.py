@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexforge.cli.arguments import BackendArguments, InputArguments, Model
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import spinner
 from hexforge.errors import CallError
@@ -45,7 +45,7 @@ class ShowRequest:
             raise CallError(f"{path}: is compiled already; only --weights can be given with it")
 
 
-@with_option_groups
+@with_request_options
 def show(
     model: Model,
     *,

@@ -22,10 +22,10 @@ from hexforge.cli.arguments import (
     pairs,
     shapes,
 )
-from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import JudgedBy, print_decisions
 from hexforge.cli.quality.departure import print_departure
 from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
@@ -53,7 +53,7 @@ Report = Annotated[Path | None, typer.Option("--report", help="Write a page to l
 Limit = Annotated[int, typer.Option("--limit", min=0, help="Samples to look at; 0: all.")]
 
 
-@with_option_groups
+@with_request_options
 def compare(
     float_model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The float ONNX file, or .pte.")],
     quantized: Annotated[

@@ -11,7 +11,6 @@ import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DEFAULT_BACKEND, ClusterArguments, InputArguments, Json, Model, Soc
-from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.compare import (
     Backend,
     Data,
@@ -24,6 +23,7 @@ from hexforge.cli.quality.compare import (
 )
 from hexforge.cli.quality.decisions import print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bar, console, interruptible, print_json, table
 from hexforge.formats.files import require_writable
 
@@ -37,7 +37,7 @@ Classes = Annotated[
 ]
 
 
-@with_option_groups
+@with_request_options
 def evaluate(
     model: Model,
     data: Data,

@@ -11,13 +11,13 @@ import typer
 from rich.text import Text
 
 from hexforge.cli.arguments import ClusterArguments, Json
-from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.compare import Jobs
 from hexforge.cli.quality.decisions import JudgedBy
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import console, print_json, spinner, table
 
 
-@with_option_groups
+@with_request_options
 def gate(
     budget: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The budget file.", show_default=False)],
     baseline: Annotated[

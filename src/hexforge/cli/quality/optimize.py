@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model, Soc
-from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import agreement_text, print_alarmed, print_decisions
 from hexforge.cli.quality.evaluate import Classes, Labels
 from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.formats.files import write_atomically
 from hexforge.rules import by_reason, some_of
@@ -27,7 +27,7 @@ SAME_TIME = 0.97
 """A quantized model that is slower than this part of the float one's speed is said to be slower."""
 
 
-@with_option_groups
+@with_request_options
 def optimize(
     model: Model,
     data: Annotated[

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-from typer import Option
+from typing import Any
 
 from hexforge.cli.say import say
 from hexforge.errors import CallError
+from hexforge.request_fields import option
 
 _PANEL = "Pictures"
 
@@ -19,25 +18,12 @@ _PANEL = "Pictures"
 class PictureArguments:
     """What the command line says of pictures."""
 
-    mean: Annotated[
-        str, Option("--mean", help="Taken from each channel, e.g. 0.485,0.456,0.406.", rich_help_panel=_PANEL)
-    ] = ""
-    std: Annotated[
-        str, Option("--std", help="Each channel is divided by it, e.g. 0.229,0.224,0.225.", rich_help_panel=_PANEL)
-    ] = ""
-    resize: Annotated[
-        str,
-        Option(
-            "--resize", help="stretch, crop, pad, or a number: the shorter side becomes that.", rich_help_panel=_PANEL
-        ),
-    ] = ""
-    crop: Annotated[
-        int, Option("--crop", min=0, help="The middle square of so many pixels is taken.", rich_help_panel=_PANEL)
-    ] = 0
-    layout: Annotated[str, Option("--layout", help="NCHW or NHWC.", rich_help_panel=_PANEL)] = ""
-    scale: Annotated[
-        str, Option("--scale", help="Pixels times this, before the mean: 1/255, 1.", rich_help_panel=_PANEL)
-    ] = ""
+    mean: str = option("", "Taken from each channel, e.g. 0.485,0.456,0.406.", rich_help_panel=_PANEL)
+    std: str = option("", "Each channel is divided by it, e.g. 0.229,0.224,0.225.", rich_help_panel=_PANEL)
+    resize: str = option("", "stretch, crop, pad, or a number: the shorter side becomes that.", rich_help_panel=_PANEL)
+    crop: int = option(0, "The middle square of so many pixels is taken.", min=0, rich_help_panel=_PANEL)
+    layout: str = option("", "NCHW or NHWC.", rich_help_panel=_PANEL)
+    scale: str = option("", "Pixels times this, before the mean: 1/255, 1.", rich_help_panel=_PANEL)
 
     def data(self, source: str) -> Any:
         """The samples with the picture options; a source without pictures stays as it is."""

@@ -13,10 +13,10 @@ import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model, Soc
-from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.compare import Data, Jobs, StrictSamples
 from hexforge.cli.quality.decisions import JudgedBy, print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.formats.files import require_writable
 from hexforge.rules import by_reason, some_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
-@with_option_groups
+@with_request_options
 def quantize(
     model: Model,
     data: Data = "",

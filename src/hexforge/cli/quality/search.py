@@ -14,13 +14,14 @@ import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model
-from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.decisions import agreement_text, print_alarmed
 from hexforge.cli.quality.evaluate import Classes, Labels
 from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
+from hexforge.request_fields import option
 
 if TYPE_CHECKING:
     from hexforge.analysis.quality.search import Scoring, SearchResult
@@ -31,20 +32,15 @@ if TYPE_CHECKING:
 class ScoringArguments:
     """How the quality of a mix is measured."""
 
-    metric: Annotated[
-        str,
-        typer.Option(
-            "--metric",
-            help="sqnr with decisions beside it; decisions, or a kind such as detection, which need no labels; top1, "
-            "top5, psnr, ssim, FILE.py:NAME as of eval; more is better.",
-        ),
-    ] = "sqnr"
+    metric: str = option(
+        "sqnr",
+        "sqnr with decisions beside it; decisions, or a kind such as detection, which need no labels; top1, "
+        "top5, psnr, ssim, FILE.py:NAME as of eval; more is better.",
+    )
     labels: Labels = ""
     classes: Classes = None
-    evaluation: Annotated[
-        str, typer.Option("--evaluation", help="Samples quality is measured on; unless given, --data.")
-    ] = ""
-    samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that quality is measured on.")] = 16
+    evaluation: str = option("", "Samples quality is measured on; unless given, --data.")
+    samples: int = option(16, "Samples that quality is measured on.", min=1)
 
     def scoring(self, pictures: PictureArguments) -> Scoring:
         """The same, with labels and samples read."""
@@ -60,16 +56,14 @@ class ScoringArguments:
 class SpaceArguments:
     """Which mixes are tried."""
 
-    low: Annotated[str, typer.Option("--low", help="The recipe of most layers.")] = "w8a8_channel"
-    high: Annotated[str, typer.Option("--high", help="The recipe of layers that need more.")] = "w8a16_channel"
-    groups: Annotated[int, typer.Option("--groups", min=1, help="Groups of layers that change together.")] = 16
-    target: Annotated[
-        float | None, typer.Option("--target", help="Quality to reach; unless given, the knee of the front.")
-    ] = None
-    budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes to measure at most.")] = 100
+    low: str = option("w8a8_channel", "The recipe of most layers.")
+    high: str = option("w8a16_channel", "The recipe of layers that need more.")
+    groups: int = option(16, "Groups of layers that change together.", min=1)
+    target: float | None = option(None, "Quality to reach; unless given, the knee of the front.")
+    budget: int = option(100, "Mixes to measure at most.", min=2)
 
 
-@with_option_groups
+@with_request_options
 def search(
     model: Model,
     data: Annotated[str, typer.Option("--data", help="Calibration samples: a folder, shards, a URL, or random:8.")],

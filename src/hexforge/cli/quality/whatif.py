@@ -11,7 +11,7 @@ from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import InputArguments, Json, Model, Soc, constants_of, dims, shapes
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bars, console, interruptible, print_json, rows_left_out, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hexforge.analysis.quality.whatif import WhatIf
 
 
-@with_option_groups
+@with_request_options
 def whatif(
     model: Model,
     switch: Annotated[

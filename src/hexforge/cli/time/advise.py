@@ -13,7 +13,7 @@ from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import InputArguments, Json, Model, Soc
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.cli.time.estimate import Precision, Runtime
 from hexforge.errors import CallError
@@ -38,7 +38,7 @@ class AskedAdvice:
     as_json: bool
 
 
-@with_option_groups
+@with_request_options
 def advise(
     model: Model,
     soc: Soc = DEFAULT_SOC,

@@ -14,7 +14,7 @@ import typer
 
 from hexforge.cli.arguments import BackendArguments, InputArguments, Json, Model, pairs
 from hexforge.cli.inspect.run import GraphName, Inputs
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.runnable import feeds_for, open_target
 from hexforge.cli.screen import bar, bold_start, console, print_json, table
 from hexforge.errors import HexforgeError
@@ -60,7 +60,7 @@ class BenchTimes(Result):
         return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * int(part) // 100) - 1))]
 
 
-@with_option_groups
+@with_request_options
 def bench(
     model: Model,
     warmup: Annotated[int, typer.Option("--warmup", min=0, help="Inferences before the clock starts.")] = 3,

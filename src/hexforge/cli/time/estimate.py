@@ -19,11 +19,12 @@ from hexforge.amounts import size
 from hexforge.chips.graph_config import GraphConfig, vtcm_text
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import All, CoRunningModels, InputArguments, Json, Model, model_and_priority
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import TOP, bar, console, print_json, result_table, rows_left_out, spinner, table
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
+from hexforge.request_fields import option
 from hexforge.results import select
 from hexforge.rules import by_reason, counted
 
@@ -46,10 +47,8 @@ Runtime = Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite
 class EstimateFiles:
     """What is written of an estimate."""
 
-    trace: Annotated[Path | None, typer.Option("--trace", help="Write a Chrome/Perfetto trace; .gz compresses it.")] = (
-        None
-    )
-    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None
+    trace: Path | None = option(None, "Write a Chrome/Perfetto trace; .gz compresses it.")
+    report: Path | None = option(None, "Write a page to look at, as HTML.")
 
     def check(self, model: Path) -> None:
         """CallError where a file to write is the model or is to be written twice."""
@@ -58,7 +57,7 @@ class EstimateFiles:
             raise CallError("--trace and --report are files of their own; neither may be the model or the other")
 
 
-@with_option_groups
+@with_request_options
 def estimate(
     model: Model,
     soc: Annotated[

@@ -11,7 +11,7 @@ import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import CoRunningModels, InputArguments, model_and_priority, pairs
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import console, spinner, table
 from hexforge.cli.time.estimate import Precision, Runtime
 from hexforge.errors import CallError, UnsupportedError
@@ -40,7 +40,7 @@ class ProfileRecording:
     """Models that run on the chip meanwhile, each with its priority behind a colon or without."""
 
 
-@with_option_groups
+@with_request_options
 def profile(
     model: Annotated[
         Path, typer.Argument(exists=True, dir_okay=False, help="An ONNX file, a context, a .pte or a profiling log.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexforge.cli.arguments import ClusterArguments, Dims, Json, dims
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import TOP, bar, console, interruptible, print_json, rows_left_out, table
 from hexforge.formats.files import require_writable, write_atomically
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PRECISIONS = "float,w8a8,w8a16"
 
 
-@with_option_groups
+@with_request_options
 def sweep(
     models: Annotated[
         list[str],

@@ -7,7 +7,7 @@ import gc
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from hexforge.addons.executorch.formats.qnn_options import PERFORMANCE_MODES
 from hexforge.addons.executorch.running.event_log import EXECUTE, INIT, LOAD, EventLog
 from hexforge.addons.executorch.running.loading import load
 from hexforge.addons.executorch.running.method import Method
+from hexforge.addons.executorch.running.runner_flags import RunnerFlags
 from hexforge.chips.power import MODES, Corner
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, FormatError
@@ -39,32 +40,6 @@ RUNTIME, ERROR, WARN, INFO, VERBOSE, DEBUG = range(6)
 """RUNTIME: a line of ExecuTorch's runtime, which has no mark of its Qualcomm backend."""
 DEFAULT_LIST = Path("input_list.txt")
 """What qnn_executor_runner reads unless told; scripts name it whether they made one or not."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerFlags:
-    """The flags of qnn_executor_runner that say what is run and what is written, under their own names."""
-
-    model_path: Path
-    output_folder_path: Path = Path("outputs")
-    input_list_path: Path | None = None
-    iteration: int = 1
-    warm_up: int = 0
-    method_index: int = 0
-    etdump_path: Path = Path("etdump.etdp")
-    dump_intermediate_outputs: bool = False
-    debug_output_path: Path = Path("debug_output.bin")
-    debug_buffer_size: int = 20_000_000
-    input_shape_path: Path | None = None
-    output_shape_path: Path | None = None
-    performance_output_path: Path | None = None
-    heap_profiling_path: Path | None = None
-    profile_level: int = 0
-    htp_performance_mode: int = 0
-    threads: int = 0
-    data_path: tuple[Path, ...] = ()
-    soc: str = ""
-    """The chip of the simulated device that it runs on; empty: on this computer, in whose time it is."""
 
 
 class Log:

@@ -13,10 +13,11 @@ import typer
 from hexforge.amounts import size
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Json
-from hexforge.cli.option_groups import with_option_groups
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bold_start, console, print_json, spinner, table
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
+from hexforge.request_fields import option
 
 if TYPE_CHECKING:
     from hexforge.addons.llm import Bundle, LlmEstimate, LlmShape
@@ -32,21 +33,14 @@ HARDLY_FILLED = 256
 class GraphArguments:
     """What the graphs of a bundle are like."""
 
-    native_kv: Annotated[
-        bool | None,
-        typer.Option(
-            "--native-kv/--flat-kv", help="Whether the cache lies as the matrix unit reads it. [default: flat]"
-        ),
-    ] = None
-    masked_softmax: Annotated[
-        bool, typer.Option("--masked-softmax/--no-masked-softmax", help="Whether empty positions cost less.")
-    ] = True
-    speculative: Annotated[
-        bool, typer.Option("--speculative", help="With a draft that is checked, several tokens at a time.")
-    ] = False
+    native_kv: bool | None = option(
+        None, "Whether the cache lies as the matrix unit reads it. [default: flat]", "--native-kv/--flat-kv"
+    )
+    masked_softmax: bool = option(True, "Whether empty positions cost less.", "--masked-softmax/--no-masked-softmax")
+    speculative: bool = option(False, "With a draft that is checked, several tokens at a time.")
 
 
-@with_option_groups
+@with_request_options
 def estimate(
     model: Annotated[
         str, typer.Argument(help="A folder with config.json, such a file, or the name of a model.", show_default=False)

@@ -8,13 +8,13 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 from hexforge.addons.llm.commands.runner_prompts import PROMPT_FORMS
+from hexforge.cli.request_options import with_request_options
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
+from hexforge.request_fields import FlagsAsNamed, option
 from hexforge.terminal_text import visible
 
 if TYPE_CHECKING:
@@ -24,8 +24,32 @@ DEFAULT_PROMPT = "The answer to the ultimate question is"
 KV, HYBRID, LOOKAHEAD = range(3)
 
 
-def _flag(name: str, help: str, **more: Any) -> Any:
-    return typer.Option(f"--{name}", help=help, **more)
+@dataclass(frozen=True, slots=True)
+class LlamaRunnerFlags(FlagsAsNamed):
+    """The flags of qnn_llama_runner, under their own names."""
+
+    decoder_model_version: str = option("llama2", "The kind of model: llama2, llama3, …")
+    model_path: Path = option(Path("kv_llama_qnn.pte"), "The .pte of llama.py, or a bundle (`hexforge llm export`).")
+    output_path: Path = option(Path("outputs.txt"), "Where prompts and answers are written.")
+    performance_output_path: Path = option(Path("inference_speed.txt"), "Where tokens a second are written.")
+    dump_logits_path: Path | None = option(None, "Where logits go, as the model gives them.")
+    tokenizer_path: Path = option(
+        Path("tokenizer.bin"), "tokenizer.bin, tokenizer.json or tokenizer.model of the model."
+    )
+    prompt: list[str] | None = option(None, "A prompt; several are turns of a conversation.")
+    tokenized_prompt: Path | None = option(None, "Tokens as uint64 in a file.")
+    system_prompt: str = option("", "What the model is told first.")
+    temperature: float = option(0.0, "0: the most likely token always.", min=0.0)
+    seq_len: int = option(128, "Tokens of prompt and answer together.")
+    eval_mode: int = option(KV, "0 token by token, 1 prompts at once, 2 lookahead.", min=0, max=2)
+    shared_buffer: bool = option(False, "Changes nothing here.", "--shared_buffer/--noshared_buffer")
+    kv_updater: str = option("SmartMask", "SmartMask or ShiftPointer; caches stay in place here.")
+    num_iters: int = option(1, "How often all prompts are given.", min=1)
+    ngram: int = option(0, "Of lookahead.")
+    window: int = option(0, "Of lookahead.")
+    gcap: int = option(0, "Of lookahead.")
+    attention_sink_rope_path: Path | None = option(None, "A .pte that evicts old tokens, so that sequences go on.")
+    soc: str = option("", "Report the times that this chip is estimated to take.")
 
 
 @dataclass
@@ -73,82 +97,42 @@ class _Turn:
         ]
 
 
-def llama_runner(
-    decoder_model_version: Annotated[str, _flag("decoder_model_version", "The kind of model: llama2, llama3, …")] = (
-        "llama2"
-    ),
-    model_path: Annotated[
-        Path, _flag("model_path", "The .pte of llama.py, or a bundle (`hexforge llm export`).")
-    ] = Path("kv_llama_qnn.pte"),
-    output_path: Annotated[Path, _flag("output_path", "Where prompts and answers are written.")] = Path("outputs.txt"),
-    performance_output_path: Annotated[Path, _flag("performance_output_path", "Where tokens a second are written.")] = (
-        Path("inference_speed.txt")
-    ),
-    dump_logits_path: Annotated[
-        Path | None, _flag("dump_logits_path", "Where logits go, as the model gives them.")
-    ] = None,
-    tokenizer_path: Annotated[
-        Path, _flag("tokenizer_path", "tokenizer.bin, tokenizer.json or tokenizer.model of the model.")
-    ] = Path("tokenizer.bin"),
-    prompt: Annotated[list[str] | None, _flag("prompt", "A prompt; several are turns of a conversation.")] = None,
-    tokenized_prompt: Annotated[Path | None, _flag("tokenized_prompt", "Tokens as uint64 in a file.")] = None,
-    system_prompt: Annotated[str, _flag("system_prompt", "What the model is told first.")] = "",
-    temperature: Annotated[float, _flag("temperature", "0: the most likely token always.", min=0.0)] = 0.0,
-    seq_len: Annotated[int, _flag("seq_len", "Tokens of prompt and answer together.")] = 128,
-    eval_mode: Annotated[int, _flag("eval_mode", "0 token by token, 1 prompts at once, 2 lookahead.", min=0, max=2)] = (
-        KV
-    ),
-    shared_buffer: Annotated[bool, typer.Option("--shared_buffer/--noshared_buffer", help="Changes nothing here.")] = (
-        False
-    ),
-    kv_updater: Annotated[str, _flag("kv_updater", "SmartMask or ShiftPointer; caches stay in place here.")] = (
-        "SmartMask"
-    ),
-    num_iters: Annotated[int, _flag("num_iters", "How often all prompts are given.", min=1)] = 1,
-    ngram: Annotated[int, _flag("ngram", "Of lookahead.")] = 0,
-    window: Annotated[int, _flag("window", "Of lookahead.")] = 0,
-    gcap: Annotated[int, _flag("gcap", "Of lookahead.")] = 0,
-    attention_sink_rope_path: Annotated[
-        Path | None,
-        _flag("attention_sink_rope_path", "A .pte that evicts old tokens, so that sequences go on."),
-    ] = None,
-    soc: Annotated[str, typer.Option("--soc", help="Report the times that this chip is estimated to take.")] = "",
-) -> None:
+@with_request_options
+def llama_runner(flags: LlamaRunnerFlags) -> None:
     """Answer prompts with the flags, files and last lines of ExecuTorch's qnn_llama_runner."""
     try:
-        del ngram, window, gcap
-        if decoder_model_version not in PROMPT_FORMS:
-            raise CallError(f"decoder_model_version {decoder_model_version!r}: Unsupported Decoder Model")
-        if prompt and tokenized_prompt is not None:
-            raise CallError("Only provide prompt or tokenized_input but not both.")
-        if dump_logits_path is not None and eval_mode != KV:
+        if flags.decoder_model_version not in PROMPT_FORMS:
+            raise CallError(f"decoder_model_version {flags.decoder_model_version!r}: Unsupported Decoder Model")
+        if flags.prompt and flags.tokenized_prompt is not None:
+            raise CallError("Only provide flags.prompt or tokenized_input but not both.")
+        if flags.dump_logits_path is not None and flags.eval_mode != KV:
             raise CallError("Only TokenGenerator(kv) mode is supported to dump all logits.")
-        if kv_updater not in ("SmartMask", "ShiftPointer"):
-            raise CallError(f"kv_updater {kv_updater!r}: SmartMask and ShiftPointer are")
+        if flags.kv_updater not in ("SmartMask", "ShiftPointer"):
+            raise CallError(f"kv_updater {flags.kv_updater!r}: SmartMask and ShiftPointer are")
         from hexforge.addons.llm.commands.runner_models import RunnerFiles, load_model
 
         began = time.time() * 1e3
-        files = RunnerFiles(model_path, tokenizer_path, attention_sink_rope_path)
-        model = load_model(files, decoder_model_version, soc, several=eval_mode != KV)
-        _log(f"creating module: model_path={model_path}")
-        _log(f"creating runner: tokenizer_path={tokenizer_path}")
-        _log(f"eval mode={eval_mode}")
-        if eval_mode == LOOKAHEAD:
+        files = RunnerFiles(flags.model_path, flags.tokenizer_path, flags.attention_sink_rope_path)
+        model = load_model(files, flags.decoder_model_version, flags.soc, several=flags.eval_mode != KV)
+        _log(f"creating module: model_path={flags.model_path}")
+        _log(f"creating runner: tokenizer_path={flags.tokenizer_path}")
+        _log(f"eval mode={flags.eval_mode}")
+        if flags.eval_mode == LOOKAHEAD:
             _log("lookahead gives the tokens of mode 1; they come as those do here")
-        runner = _Runner(model, eval_mode, temperature, seq_len)
+        runner = _Runner(model, flags.eval_mode, flags.temperature, flags.seq_len)
         runner.loaded = (began, time.time() * 1e3)
-        for _ in range(num_iters):
-            for text in (None,) if tokenized_prompt is not None else (prompt or [DEFAULT_PROMPT]):
-                tokens = None if tokenized_prompt is None else _tokens_of(tokenized_prompt)
-                given = "" if text is None else model.formatted(text, system_prompt)
-                turn = runner.answer(tokens, given, dump=dump_logits_path is not None)
+        for _ in range(flags.num_iters):
+            for text in (None,) if flags.tokenized_prompt is not None else (flags.prompt or [DEFAULT_PROMPT]):
+                tokens = None if flags.tokenized_prompt is None else _tokens_of(flags.tokenized_prompt)
+                given = "" if text is None else model.formatted(text, flags.system_prompt)
+                turn = runner.answer(tokens, given, dump=flags.dump_logits_path is not None)
                 sys.stdout.write(f"{turn.report()}\n")
                 for line in turn.lines():
                     _log(line)
-                write_atomically(performance_output_path, f"{turn.rate:g}".encode())
-        write_atomically(output_path, "".join(runner.said).encode())
-        if dump_logits_path is not None:
-            write_atomically(dump_logits_path, b"".join(runner.logits))
+                write_atomically(flags.performance_output_path, f"{turn.rate:g}".encode())
+        write_atomically(flags.output_path, "".join(runner.said).encode())
+        if flags.dump_logits_path is not None:
+            write_atomically(flags.dump_logits_path, b"".join(runner.logits))
     except HexforgeError as error:
         sys.stdout.write(visible(f"E executorch:runner] {error}\n"))
         raise

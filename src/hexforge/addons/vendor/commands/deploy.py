@@ -14,8 +14,8 @@ from rich.text import Text
 from hexforge.addons.vendor.commands.push import PushArguments, print_pushed
 from hexforge.addons.vendor.commands.vendor import MemoryMb, Timeout
 from hexforge.cli.arguments import InputArguments, Json, Options, pairs
-from hexforge.cli.option_groups import with_option_groups
 from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.errors import CallError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 10
 
 
-@with_option_groups
+@with_request_options
 def deploy(
     model: Annotated[
         Path,

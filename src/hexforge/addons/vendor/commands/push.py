@@ -6,15 +6,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.text import Text
-from typer import Option
 
 from hexforge.cli.screen import console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
+from hexforge.request_fields import option
 
 if TYPE_CHECKING:
     from hexforge.addons.phone.adb_device import AdbDevice
@@ -27,27 +27,22 @@ _PANEL = "Phone"
 class PushArguments:
     """What the command line says of the phone."""
 
-    push: Annotated[
-        bool,
-        Option("--push", help="Run the folder on a phone: a real one, else a virtual one.", rich_help_panel=_PANEL),
-    ] = False
-    serial: Annotated[
-        str,
-        Option("--phone", "-s", metavar="SERIAL", help="Which phone, where there are several.", rich_help_panel=_PANEL),
-    ] = ""
-    programs: Annotated[
-        Path | None,
-        Option("--programs", file_okay=False, exists=True, help="Folder with run_model or onnxruntime_perf_test and "
-               "its libraries, of a real phone.", rich_help_panel=_PANEL),
-    ] = None  # fmt: skip
-    times: Annotated[int, Option("--times", min=1, help="Runs that are timed there.", rich_help_panel=_PANEL)] = 100
-    costs: Annotated[
-        Path | None,
-        Option("--costs", exists=True, help="Costs that `calibrate` wrote, for the estimate.", rich_help_panel=_PANEL),
-    ] = None
-    add_to: Annotated[
-        Path | None, Option("--add-to", help="A CSV file that gets a row; for `calibrate`.", rich_help_panel=_PANEL)
-    ] = None
+    push: bool = option(False, "Run the folder on a phone: a real one, else a virtual one.", rich_help_panel=_PANEL)
+    serial: str = option(
+        "", "Which phone, where there are several.", "--phone", "-s", metavar="SERIAL", rich_help_panel=_PANEL
+    )
+    programs: Path | None = option(
+        None,
+        "Folder with run_model or onnxruntime_perf_test and its libraries, of a real phone.",
+        file_okay=False,
+        exists=True,
+        rich_help_panel=_PANEL,
+    )
+    times: int = option(100, "Runs that are timed there.", min=1, rich_help_panel=_PANEL)
+    costs: Path | None = option(
+        None, "Costs that `calibrate` wrote, for the estimate.", exists=True, rich_help_panel=_PANEL
+    )
+    add_to: Path | None = option(None, "A CSV file that gets a row; for `calibrate`.", rich_help_panel=_PANEL)
 
     def device(self) -> AdbDevice | None:
         """The phone, which is looked for before anything else is done; None without --push."""
