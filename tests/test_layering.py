@@ -34,7 +34,7 @@ FLOORS = (
     ("backend",),
     ("ops", "timeline", "chips", "rules"),
     ("ir", "chrome_trace"),
-    ("options", "results"),
+    ("options", "request_fields", "results"),
     ("addon",),
     ("errors", "_native"),
     ("terminal_text", "amounts"),
@@ -114,6 +114,7 @@ INNER = {
         ("mixed_precision", "advice", "whole_cost"),
         ("estimate",),
         ("cpu_estimate", "estimate_views"),
+        ("requests",),
         ("timed_graphs", "agreement", "spread"),
     ),
     "addons.latency": (

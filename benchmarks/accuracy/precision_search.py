@@ -22,7 +22,8 @@ from benchmarks.accuracy.models_with_data import PAIRS, Array, Pair
 from benchmarks.arguments import add_names
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
-from hexforge.analysis.quality.search import Scoring, SearchResult, SearchSpace, search
+from hexforge.analysis.quality.search import SearchResult, search
+from hexforge.analysis.requests import Scoring, SearchSpace
 from hexforge.analysis.spread.workers import Workers
 from hexforge.quant.search import Point
 from hexforge.runtime.registry import backend_for

@@ -21,7 +21,6 @@ from hexforge.analysis.explain.reading import Explanation as Explanation
 from hexforge.analysis.gate import GateCheck as GateCheck
 from hexforge.analysis.gate import GateResult as GateResult
 from hexforge.analysis.gate import gate as gate
-from hexforge.analysis.optimize import OptimizeRequest as OptimizeRequest
 from hexforge.analysis.optimize import OptimizeResult as OptimizeResult
 from hexforge.analysis.optimize import optimize as optimize
 from hexforge.analysis.profile.simulated import profile as profile
@@ -31,13 +30,14 @@ from hexforge.analysis.quality.evaluate import Evaluation as Evaluation
 from hexforge.analysis.quality.evaluate import evaluate as evaluate
 from hexforge.analysis.quality.quantize import Quantization as Quantization
 from hexforge.analysis.quality.quantize import quantize as quantize
-from hexforge.analysis.quality.search import Scoring as Scoring
 from hexforge.analysis.quality.search import SearchResult as SearchResult
-from hexforge.analysis.quality.search import SearchSpace as SearchSpace
 from hexforge.analysis.quality.search import search as search
 from hexforge.analysis.quality.whatif import WhatIf as WhatIf
 from hexforge.analysis.quality.whatif import WhatIfRequest as WhatIfRequest
 from hexforge.analysis.quality.whatif import whatif as whatif
+from hexforge.analysis.requests import OptimizeRequest as OptimizeRequest
+from hexforge.analysis.requests import Scoring as Scoring
+from hexforge.analysis.requests import SearchSpace as SearchSpace
 from hexforge.analysis.spread.workers import Workers as Workers
 from hexforge.backend import Compatibility as Compatibility
 from hexforge.chips.deployment import Deployment as Deployment

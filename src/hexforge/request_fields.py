@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 Fields = ParamSpec("Fields")
-Request = TypeVar("Request")
-Result = TypeVar("Result")
+Request = TypeVar("Request", contravariant=True)
+Result = TypeVar("Result", covariant=True)
 
 _KINDS: Mapping[str, Any] = {
     "bool": bool, "int": int, "float": float, "str": str, "Path": Path, "list[str]": list[str],
@@ -35,8 +35,8 @@ class Spelling:
     is_argument: bool = False
     kind: Any = None
     """What a text of the command line is read as; None: the field's own type."""
-    given: Any = MISSING
-    """The value where the command line leaves it out; the field's default unless it is set."""
+    given: Any = ...
+    """The value where the command line leaves it out; `...`: the default of the field."""
     read: Callable[[Any], Any] | None = None
     """What makes the field's value of the command line's."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -47,6 +47,15 @@ class Spelling:
         return _KINDS[written.removesuffix(" | None")] if self.kind is None else self.kind
 
 
+class TakesFields(Protocol[Fields, Request, Result]):
+    """A function of a request, or of its fields."""
+
+    @overload
+    def __call__(self, request: Request, /) -> Result: ...
+    @overload
+    def __call__(self, *given: Fields.args, **fields: Fields.kwargs) -> Result: ...
+
+
 class FlagsAsNamed:
     """A request whose flags are spelled as its fields are: --input_list, not --input-list."""
 
@@ -54,7 +63,7 @@ class FlagsAsNamed:
 
 
 def spelled(
-    sentence: str, *flags: str, is_argument: bool = False, kind: Any = None, given: Any = MISSING,
+    sentence: str, *flags: str, is_argument: bool = False, kind: Any = None, given: Any = ...,
     read: Callable[[Any], Any] | None = None, **settings: Any,
 ) -> dict[str, Spelling]:  # fmt: skip
     """The metadata of a field that the command line says, too; the parameters are the fields of Spelling."""
@@ -73,10 +82,10 @@ def none_if_empty(value: Any) -> Any:
 
 def takes_fields_of(
     request: Callable[Fields, Request],
-) -> Callable[[Callable[[Request], Result]], Callable[Fields, Result]]:
+) -> Callable[[Callable[[Request], Result]], TakesFields[Fields, Request, Result]]:
     """Make a function of a request one that takes the request's fields as parameters, or the request itself."""
 
-    def decorate(function: Callable[[Request], Result]) -> Callable[Fields, Result]:
+    def decorate(function: Callable[[Request], Result]) -> TakesFields[Fields, Request, Result]:
         @functools.wraps(function)
         def taking_fields(*given: Any, **fields: Any) -> Result:
             if len(given) == 1 and not fields and type(given[0]) is request:
@@ -86,6 +95,6 @@ def takes_fields_of(
         returned = inspect.signature(function).return_annotation
         signature = inspect.signature(request).replace(return_annotation=returned)
         taking_fields.__signature__ = signature  # type: ignore[attr-defined]
-        return taking_fields
+        return cast(TakesFields[Fields, Request, Result], taking_fields)
 
     return decorate

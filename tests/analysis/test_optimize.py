@@ -11,9 +11,10 @@ import onnx
 import onnxruntime
 import pytest
 
-from hexforge.analysis.optimize import OptimizeRequest, optimize
+from hexforge.analysis.optimize import optimize
 from hexforge.analysis.quality.search import LayerGroup, SearchResult
 from hexforge.analysis.recommend import recommend
+from hexforge.analysis.requests import OptimizeRequest
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hexforge.analysis.estimate import estimate
-from hexforge.analysis.optimize import OptimizeRequest, OptimizeResult, optimize
+from hexforge.analysis.optimize import OptimizeResult, optimize
+from hexforge.analysis.requests import OptimizeRequest
 from hexforge.chips.deployment import Deployment
 from hexforge.report import Figure, Figures, Section, Step, Steps, page
 from hexforge.report.graph import MOST_NODES, graph_section, onnx_name, picture, sqnr_by_node

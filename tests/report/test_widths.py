@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from hexforge.analysis.optimize import OptimizeRequest, optimize
+from hexforge.analysis.optimize import optimize
+from hexforge.analysis.requests import OptimizeRequest
 from hexforge.report.quantized.optimizing import optimized_page
 from tests.digits import MODEL, held_out
 from tests.report.test_browser import CHROMIUM

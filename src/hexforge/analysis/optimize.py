@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +25,13 @@ from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.decisions.metric import AUTO, decisions_or_none
 from hexforge.analysis.quality.evaluate import evaluate
 from hexforge.analysis.quality.labelled_samples import labelled_samples
+from hexforge.analysis.quality.labels import class_names
 from hexforge.analysis.quality.metrics import metric_of
 from hexforge.analysis.quality.pictures import PictureComparison, as_picture, compare_pictures
 from hexforge.analysis.quality.quantize import Quantization, quantize
-from hexforge.analysis.quality.search import (
-    Scoring,
-    SearchResult,
-    SearchSpace,
-    calibration_file,
-    search,
-)
+from hexforge.analysis.quality.search import SearchResult, calibration_file, search
 from hexforge.analysis.recommend import Recommendation, confirmed, recommend
+from hexforge.analysis.requests import SQNR, OptimizeRequest, Scoring, SearchSpace, StageProgress
 from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import require_chip
@@ -51,41 +46,6 @@ from hexforge.runtime.contexts.compile import Compiled
 from hexforge.runtime.contexts.compile import compile as compile_context
 from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.registry import backend_for
-
-Progress = Callable[[str, int, int], None]
-"""What is being done, how far it is, and out of how much."""
-
-SQNR = "sqnr"
-LOW, HIGH = "w8a8_channel", "w8a16_channel"
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizeRequest:
-    """What a model is optimized by: samples, how its quality is judged, and how long to look."""
-
-    data: Any
-    """Calibration samples: a folder, an iterable, or "random:8"."""
-    evaluation: Any = None
-    """Samples that quality is judged on; the calibration data unless given."""
-    labels: Any = None
-    metric: Any = SQNR
-    classes: Sequence[str] | None = None
-    budget: int = 24
-    """Mixes of precisions to measure at most."""
-    groups: int = 8
-    samples: int = 16
-    """Samples that each mix is judged on."""
-    scored: int = 256
-    """Samples that the float model and the recommended one are judged on at the end, at most."""
-    low: str = LOW
-    high: str = HIGH
-    jobs: int = 1
-    cluster: bool | str = False
-    """True, or its address: mixes are measured on the machines of a Ray cluster."""
-    dims: Mapping[str, int] = field(default_factory=dict)
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    constants: Mapping[str, Any] = field(default_factory=dict)
-    """Inputs that become constants, and their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +173,7 @@ def optimize(
     request: OptimizeRequest,
     deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
     *,
-    progress: Progress = lambda what, done, of: None,
+    progress: StageProgress = lambda what, done, of: None,
 ) -> OptimizeResult:
     """The model made as fast as it gets on a chip at little loss; everything but the page is written into `output`."""
     path, chosen = Path(model), Deployment.of(deployment)
@@ -280,7 +240,7 @@ def _make_folder(folder: OutputFolder, model: Path) -> None:
 
 
 def _rewrite_model(
-    path: Path, folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, progress: Progress
+    path: Path, folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, progress: StageProgress
 ) -> AdviceResult:
     """The model with every rewrite that keeps its function and gains at 8 bits, written with its shapes fixed."""
     read_model = read(path, dims=request.dims, shapes=request.shapes, constants=request.constants)
@@ -305,7 +265,7 @@ def _rewrite_model(
 
 
 def _search_precisions(
-    folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, progress: Progress
+    folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, progress: StageProgress
 ) -> SearchResult:  # fmt: skip
     space = SearchSpace(request.low, request.high, request.groups, budget=request.budget)
     scoring = Scoring(request.metric, request.labels, request.classes, request.evaluation, request.samples)
@@ -338,7 +298,7 @@ def _is_scored(request: OptimizeRequest) -> Any:
     return request.data if request.evaluation is None else request.evaluation
 
 
-def _float_score(folder: OutputFolder, request: OptimizeRequest, progress: Progress) -> tuple[float | None, int]:
+def _float_score(folder: OutputFolder, request: OptimizeRequest, progress: StageProgress) -> tuple[float | None, int]:
     """The float model's score and its samples; sqnr needs none."""
     if str(request.metric) == SQNR:
         return None, request.samples
@@ -364,7 +324,8 @@ def _pictures(
     if all(as_picture(np.broadcast_to(np.float32(0), shape)) is None for shape in shapes):
         return None
     metric = metric_of(request.metric, folder.float_model)
-    samples = labelled_samples(_is_scored(request), request.labels, metric, loaded.ir, request.classes, request.samples)
+    classes = class_names(request.classes)
+    samples = labelled_samples(_is_scored(request), request.labels, metric, loaded.ir, classes, request.samples)
     with tempfile.TemporaryDirectory() as temporary:
         models: dict[str, Path] = {searched.recipe(choice.point).name: folder.quantized}
         if searched.mixes.low != choice.point:
@@ -377,7 +338,7 @@ def _pictures(
         return compare_pictures(folder.float_model, models, samples, backend_for(deployment))
 
 
-def _remaining_advice(model: Path, deployment: Deployment, progress: Progress) -> tuple[Advice, ...]:
+def _remaining_advice(model: Path, deployment: Deployment, progress: StageProgress) -> tuple[Advice, ...]:
     """What would make the recommended model faster still; nothing where it cannot be told."""
     try:
         advised = advise_and_rewrite(

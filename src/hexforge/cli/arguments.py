@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexforge.analysis.requests import JOBS, MODEL, SOC
+from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import DEFAULT_SOC, find_chip
+from hexforge.cli.request_options import typed
 from hexforge.cli.say import say
 from hexforge.errors import CallError
-from hexforge.request_fields import option
+from hexforge.request_fields import option, spelled
 
 if TYPE_CHECKING:
     from hexforge.cli.runnable import Engine
@@ -23,34 +26,26 @@ if TYPE_CHECKING:
 
 DEFAULT_BACKEND = "htp"
 
-Model = Annotated[
-    Path, typer.Argument(exists=True, dir_okay=False, help="The ONNX file, or a .pte.", show_default=False)
-]
-BackendName = Annotated[
-    str,
-    typer.Option(
-        "--backend", help="QNN backend: htp (the default), cpu, gpu (OpenCL), saver (records htp's calls) or vendor."
-    ),
-]
-Soc = Annotated[
-    str, typer.Option("--soc", help=f'Chip by name, number or device: SM8650, "8 Gen 3", "Galaxy S24" ({DEFAULT_SOC}).')
-]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="A provider option (see `hexforge options`)."),
-]
-Dims = Annotated[
-    list[str] | None, typer.Option("--dim", metavar="NAME=SIZE", help="Size of a named dynamic dimension.")
-]
-Shapes = Annotated[
-    list[str] | None, typer.Option("--shape", metavar="INPUT=N,N,…", help="Shape of an input, e.g. x=1,3,224,224.")
-]
-Pins = Annotated[
-    list[str] | None,
-    typer.Option("--pin", metavar="INPUT=VALUE", help="Make an input a constant: a number, N,N,… or a .npy file."),
-]
-
-
+_BACKEND = spelled(
+    "QNN backend: htp (the default), cpu, gpu (OpenCL), saver (records htp's calls) or vendor.", "--backend"
+)
+_OPTIONS = spelled("A provider option (see `hexforge options`).", "--option", metavar="KEY=VALUE")
+_DIMS = spelled("Size of a named dynamic dimension.", "--dim", metavar="NAME=SIZE")
+_SHAPES = spelled("Shape of an input, e.g. x=1,3,224,224.", "--shape", metavar="INPUT=N,N,…")
+_PINS = spelled("Make an input a constant: a number, N,N,… or a .npy file.", "--pin", metavar="INPUT=VALUE")
+Model = Annotated[Path, typed(MODEL)]
+BackendName = Annotated[str, typed(_BACKEND)]
+Soc = Annotated[str, typed(SOC)]
+Jobs = Annotated[int, typed(JOBS)]
+_PRECISION = spelled("float, w8a8, w8a16, w4a16, w16a16, or as-is: the model's own types.", "--precision")
+_RUNTIME = spelled("qnn_dlc, onnx or tflite: the path to the device.", "--runtime")
+Precision = Annotated[str, typed(_PRECISION)]
+DeviceRuntime = Annotated[str, typed(_RUNTIME)]
+Runtime = Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")]
+Options = Annotated[list[str] | None, typed(_OPTIONS)]
+Dims = Annotated[list[str] | None, typed(_DIMS)]
+Shapes = Annotated[list[str] | None, typed(_SHAPES)]
+Pins = Annotated[list[str] | None, typed(_PINS)]
 Out = Annotated[
     Path | None, typer.Argument(help="The file to write; or give it with -o.", dir_okay=False, show_default=False)
 ]
@@ -87,24 +82,22 @@ def _register(specs: list[str] | None) -> list[str] | None:
     return specs
 
 
-OpPackages = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--op-package", metavar="OP:PATH:INTERFACE[:TARGET]", help="An op of your own (see `hexforge op-package`).",
-        callback=_register,
-    ),
-]  # fmt: skip
-
-All = Annotated[bool, typer.Option("--all", help="Every row, not only the first ten.")]
+_OP_PACKAGES = spelled(
+    "An op of your own (see `hexforge op-package`).", "--op-package", metavar="OP:PATH:INTERFACE[:TARGET]",
+    callback=_register,
+)  # fmt: skip
+OpPackages = Annotated[list[str] | None, typed(_OP_PACKAGES)]
+ALL_ROWS = spelled("Every row, not only the first ten.", "--all")
+All = Annotated[bool, typed(ALL_ROWS)]
 
 
 @dataclass(frozen=True, slots=True)
 class BackendArguments:
     """Options that say which backend a model is for."""
 
-    backend: BackendName = ""
-    soc: Soc = ""
-    option: Options = None
+    backend: str = field(default="", metadata=_BACKEND)
+    soc: str = field(default="", metadata=SOC)
+    option: list[str] | None = field(default=None, metadata=_OPTIONS)
 
     def engine(self) -> Engine | None:
         """What --backend names where that runs models itself, such as Qualcomm's package; None for a backend.
@@ -132,10 +125,10 @@ class BackendArguments:
 class InputArguments:
     """Options that fix the inputs of a model, and name the packages that its ops come from."""
 
-    dim: Dims = None
-    shape: Shapes = None
-    op_package: OpPackages = None
-    pin: Pins = None
+    dim: list[str] | None = field(default=None, metadata=_DIMS)
+    shape: list[str] | None = field(default=None, metadata=_SHAPES)
+    op_package: list[str] | None = field(default=None, metadata=_OP_PACKAGES)
+    pin: list[str] | None = field(default=None, metadata=_PINS)
 
     @property
     def fix_inputs(self) -> bool:
@@ -161,12 +154,16 @@ class InputArguments:
             return ModelRequest(obey_ep=obey_ep)
         return ModelRequest(*sizes(model, self.dim, self.shape), constants_of(self.pin), obey_ep=obey_ep)
 
+    def fixed(self, model: Path) -> dict[str, Any]:
+        """The fields of a request that fix the inputs of a model."""
+        request = self.request(model)
+        return {"dims": request.dims, "shapes": request.shapes, "constants": request.constants}
+
     def read(self, model: Path) -> ReadModel:
         """The model with its inputs fixed."""
         from hexforge.model.reader import read
 
-        request = self.request(model)
-        return read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
+        return read(model, **self.fixed(model))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +179,35 @@ class ClusterArguments:
         return self.cluster_address or self.cluster
 
 
-CoRunningModels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--co-running", "--beside", metavar="MODEL[:PRIORITY]", help="Another model that runs on the chip meanwhile."
-    ),
-]
+@dataclass(frozen=True, slots=True)
+class DeploymentArguments:
+    """Options that say how a model runs on a chip."""
+
+    precision: str = field(default="as-is", metadata=_PRECISION)
+    runtime: str = field(default="qnn_dlc", metadata=_RUNTIME)
+    performance_mode: str = option("burst", "burst … extreme_power_saver (htp_performance_mode).")
+
+    def deployment(self, soc: str) -> Deployment:
+        """The deployment on a chip."""
+        from hexforge.chips.power import Power
+
+        return Deployment(soc, self.precision, self.runtime, power=Power(self.performance_mode))
+
+
+@dataclass(frozen=True, slots=True)
+class CoRunningArguments:
+    """Options that name other models on the chip."""
+
+    priority: str = option("normal", "low … critical_plus (qnn_context_priority), with --co-running.")
+    co_running: list[str] | None = option(
+        None, "Another model that runs on the chip meanwhile.", "--co-running", "--beside",
+        metavar="MODEL[:PRIORITY]",
+    )  # fmt: skip
+
+    def check(self) -> None:
+        """CallError where there is a priority, and no other model that it is against."""
+        if self.priority != "normal" and not self.co_running:
+            raise CallError("--priority is against other models on the chip; name them with --co-running")
 
 
 def model_and_priority(text: str) -> tuple[str, str]:

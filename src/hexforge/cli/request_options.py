@@ -44,7 +44,7 @@ def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def typed(metadata: Mapping[str, Spelling]) -> Any:
-    """A field's spelling as typer has it, for a command that takes the one value alone: `Annotated[str, typed(SOC)]`."""
+    """A field's spelling as typer has it, for a command that takes this value alone: Annotated[str, typed(SOC)]."""
     spelling = metadata["spelling"]
     made = typer.Argument if spelling.is_argument else typer.Option
     return made(*spelling.flags, help=spelling.sentence, **spelling.settings)
@@ -56,17 +56,30 @@ def _maker(hint: Any) -> Callable[..., Any] | None:
         return lambda **given: GivenOptions({name: value for name, value in given.items() if value is not None})
     if not isinstance(hint, type) or not dataclasses.is_dataclass(hint):
         return None
-    readers = {field.name: spelling.read for field, spelling in _spelled(hint) if spelling.read is not None}
-
-    def made(**given: Any) -> Any:
-        return hint(**{name: readers[name](value) if name in readers else value for name, value in given.items()})
-
-    return made
+    return lambda **given: hint(**given) if issubclass(hint, OptionTable) else _made(hint, given)
 
 
-def _spelled(request: Any) -> Iterator[tuple[dataclasses.Field[Any], Spelling]]:
-    """The fields of a request that the command line says."""
-    return ((f, f.metadata["spelling"]) for f in dataclasses.fields(request) if "spelling" in f.metadata)
+def _made(request: Any, given: Mapping[str, Any], inside: str = "") -> Any:
+    """A request of what the command line gives for its fields, and for those of requests that are inside of it."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(request):
+        spelling: Spelling | None = field.metadata.get("spelling")
+        if spelling is not None:
+            value = given[inside + field.name]
+            values[field.name] = value if spelling.read is None else spelling.read(value)
+        elif dataclasses.is_dataclass(field.default_factory):
+            values[field.name] = _made(field.default_factory, given, f"{field.name}_")
+    return request(**values)
+
+
+def _spelled(request: Any, inside: str = "") -> Iterator[inspect.Parameter]:
+    """What the command line has of a request, and of requests that are inside of it, whose names begin with theirs."""
+    for field in dataclasses.fields(request):
+        if "spelling" in field.metadata:
+            row = _of_field(field, field.metadata["spelling"], underlined=issubclass(request, FlagsAsNamed))
+            yield row.replace(name=inside + row.name)
+        elif dataclasses.is_dataclass(field.default_factory):
+            yield from _spelled(field.default_factory, f"{field.name}_")
 
 
 def _rows(parameter: inspect.Parameter, hint: Any) -> Iterator[inspect.Parameter]:
@@ -77,20 +90,20 @@ def _rows(parameter: inspect.Parameter, hint: Any) -> Iterator[inspect.Parameter
     elif isinstance(hint, type) and issubclass(hint, OptionTable):
         yield from (_of_table(option, given=False) for option in hint.table() if option.command_line)
     elif dataclasses.is_dataclass(hint):
-        underlined = isinstance(hint, type) and issubclass(hint, FlagsAsNamed)
-        yield from (_of_field(field, spelling, underlined) for field, spelling in _spelled(hint))
+        yield from _spelled(hint)
     else:
         yield _parameter(parameter.name, parameter.default, hint)
 
 
 def _of_field(field: dataclasses.Field[Any], spelling: Spelling, underlined: bool) -> inspect.Parameter:
     """A field of a request as typer's parameter."""
-    default = field.default if spelling.given is dataclasses.MISSING else spelling.given
+    default = field.default if spelling.given is ... else spelling.given
     kind = spelling.kind_of(str(field.type))
     if not spelling.flags and not spelling.is_argument:
         flag = field.name if underlined else field.name.replace("_", "-")
         spelling = dataclasses.replace(spelling, flags=(f"--{flag}",))
-    annotation = Annotated[kind | None if default is None else kind, typed({"spelling": spelling})]
+    read_as: Any = kind | None if default is None else kind
+    annotation = Annotated[read_as, typed({"spelling": spelling})]
     return _parameter(field.name, inspect.Parameter.empty if default is dataclasses.MISSING else default, annotation)
 
 

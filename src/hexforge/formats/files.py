@@ -27,12 +27,12 @@ def write_atomically(path: Path, data: Data) -> None:
     write_together([(path, data)])
 
 
-def require_writable(*paths: Path | None) -> None:
+def require_writable(*paths: str | Path | None) -> None:
     """CallError where a file cannot be written; call it before the work whose result is to be written."""
-    for path in paths:
-        if path is not None and not path.parent.is_dir():
+    for path in (Path(path) for path in paths if path is not None):
+        if not path.parent.is_dir():
             raise CallError(f"{path}: cannot be written: there is no folder {str(path.parent)!r}")
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+        if path.is_dir() or not os.access(path.parent, os.W_OK):
             raise CallError(f"{path}: cannot be written: {'it is a folder' if path.is_dir() else 'not permitted'}")
 
 

@@ -24,10 +24,11 @@ from hexforge.addons.cluster import ray_actors
 from hexforge.addons.cluster.ray_data import blocks
 from hexforge.addons.cluster.sweep.run import SweepRequest, sweep
 from hexforge.analysis.gate import gate
-from hexforge.analysis.optimize import OptimizeRequest, optimize
+from hexforge.analysis.optimize import optimize
 from hexforge.analysis.quality import quantize as quantizing
 from hexforge.analysis.quality import search as searching
-from hexforge.analysis.quality.search import Scoring, SearchSpace, search
+from hexforge.analysis.quality.search import search
+from hexforge.analysis.requests import OptimizeRequest, Scoring, SearchSpace
 from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import CallError

@@ -14,12 +14,13 @@ import pytest
 import yaml
 
 import hexforge
-from hexforge.analysis.optimize import OptimizeRequest, optimize
+from hexforge.analysis.optimize import optimize
 from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.decisions.verdict import Decisions, OutputDecisions
 from hexforge.analysis.quality.evaluate import evaluate
-from hexforge.analysis.quality.search import Scoring, SearchResult, SearchSpace, search
+from hexforge.analysis.quality.search import SearchResult, search
 from hexforge.analysis.recommend import confirmed, recommend
+from hexforge.analysis.requests import OptimizeRequest, Scoring, SearchSpace
 from hexforge.cli.quality.optimize import print_optimized
 from hexforge.cli.screen import console
 from hexforge.errors import CallError

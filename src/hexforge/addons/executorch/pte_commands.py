@@ -160,7 +160,7 @@ def profile_pte(path: Path, how: ProfileRecording) -> tuple[Profile, None]:
     from hexforge.analysis.profile.simulated import profile as simulated
 
     profiles = [
-        simulated(delegate.program, how.deployment, level=how.level, runs=how.runs)
+        simulated(delegate.program, how.deployment, level=how.given.level, runs=how.given.runs)
         for method in lowered_methods(path)
         for delegate in method.delegates
     ]

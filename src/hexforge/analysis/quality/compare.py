@@ -4,18 +4,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, TypeVar
 
 from hexforge.analysis.quality.comparison import Comparison, ComparisonSettings, LayerError, TensorError
 from hexforge.analysis.quality.decisions.judge import DecisionCollector, DecisionJudge
-from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
+from hexforge.analysis.quality.decisions.metric import required_decisions
 from hexforge.analysis.quality.held_out import sample_names
 from hexforge.analysis.quality.layer_sensitivity import Progress, layer_errors
-from hexforge.analysis.quality.runners import ModelEngine, backend_for, runner
+from hexforge.analysis.quality.runners import backend_for, runner
+from hexforge.analysis.requests import CompareRequest
 from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
@@ -29,7 +29,7 @@ from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
-from hexforge.runtime import registry
+from hexforge.request_fields import takes_fields_of
 
 T = TypeVar("T")
 SENSITIVITY = ("none", "one", "all-but-one")
@@ -41,56 +41,42 @@ LAYER_SAMPLES = 16
 """Samples that each layer's sensitivity is measured on."""
 
 
-def compare(
-    float_model: str | Path,
-    quantized: str | Path | bytes,
-    data: str | Path | Samples | Iterable[Feeds],
-    *,
-    backend: str | ModelEngine = registry.DEFAULT,
-    soc: str = "",
-    limit: int | None = None,
-    sensitivity: str = "none",
-    jobs: int = 1,
-    cluster: bool | str = False,
-    metric: str = AUTO,
-    strict_samples: bool = False,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
-) -> Comparison:
-    """Run both models on samples: the float one in onnxruntime, the quantized one on `backend`.
+@takes_fields_of(CompareRequest)
+def compare(request: CompareRequest) -> Comparison:
+    """Run both models on samples: the float one in onnxruntime, the quantized one on the backend.
 
-    `metric` says what people decide by (classification, detection, …) where the outputs do not show it. What the float
-    model leaves open of its inputs' shapes is as in the quantized one; `dims`, `shapes` and `constants` fix the
-    inputs of both, as far as the quantized one still has them. Layers are measured by `jobs` processes, or with
-    `cluster` (True, or its address) by those of a Ray cluster. A sample that cannot be read is left out and counted;
-    with `strict_samples` it is an error.
+    What the float model leaves open of its inputs' shapes is as in the quantized one; `dims`, `shapes` and `constants`
+    fix the inputs of both, as far as the quantized one still has them. A sample that cannot be read is left out and
+    counted, unless that is to be an error.
     """
-    if sensitivity not in SENSITIVITY:
-        known = f"there are {', '.join(SENSITIVITY)}{did_you_mean(sensitivity, SENSITIVITY)}"
-        raise CallError(f"sensitivity {sensitivity!r}: {known}")
-    required_decisions(metric)
-    coarse = read(quantized)
+    if request.sensitivity not in SENSITIVITY:
+        known = f"there are {', '.join(SENSITIVITY)}{did_you_mean(request.sensitivity, SENSITIVITY)}"
+        raise CallError(f"sensitivity {request.sensitivity!r}: {known}")
+    required_decisions(request.metric)
+    dims, shapes, constants = request.dims, request.shapes, request.constants
+    coarse = read(request.quantized)
     if coarse.dynamic() or {v.name for v in coarse.inputs} & {*(shapes or ()), *(constants or ())}:
         names = {value.name for value in coarse.inputs}
         symbols = {dim for value in coarse.inputs for dim in value.shape or () if isinstance(dim, str)}
         coarse = read(
-            quantized, dims=_only(dims, symbols), shapes=_only(shapes, names), constants=_only(constants, names)
+            request.quantized, dims=_only(dims, symbols), shapes=_only(shapes, names), constants=_only(constants, names)
         )
     coarse.require_static()
-    exact = read(float_model, dims=dims, shapes=shapes, constants=constants)
+    exact = read(request.float_model, dims=dims, shapes=shapes, constants=constants)
     fixed = {v.name or "": shape_of(v) for v in coarse.ir.graph.inputs}
     left = {name: shape for name, _ in exact.dynamic() if (shape := fixed.get(name)) is not None}
     if left:
-        exact = read(float_model, dims=dims, shapes={**(shapes or {}), **left}, constants=constants)
+        exact = read(request.float_model, dims=dims, shapes={**(shapes or {}), **left}, constants=constants)
     exact.require_static()
     exact = float_source(exact)
-    samples = samples_of(data, exact.ir, strict=strict_samples)
+    samples = samples_of(request.data, exact.ir, strict=request.strict_samples)
     if not len(samples):
         raise CallError("there are no samples to compare on")
-    settings = ComparisonSettings(backend, soc, limit, sensitivity, Workers(jobs, cluster), metric)
-    compared = compare_models(exact, coarse, samples, settings, progress)
+    settings = ComparisonSettings(
+        request.backend, request.soc, request.limit, request.sensitivity, Workers(request.jobs, request.cluster),
+        request.metric,
+    )  # fmt: skip
+    compared = compare_models(exact, coarse, samples, settings, request.progress)
     return replace(compared, left_out=samples.left_out.told())
 
 

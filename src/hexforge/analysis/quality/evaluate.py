@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +22,10 @@ from hexforge.analysis.quality.decisions.judge import JudgedSample
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions_or_none
 from hexforge.analysis.quality.decisions.verdict import Decisions
 from hexforge.analysis.quality.labelled_samples import LabelledSample, LabelledSamples, labelled_samples
+from hexforge.analysis.quality.labels import class_names
 from hexforge.analysis.quality.metrics import Metric, ResumableMetric, check_numbers, metric_of, metric_source
 from hexforge.analysis.quality.runners import ModelEngine, backend_for, runner
+from hexforge.analysis.requests import EvaluateRequest
 from hexforge.analysis.spread.finished_work import FinishedWork
 from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.spread.workers import ON_GPU, Workers
@@ -32,11 +34,11 @@ from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.model.tensors import external_files
-from hexforge.quant.data.feeds import Feeds, Samples
+from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.data.sample_sources import UnreadableSample
 from hexforge.quant.data.samples import LeftOutSamples
+from hexforge.request_fields import takes_fields_of
 from hexforge.results import Key, Result
-from hexforge.runtime import registry
 
 _EVERY_S = 1.0
 """How often a state's sums are written: what was done after that is done again."""
@@ -66,58 +68,39 @@ class Evaluation(Result):
     )
 
 
-def evaluate(
-    model: str | Path | bytes,
-    data: str | Path | Samples | Iterable[Feeds],
-    labels: str | Path | Sequence[Any] | Array | None = None,
-    metric: Any = "top1",
-    *,
-    classes: Sequence[str] | None = None,
-    backend: str | ModelEngine = registry.DEFAULT,
-    soc: str = "",
-    reference: str | Path | None = None,
-    jobs: int = 1,
-    cluster: bool | str = False,
-    limit: int | None = None,
-    draw: bool = False,
-    strict_samples: bool = False,
-    state: str | Path | None = None,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> Evaluation:
+@takes_fields_of(EvaluateRequest)
+def evaluate(request: EvaluateRequest) -> Evaluation:
     """Run a model on samples and measure its outputs.
 
-    `labels` is a file, a list, or "folders"; `metric` is top1, top5, psnr, ssim, sqnr:FLOAT.onnx, FILE.py:NAME, or a
-    Python function of (outputs by name, label) or an object with update(outputs, label) and result(); without labels a
-    kind of decisions, such as detection. `reference` is the float model that decisions and sqnr are compared with;
-    `draw` keeps the sample on which both decide most differently, and what each of them decides, for a page. With
-    `cluster` (True, or its address) the machines of a Ray cluster work, which need not see the files. A sample that
-    cannot be read is left out and counted; with `strict_samples` it is an error. `state` is a file that keeps what the
-    samples so far add up to: an evaluation that was stopped goes on from there.
+    Labels are a file, a list, or "folders"; without labels a metric is a kind of decisions, such as detection, or
+    sqnr:FLOAT.onnx. A sample that cannot be read is left out and counted, unless that is to be an error. A state keeps
+    what the samples so far add up to: an evaluation that was stopped goes on from there.
     """
-    float_model = None if reference is None else Path(reference)
+    metric = request.metric
+    float_model = None if request.reference is None else Path(request.reference)
     chosen = metric_of(metric, float_model)
     judged = _judged_beside(chosen, metric, float_model)
-    loaded = read(model, dims=dims, shapes=shapes, constants=constants)
+    loaded = read(request.model, dims=request.dims, shapes=request.shapes, constants=request.constants)
     loaded.require_static()
-    if dims or shapes or constants:
-        model = to_bytes(loaded.ir)
-    chosen_samples = labelled_samples(data, labels, chosen, loaded.ir, classes, limit, strict=strict_samples)
-    workers = Workers(jobs, cluster)
+    model = to_bytes(loaded.ir) if request.dims or request.shapes or request.constants else request.model
+    classes = class_names(request.classes)
+    strict, backend, soc = request.strict_samples, request.backend, request.soc
+    chosen_samples = labelled_samples(
+        request.data, request.labels, chosen, loaded.ir, classes, request.limit, strict=strict
+    )
+    workers = Workers(request.jobs, request.cluster)
     threads = 1 if workers.several else 0
     ran = Path(model) if isinstance(model, str) else model
     beside = chosen if isinstance(chosen, DecisionAgreement) else judged
     left_out, total, numbers = chosen_samples.left_out, len(chosen_samples), array("q")
     with ExitStack() as opened:
         kept = None
-        if state is not None:
+        if request.state is not None:
             if not isinstance(metric, str):
                 raise CallError("a state needs a metric by its name, such as top1 or FILE.py:NAME")
             named = getattr(chosen, "reference", float_model), metric_source(metric), chosen.name
-            job = _job(ran, chosen_samples, *named, backend, soc, classes, strict_samples)
-            kept = opened.enter_context(_EvaluationState(state, job, beside or chosen, left_out))
+            job = _job(ran, chosen_samples, *named, backend, soc, classes, strict)
+            kept = opened.enter_context(_EvaluationState(request.state, job, beside or chosen, left_out))
             chosen_samples = chosen_samples.without_first(kept.done)
         done = 0 if kept is None else kept.done
         for metric_of_decisions in (chosen, judged):
@@ -140,13 +123,13 @@ def evaluate(
                     numbers.append(number)
             if kept is not None:
                 kept.add(done, last=done == total)
-            if progress is not None:
-                progress(done, total)
+            if request.progress is not None:
+                request.progress(done, total)
     evaluated = done - len(left_out.numbers)
     if not evaluated:
         raise CallError(f"no sample can be read; the first: {left_out.reasons[0]}")
     decisions = None if beside is None else beside.decisions(chosen_samples.names(numbers), numbers)
-    if draw and beside is not None and decisions is not None:
+    if request.draw and beside is not None and decisions is not None:
         run = runner(model, backend_for(backend, soc, 0))
         decisions = _with_drawn_sample(decisions, beside, chosen_samples, run)
     return Evaluation(

@@ -69,6 +69,11 @@ def read_classes(path: Path) -> list[str]:
     return [str(name).strip() for name in names if str(name).strip()]
 
 
+def class_names(given: Sequence[str] | Path | None) -> Sequence[str] | None:
+    """Names of classes, or those that a file has."""
+    return read_classes(given) if isinstance(given, Path) else given
+
+
 def _by_name(by_name: Mapping[str, Any], names: Sequence[str], where: str) -> list[Any]:
     """Labels found under the samples' names: whole, without suffix, or only the last part."""
     if not names:

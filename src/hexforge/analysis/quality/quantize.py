@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,11 @@ from typing import Any
 
 from hexforge.analysis.quality.compare import compare_models
 from hexforge.analysis.quality.comparison import ComparisonSettings
-from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
+from hexforge.analysis.quality.decisions.metric import required_decisions
 from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
+from hexforge.analysis.requests import QuantizeRequest, StageProgress
 from hexforge.analysis.spread.spread import spread
-from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.timed_graphs import chip_arithmetic, with_nodes_on_cpu
 from hexforge.backend import Backend, ContextBackend
 from hexforge.errors import CallError
@@ -43,16 +43,11 @@ from hexforge.quant.fold import fold
 from hexforge.quant.improve.tune import Improvement, TriedStep, improve
 from hexforge.quant.input_ranges import range_warnings
 from hexforge.quant.write import write
+from hexforge.request_fields import takes_fields_of
 from hexforge.results import Key, Result, length, rows
 from hexforge.runtime import registry
 from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.stages import PlacedNode
-
-Progress = Callable[[str, int, int], None]
-"""What is being done, how far it is, and out of how much."""
-
-DEFAULT_RECIPE = "w8a8_channel"
-"""A scale for every output channel costs no time and keeps accuracy where one for all loses it (README, accuracy)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,54 +109,34 @@ class Quantization(Result):
         encodings_file.save(path, activations, parameters, self.shapes, version)
 
 
-def quantize(
-    model: ModelSource,
-    data: Any,
-    recipe: str | Path | Recipe = DEFAULT_RECIPE,
-    output: str | Path | None = None,
-    *,
-    method: str | None = None,
-    encodings: str | Path | None = None,
-    soc: str | None = None,
-    state: str | Path | None = None,
-    quality: bool = False,
-    metric: str = AUTO,
-    strict_samples: bool = False,
-    workers: Workers = Workers(),  # noqa: B008 - it is frozen
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
-) -> Quantization:
+@takes_fields_of(QuantizeRequest)
+def quantize(request: QuantizeRequest) -> Quantization:
     """Quantize a float model by samples of its inputs (a folder, an iterable, a CalibrationDataReader, or "random:8").
 
-    `encodings` is an AIMET file whose encodings stand as they are. `state` keeps what calibration has seen, so that an
-    interrupted run goes on and the next recipe does without. Without `output` the model comes back as bytes. `quality`
-    compares it with the float model: of five samples one is held out for that, as it is where the recipe improves;
-    `metric` says what people decide by where the outputs do not show it. A sample that cannot be read is left out, as a
-    warning says; with `strict_samples` it is an error. Samples are run by `workers`, and the
-    model is the same for any number of them. `dims`, `shapes` and `constants` fix inputs.
+    Quality is measured on one of five samples, which is held out for that, as it is where the recipe improves. A sample
+    that cannot be read is left out, as a warning says, unless that is to be an error.
     """
-    chosen = recipe if isinstance(recipe, Recipe) else recipe_of(recipe)
-    if method is not None:
-        chosen = replace(chosen, method=check_method(method))
-    required_decisions(metric)
-    backend = registry.backend(registry.DEFAULT, {"soc_model": soc} if soc else {})
-    if output is not None:
-        require_other_file(Path(output), model)
-    loaded = read(model, dims=dims, shapes=shapes, constants=constants)
+    chosen = request.recipe if isinstance(request.recipe, Recipe) else recipe_of(request.recipe)
+    if request.method is not None:
+        chosen = replace(chosen, method=check_method(request.method))
+    required_decisions(request.metric)
+    backend = registry.backend(registry.DEFAULT, {"soc_model": request.soc} if request.soc else {})
+    if request.output is not None:
+        require_other_file(Path(request.output), request.model)
+    loaded = read(request.model, dims=request.dims, shapes=request.shapes, constants=request.constants)
     loaded.require_static()
     loaded = float_source(loaded)
     folded = fold(loaded.ir)
-    samples = _samples(data, loaded, strict_samples)
-    split = SplitSamples.of(samples) if quality or chosen.improve else SplitSamples(samples, samples, held_out=False)
-    report = progress or (lambda stage, done, whole: None)
-    others = partial(spread, workers=workers) if workers.several else None
+    samples = _samples(request.data, loaded, request.strict_samples)
+    holds_out = request.quality or chosen.improve
+    split = SplitSamples.of(samples) if holds_out else SplitSamples(samples, samples, held_out=False)
+    report = request.progress or (lambda stage, done, whole: None)
+    others = partial(spread, workers=request.workers) if request.workers.several else None
     statistics = calibrate(
-        folded, split.calibration, state=None if state is None else Path(state),
+        folded, split.calibration, state=None if request.state is None else Path(request.state),
         progress=_stage(report, "calibrating"), spread=others,
     )  # fmt: skip
-    fixed = _FixedEncodings.of(folded, encodings)
+    fixed = _FixedEncodings.of(folded, request.encodings)
     arithmetic = chip_arithmetic(backend)
     plan = assign(folded, statistics, chosen, given=fixed.encodings, arithmetic=arithmetic)
     written = write(folded, plan)
@@ -178,15 +153,15 @@ def quantize(
     else:
         better = Improvement(folded, statistics, plan, ())
     written = write(better.model, better.plan) if placed.refused or chosen.improve else written
-    files, content = _write_model(written, output, loaded.name)
+    files, content = _write_model(written, request.output, loaded.name)
     quantized = read(files[0] if content is None else content)
     measured = None
-    if quality:
-        settings = ComparisonSettings(soc=soc or "", metric=metric)
+    if request.quality:
+        settings = ComparisonSettings(soc=request.soc or "", metric=request.metric)
         compared = compare_models(loaded, quantized, split.judged, settings, _stage(report, "measuring quality"))
         measured = Quality.of(compared, held_out=split.held_out)
     left_out = [told] if (told := samples.left_out.told()) else []
-    warnings = (*left_out, *range_warnings(loaded.ir, statistics), *_open_lengths(loaded, quality))
+    warnings = (*left_out, *range_warnings(loaded.ir, statistics), *_open_lengths(loaded, request.quality))
     refused = _refused_nodes(quantized, backend) if placed.refused or chosen.improve else ()
     graph = better.model.graph
     chip = backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
@@ -233,7 +208,7 @@ def _open_lengths(model: Model, quality: bool) -> list[str]:
     ]
 
 
-def _stage(report: Progress, name: str) -> Callable[[int, int], None]:
+def _stage(report: StageProgress, name: str) -> Callable[[int, int], None]:
     """Progress of one stage."""
     return lambda done, whole: report(name, done, whole)
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from glob import escape
@@ -22,10 +22,11 @@ from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.decisions.judge import DecisionCollector, DecisionJudge, ReferenceSample
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions_or_none
 from hexforge.analysis.quality.labelled_samples import labelled_samples
+from hexforge.analysis.quality.labels import class_names
 from hexforge.analysis.quality.metrics import Sqnr, TopK, check_numbers, in_decibels, metric_of, metric_source
 from hexforge.analysis.quality.runners import runner, runner_of_parts
+from hexforge.analysis.requests import SearchRequest
 from hexforge.analysis.spread.spread import spread
-from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.timed_graphs import chip_arithmetic, graphs_of_parts, with_nodes_on_cpu
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
@@ -45,6 +46,7 @@ from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
 from hexforge.quant.search import Choice, Point, SearchPoints, search_mixes
 from hexforge.quant.write import KnownIntegers, write
+from hexforge.request_fields import takes_fields_of
 from hexforge.results import Key, Result
 from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend_for, timed_backend
@@ -140,62 +142,27 @@ class SearchResult(Result):
         return mixed_recipe(self.low, self.high, self.groups, point.high)
 
 
-@dataclass(frozen=True, slots=True)
-class SearchSpace:
-    """Which mixes are looked at."""
-
-    low: str = "w8a8_channel"
-    high: str = "w8a16_channel"
-    groups: int = 16
-    """At most so many groups of layers, each at one of the two precisions."""
-    target: float | None = None
-    """The quality to meet; where it is None the knee of the front is recommended."""
-    budget: int = 100
-    """At most so many mixes are measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scoring:
-    """How the quality of a mix is measured: as `evaluate` does, more is better."""
-
-    metric: Any = "sqnr"
-    """A mere sqnr is against the float model."""
-    labels: Any = None
-    classes: Sequence[str] | None = None
-    data: Any = None
-    """Samples to score; the calibration data unless given."""
-    samples: int = 16
-
-
-def search(
-    model: str | Path,
-    data: Any,
-    deployment: Deployment | str = Deployment(),  # noqa: B008 - it is frozen
-    space: SearchSpace = SearchSpace(),  # noqa: B008 - it is frozen
-    scoring: Scoring = Scoring(),  # noqa: B008 - it is frozen
-    *,
-    workers: Workers = Workers(),  # noqa: B008 - it is frozen
-    state: str | Path | None = None,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] = lambda done, of: None,
-) -> SearchResult:
+@takes_fields_of(SearchRequest)
+def search(request: SearchRequest) -> SearchResult:
     """The mix of two precisions that meets a quality at the lowest simulated latency.
 
-    `state` keeps every measured point, and a file beside it what calibration has seen: an interrupted search goes on.
+    A state keeps every measured point, and a file beside it what calibration has seen: an interrupted search goes on.
     """
-    chosen = Deployment.of(deployment)
+    model = request.model
+    chosen = Deployment.of(request.deployment)
+    space, scoring, workers, state = request.space, request.scoring, request.workers, request.state
     recipes = _recipes(space.low, space.high)
-    given = read(model, dims=dims, shapes=shapes, constants=constants)
+    given = read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
     given.require_static()
     loaded = float_source(given)
     measured = metric_of(scoring.metric, Path(model))
-    calibration = samples_of(data, loaded.ir)
+    calibration = samples_of(request.data, loaded.ir)
     judged = scoring.data
     if judged is None:
-        judged = data if isinstance(data, str | Path | PictureFolder) else calibration
-    scored = labelled_samples(judged, scoring.labels, measured, loaded.ir, scoring.classes, scoring.samples)
+        judged = request.data if isinstance(request.data, str | Path | PictureFolder) else calibration
+    scored = labelled_samples(
+        judged, scoring.labels, measured, loaded.ir, class_names(scoring.classes), scoring.samples
+    )
     folded = fold(loaded.ir)
     if all(unit.reason is not None or unit.moves for unit in quant_units(folded.graph)):
         raise CallError(f"{model}: has no layer to quantize")
@@ -232,7 +199,7 @@ def search(
             known,
             metric_source(scoring.metric),
         )
-        changed = bool(dims or shapes or constants) or loaded is not given
+        changed = bool(request.dims or request.shapes or request.constants) or loaded is not given
         measured_model = save(loaded.ir, Path(folder) / "model.onnx")[0] if changed else Path(model)
         task = MeasuringTask(
             measured_model, statistics_file, samples_file, recipes, groups, chosen, scoring.metric,
@@ -250,7 +217,7 @@ def search(
                     memory.add(choice, next(results))
                 yield memory[choice]
 
-        points = search_mixes(len(groups), measure, target=space.target, budget=space.budget, progress=progress)
+        points = search_mixes(len(groups), measure, target=space.target, budget=space.budget, progress=request.progress)
     return SearchResult(
         loaded.name, chosen.soc, measured.name, groups, points, space.target, *recipes, lowest.mixed_heads
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hexforge.errors import CallError, HexforgeError
-from hexforge.model.tensors import external_files
 
 _WORKER_BYTES, _MODEL_COPIES = 256 << 20, 4
 """What a process takes without a model, and how often a model is in memory while it is prepared."""
@@ -36,6 +35,8 @@ class Workers:
 
     def for_model(self, *models: Path | bytes | None, gpu: bool = False) -> Workers:
         """The same for work on models: a worker needs several times a model's bytes."""
+        from hexforge.model.tensors import external_files  # requests hold workers, and are read without models
+
         sizes = [
             len(model) if isinstance(model, bytes) else sum(p.stat().st_size for p in (model, *external_files(model)))
             for model in models

@@ -135,11 +135,11 @@ def _backend(
     parsed = ProviderOptions.parse({"backend_type": name, **options})
     settings, own = settings_for(parsed, graphs), parsed.settings()
     flags = {}
-    for option in GraphConfig.table():
-        if option.name in given and not (option.config_file and option.config_file.per_graph):
-            text = flags[option.key] = option.write(given[option.name])
-            if own.get(option.key, text) != text:
-                said = f"{option.command_line} {text} and the option {option.key}={own[option.key]}"
+    for row in GraphConfig.table():
+        if row.name in given and not (row.config_file and row.config_file.per_graph):
+            text = flags[row.key] = row.write(given[row.name])
+            if own.get(row.key, text) != text:
+                said = f"{row.command_line} {text} and the option {row.key}={own[row.key]}"
                 raise CallError(f"{said} contradict each other")
     if not isinstance(registry.backend(name), ContextBackend):
         if soc:

@@ -91,7 +91,8 @@ def _optimize(screen: Console, soc: str, placement: Mapping[str, Any], folder: P
     """Optimizes the model for the chip, judged by how near its pictures are to the wanted ones; writes the page."""
     from hexforge import demo as built_in
     from hexforge.analysis.estimate import estimate_all_chips
-    from hexforge.analysis.optimize import OptimizeRequest, optimize
+    from hexforge.analysis.optimize import optimize
+    from hexforge.analysis.requests import OptimizeRequest
     from hexforge.backend import processors
     from hexforge.chips.deployment import Deployment
     from hexforge.cli.quality.optimize import print_optimized

@@ -11,9 +11,8 @@ from rich.console import Console
 
 from hexforge import amounts
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import All, Dims, Json, Shapes, dims, shapes
+from hexforge.cli.arguments import All, Dims, Json, Precision, Shapes, dims, shapes
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
-from hexforge.cli.time.estimate import Precision
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 

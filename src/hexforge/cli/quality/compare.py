@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hexforge.analysis.requests import CompareRequest
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import (
     DEFAULT_BACKEND,
@@ -16,19 +18,19 @@ from hexforge.cli.arguments import (
     ClusterArguments,
     InputArguments,
     Json,
-    Soc,
     constants_of,
     dims,
     pairs,
     shapes,
 )
-from hexforge.cli.quality.decisions import JudgedBy, print_decisions
+from hexforge.cli.quality.decisions import print_decisions
 from hexforge.cli.quality.departure import print_departure
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
+from hexforge.request_fields import option
 
 if TYPE_CHECKING:
     from hexforge.analysis.quality.comparison import Comparison, TensorError
@@ -37,52 +39,26 @@ if TYPE_CHECKING:
     from hexforge.quant.compare import ErrorSums
     from hexforge.report.section import Section
 
-Data = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        help="Folder of samples (.npy, .npz, .raw, images), tar or Parquet shards, a URL, or random:8 to try it.",
-    ),
-]
-StrictSamples = Annotated[
-    bool, typer.Option("--strict-samples", help="A sample that cannot be read is an error; else it is left out.")
-]
-Backend = Annotated[str, typer.Option("--backend", help="Where the model runs: htp, cpu, ort (onnxruntime) or vendor.")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to work on.")]
 Report = Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")]
-Limit = Annotated[int, typer.Option("--limit", min=0, help="Samples to look at; 0: all.")]
+
+
+@dataclass(frozen=True, slots=True)
+class DumpArguments:
+    """Options for tensors off a device, which are compared with one model."""
+
+    dump: Path | None = option(
+        None, "Tensors off a device: name the first op that departs.", exists=True, file_okay=False
+    )
+    input: list[str] | None = option(None, "An input that --dump has not.", "--input", "-i", metavar="NAME=FILE.npy")
+    write: Path | None = option(None, "Folder for that op as a model, with its tensors.", file_okay=False)
 
 
 @with_request_options
 def compare(
-    float_model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The float ONNX file, or .pte.")],
-    quantized: Annotated[
-        Path | None, typer.Argument(exists=True, dir_okay=False, help="The QDQ file made of it, or a .pte.")
-    ] = None,
-    data: Data = "",
-    dump: Annotated[
-        Path | None,
-        typer.Option(
-            "--dump", exists=True, file_okay=False, help="Tensors off a device: name the first op that departs."
-        ),
-    ] = None,
-    input: Annotated[
-        list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="An input that --dump has not.")
-    ] = None,
-    write: Annotated[
-        Path | None, typer.Option("--write", file_okay=False, help="Folder for that op as a model, with its tensors.")
-    ] = None,
-    backend: Backend = DEFAULT_BACKEND,
-    soc: Soc = "",
-    sensitivity: Annotated[
-        str, typer.Option("--sensitivity", help="Of each layer: quantize only it (one), all-but-one, or none.")
-    ] = "none",
-    jobs: Jobs = 1,
-    limit: Limit = 0,
+    request: CompareRequest,
+    given: DumpArguments,
     rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table; 0 for all.")] = 20,
     report: Report = None,
-    metric: JudgedBy = "decisions",
-    strict_samples: StrictSamples = False,
     *,
     cluster: ClusterArguments,
     inputs: InputArguments,
@@ -93,30 +69,35 @@ def compare(
     from hexforge.analysis.quality.compare import compare as compared
     from hexforge.formats.file_kinds import kind_of
 
-    if dump is not None:
+    data, soc = str(request.data), request.soc
+    float_model = Path(str(request.float_model))
+    quantized = None if request.quantized is None else Path(str(request.quantized))
+    if given.dump is not None:
+        more = pairs(given.input, "--input")
         if quantized is not None or data or report is not None:
             raise CallError("--dump is compared with one model; leave the second one, --data and --report out")
-        print_departure(float_model, dump, pairs(input, "--input"), soc, inputs, write, as_json)
+        print_departure(float_model, given.dump, more, soc, inputs, given.write, as_json)
         return
     if quantized is None or not data:
         raise CallError("give the quantized model and --data, or a folder of tensors with --dump")
     if kind_of(quantized).is_compiled:
         from hexforge.cli.quality.outputs import print_output_comparison
 
-        if report is not None or sensitivity != "none" or backend != DEFAULT_BACKEND or soc or inputs.fix_inputs:
+        otherwise = request.sensitivity != "none" or request.backend != DEFAULT_BACKEND
+        if report is not None or otherwise or soc or inputs.fix_inputs:
             raise CallError(f"{quantized}: is compiled; only --data, --limit, --metric and --json can be given with it")
-        print_output_comparison(float_model, quantized, data, limit, as_json, metric)
+        print_output_comparison(float_model, quantized, data, request.limit or 0, as_json, request.metric)
         return
     require_writable(report)
     samples = pictures.data(data)
     pictures.say(samples, quiet=as_json)
     with interruptible("nothing was written"), bar(f"comparing {quantized.name}") as progress:
         comparison = compared(
-            float_model, quantized, samples, backend=engine_of(backend, soc), soc=soc, limit=limit or None,
-            sensitivity=sensitivity,
-            jobs=jobs, cluster=cluster.address, metric=metric, strict_samples=strict_samples,
-            dims=dims(inputs.dim), shapes=shapes(inputs.shape),
-            constants=constants_of(inputs.pin), progress=progress,
+            replace(
+                request, data=samples, backend=engine_of(request.backend, soc), cluster=cluster.address,
+                dims=dims(inputs.dim), shapes=shapes(inputs.shape), constants=constants_of(inputs.pin),
+                progress=progress,
+            )
         )  # fmt: skip
     if report is not None:
         from hexforge.report.quantized.quality import quality_sections
@@ -128,9 +109,9 @@ def compare(
         _print(comparison, rows)
 
 
-def engine_of(backend: str, soc: str) -> str | ModelEngine:
+def engine_of(backend: str | ModelEngine, soc: str) -> str | ModelEngine:
     """What --backend names: a backend by its name, or what runs models itself, on the chip."""
-    return BackendArguments(backend, soc).engine() or backend
+    return BackendArguments(str(backend), soc).engine() or backend
 
 
 def write_quality_page(

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -14,15 +13,6 @@ if TYPE_CHECKING:
     from hexforge.analysis.quality.search import SearchResult
 
 _COLOURS = {"good": "bold green", "usable": "bold yellow", "unusable": "bold red", "unknown": "bold"}
-
-JudgedBy = Annotated[
-    str,
-    typer.Option(
-        "--metric",
-        help="What people decide by: decisions (told by the outputs), classification, labels, detection, segmentation, "
-        "sequence, embedding, picture, keypoints, numbers, KIND:OUTPUT, detection:LAYOUT; sqnr: nothing.",
-    ),
-]
 
 
 def _db(number: float) -> str:

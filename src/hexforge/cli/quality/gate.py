@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from hexforge.cli.arguments import ClusterArguments, Json
-from hexforge.cli.quality.compare import Jobs
-from hexforge.cli.quality.decisions import JudgedBy
-from hexforge.cli.request_options import with_request_options
+from hexforge.analysis.requests import JUDGED_BY
+from hexforge.cli.arguments import ClusterArguments, Jobs, Json
+from hexforge.cli.request_options import typed, with_request_options
 from hexforge.cli.screen import console, print_json, spinner, table
 
 
@@ -30,7 +29,7 @@ def gate(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", dir_okay=False, help="Write a comment with what changed.")
     ] = None,
-    metric: JudgedBy = "",
+    metric: Annotated[str, typed(JUDGED_BY)] = "",
     jobs: Jobs = 1,
     *,
     cluster: ClusterArguments,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model, Soc
+from hexforge.analysis.requests import SQNR, OptimizeRequest
+from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model, Runtime, Soc
 from hexforge.cli.quality.decisions import agreement_text, print_alarmed, print_decisions
-from hexforge.cli.quality.evaluate import Classes, Labels
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
@@ -30,28 +31,12 @@ SAME_TIME = 0.97
 @with_request_options
 def optimize(
     model: Model,
-    data: Annotated[
-        str, typer.Option("--data", help="Samples: a folder (.npy, .npz, .raw, images), shards, a URL, or random:8.")
-    ],
+    request: OptimizeRequest,
     soc: Soc = "",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the files; else MODEL.SOC.", file_okay=False)
     ] = None,
-    labels: Labels = "",
-    metric: Annotated[
-        str,
-        typer.Option(
-            "--metric",
-            help="sqnr with decisions beside it; decisions, or a kind such as detection, which need no labels; top1, "
-            "top5, psnr, ssim, FILE.py:NAME; top1 where there are labels.",
-        ),
-    ] = "",
-    classes: Classes = None,
-    evaluation: Annotated[str, typer.Option("--evaluation", help="Samples to judge on; unless given, --data.")] = "",
-    runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
-    budget: Annotated[int, typer.Option("--budget", min=2, help="Mixes of precisions to measure at most.")] = 24,
-    samples: Annotated[int, typer.Option("--samples", min=1, help="Samples that each mix is judged on.")] = 16,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each processor.")] = 1,
+    runtime: Runtime = "qnn_dlc",
     *,
     cluster: ClusterArguments,
     inputs: InputArguments,
@@ -59,9 +44,7 @@ def optimize(
     as_json: Json = False,
 ) -> None:
     """Make a model fast on a chip: fix shapes, rewrite, find the best precisions, quantize, compile, explain."""
-    from hexforge.analysis.optimize import SQNR, OptimizeRequest
     from hexforge.analysis.optimize import optimize as optimized
-    from hexforge.analysis.quality.labels import read_classes
     from hexforge.backend import processors
     from hexforge.chips.deployment import Deployment
     from hexforge.chips.soc import DEFAULT_SOC, require_chip
@@ -69,23 +52,15 @@ def optimize(
 
     chip = require_chip(soc or DEFAULT_SOC).name
     folder = output or Path(f"{model.stem}.{chip}")
-    fixed = inputs.request(model)
-    calibration = pictures.data(data)
+    fixed = inputs.fixed(model)
+    calibration = pictures.data(request.data)
     pictures.say(calibration, quiet=as_json)
-    request = OptimizeRequest(
-        calibration,
-        pictures.data(evaluation) if evaluation else None,
-        labels or None,
-        metric or ("top1" if labels else SQNR),
-        None if classes is None else read_classes(classes),
-        budget,
-        samples=samples,
-        jobs=jobs or processors(),
-        cluster=cluster.address,
-        dims=fixed.dims or {},
-        shapes=fixed.shapes or {},
-        constants=fixed.constants or {},
-    )
+    request = replace(
+        request, data=calibration, evaluation=pictures.data(request.evaluation) if request.evaluation else None,
+        metric=request.metric or ("top1" if request.labels else SQNR), jobs=request.jobs or processors(),
+        cluster=cluster.address, dims=fixed["dims"] or {}, shapes=fixed["shapes"] or {},
+        constants=fixed["constants"] or {},
+    )  # fmt: skip
     lost = f"what is done lies in {folder}; the same command goes on from there"
     with interruptible(lost), bars() as progress:
         result = optimized(model, folder, request, Deployment(chip, runtime=runtime), progress=progress)

@@ -5,20 +5,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from hexforge.analysis.requests import QuantizeRequest
+from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model, Soc
-from hexforge.cli.quality.compare import Data, Jobs, StrictSamples
-from hexforge.cli.quality.decisions import JudgedBy, print_decisions
+from hexforge.cli.arguments import ClusterArguments, InputArguments, Jobs, Json
+from hexforge.cli.quality.decisions import print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.formats.files import require_writable
+from hexforge.request_fields import option
 from hexforge.rules import by_reason, some_of
 
 if TYPE_CHECKING:
@@ -28,44 +29,21 @@ if TYPE_CHECKING:
 _SHOWN = 20
 
 
+@dataclass(frozen=True, slots=True)
+class EncodingArguments:
+    """Options on encodings, beside those of the request."""
+
+    export_encodings: Path | None = option(None, "Write the encodings as an AIMET file.", dir_okay=False)
+    restrict_quantization_steps: str = option(
+        "", 'Integers that weights may have, hexadecimal: "-0x8000 0x7F7F", which 16-bit ones keep to anyway.',
+        "--restrict-quantization-steps", "--restrict_quantization_steps", metavar="MIN MAX",
+    )  # fmt: skip
+
+
 @with_request_options
 def quantize(
-    model: Model,
-    data: Data = "",
-    recipe: Annotated[
-        str,
-        typer.Option(
-            "--recipe", help="w8a8, w8a8_channel, w8a16, w4a16_block, w8a8+equalize; MatMul=w8a16 …, or a file."
-        ),
-    ] = "w8a8_channel",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.", dir_okay=False)] = None,
-    method: Annotated[
-        str, typer.Option("--method", help="Ranges: minmax, moving_average, percentile[=99.99], entropy, mse.")
-    ] = "",
-    encodings: Annotated[
-        Path | None, typer.Option("--encodings", help="AIMET encodings that stand as they are.", exists=True)
-    ] = None,
-    export_encodings: Annotated[
-        Path | None, typer.Option("--export-encodings", help="Write the encodings as an AIMET file.", dir_okay=False)
-    ] = None,
-    restrict_quantization_steps: Annotated[
-        str,
-        typer.Option(
-            "--restrict-quantization-steps",
-            "--restrict_quantization_steps",
-            metavar="MIN MAX",
-            help='Integers that weights may have, hexadecimal: "-0x8000 0x7F7F", which 16-bit ones keep to anyway.',
-        ),
-    ] = "",
-    soc: Soc = DEFAULT_SOC,
-    state: Annotated[
-        Path | None, typer.Option("--state", help="Keeps what calibration has seen: an interrupted run goes on.")
-    ] = None,
-    quality: Annotated[
-        bool, typer.Option(help="Compare with the float model on samples held out of calibration, one of five.")
-    ] = True,
-    metric: JudgedBy = "decisions",
-    strict_samples: StrictSamples = False,
+    request: QuantizeRequest,
+    given: EncodingArguments,
     jobs: Jobs = 1,
     *,
     cluster: ClusterArguments,
@@ -75,33 +53,32 @@ def quantize(
 ) -> None:
     """Quantize a float model for the NPU by samples of its inputs."""
     from hexforge.analysis.quality.quantize import quantize as quantized
-    from hexforge.analysis.spread.workers import Workers
     from hexforge.quant.decide.recipe_reading import recipe as recipe_of
     from hexforge.quant.decide.recipe_reading import restricted
 
-    chosen = recipe_of(recipe)
-    if restrict_quantization_steps:
-        chosen = restricted(chosen, restrict_quantization_steps)
-    samples = pictures.data(data)
-    target = output if output is not None else model.with_name(f"{model.stem}.qdq.onnx")
-    fixed = inputs.request(model)
-    require_writable(target, export_encodings, state)
+    chosen, model = recipe_of(str(request.recipe)), Path(str(request.model))
+    if given.restrict_quantization_steps:
+        chosen = restricted(chosen, given.restrict_quantization_steps)
+    samples = pictures.data(request.data)
+    target = request.output if request.output is not None else model.with_name(f"{model.stem}.qdq.onnx")
+    fixed = inputs.fixed(model)
+    require_writable(target, given.export_encodings, request.state)
     again = "nothing was written; with --state FILE calibration is kept"
-    with interruptible(again, *([] if state is None else [state])), bars() as progress:
+    with interruptible(again, *([] if request.state is None else [Path(request.state)])), bars() as progress:
         result = quantized(
-            model, samples, chosen, target, method=method or None, encodings=encodings, soc=soc or None, state=state,
-            quality=quality, metric=metric, strict_samples=strict_samples,
-            workers=Workers(jobs, cluster.address), dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants,
-            progress=progress,
+            replace(
+                request, data=samples, recipe=chosen, output=target, workers=Workers(jobs, cluster.address),
+                progress=progress, **fixed,
+            )
         )  # fmt: skip
     pictures.say(samples, quiet=as_json)
-    if export_encodings is not None:
-        result.export(export_encodings)
+    if given.export_encodings is not None:
+        result.export(given.export_encodings)
     if as_json:
         print_json(result.to_json())
     else:
-        _print(result, export_encodings)
-        _print_quality(result, quote(str(model)), quote(data), " ".join(["", *inputs.typed()]))
+        _print(result, given.export_encodings)
+        _print_quality(result, quote(str(model)), quote(request.data), " ".join(["", *inputs.typed()]))
 
 
 def _print(quantized: Quantization, exported: Path | None) -> None:

@@ -6,16 +6,18 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hexforge.analysis.requests import SearchRequest
+from hexforge.analysis.spread.workers import Workers
+from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model
+from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Runtime
 from hexforge.cli.quality.decisions import agreement_text, print_alarmed
-from hexforge.cli.quality.evaluate import Classes, Labels
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, table
@@ -24,104 +26,62 @@ from hexforge.formats.files import require_writable, write_atomically
 from hexforge.request_fields import option
 
 if TYPE_CHECKING:
-    from hexforge.analysis.quality.search import Scoring, SearchResult
+    from hexforge.analysis.quality.search import SearchResult
     from hexforge.quant.decide.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
-class ScoringArguments:
-    """How the quality of a mix is measured."""
+class SearchFiles:
+    """What is written of a search."""
 
-    metric: str = option(
-        "sqnr",
-        "sqnr with decisions beside it; decisions, or a kind such as detection, which need no labels; top1, "
-        "top5, psnr, ssim, FILE.py:NAME as of eval; more is better.",
-    )
-    labels: Labels = ""
-    classes: Classes = None
-    evaluation: str = option("", "Samples quality is measured on; unless given, --data.")
-    samples: int = option(16, "Samples that quality is measured on.", min=1)
-
-    def scoring(self, pictures: PictureArguments) -> Scoring:
-        """The same, with labels and samples read."""
-        from hexforge.analysis.quality.labels import read_classes
-        from hexforge.analysis.quality.search import Scoring
-
-        classes = None if self.classes is None else read_classes(self.classes)
-        judged = pictures.data(self.evaluation) if self.evaluation else None
-        return Scoring(self.metric, self.labels or None, classes, judged, self.samples)
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceArguments:
-    """Which mixes are tried."""
-
-    low: str = option("w8a8_channel", "The recipe of most layers.")
-    high: str = option("w8a16_channel", "The recipe of layers that need more.")
-    groups: int = option(16, "Groups of layers that change together.", min=1)
-    target: float | None = option(None, "Quality to reach; unless given, the knee of the front.")
-    budget: int = option(100, "Mixes to measure at most.", min=2)
+    output: Path | None = option(None, "Write the best mix as a QDQ model.", "--output", "-o")
+    recipe: Path | None = option(None, "Write the best mix's recipe (JSON).")
+    report: Path | None = option(None, "Write a page with the front drawn.")
 
 
 @with_request_options
 def search(
-    model: Model,
-    data: Annotated[str, typer.Option("--data", help="Calibration samples: a folder, shards, a URL, or random:8.")],
+    request: SearchRequest,
     soc: Annotated[str, typer.Option("--soc", help="The chip whose latency counts.")] = DEFAULT_SOC,
-    runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
+    runtime: Runtime = "qnn_dlc",
     *,
-    scoring: ScoringArguments,
-    space: SpaceArguments,
     jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0: one for each processor.")] = 0,
     cluster: ClusterArguments,
-    state: Annotated[
-        Path | None, typer.Option("--state", help="Keeps what was measured: an interrupted search goes on.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the best mix as a QDQ model.")] = None,
-    recipe: Annotated[Path | None, typer.Option("--recipe", help="Write the best mix's recipe (JSON).")] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write a page with the front drawn.")] = None,
+    files: SearchFiles,
     inputs: InputArguments,
     pictures: PictureArguments,
     as_json: Json = False,
 ) -> None:
     """Find the mix of two precisions that meets a quality at the lowest latency on a chip."""
     from hexforge.analysis.quality.quantize import quantize, require_other_file
-    from hexforge.analysis.quality.search import SearchSpace, calibration_file
+    from hexforge.analysis.quality.search import calibration_file
     from hexforge.analysis.quality.search import search as search_precision
-    from hexforge.analysis.spread.workers import Workers
     from hexforge.backend import processors
-    from hexforge.chips.deployment import Deployment
 
-    require_writable(recipe, report, state)
-    fixed = inputs.request(model)
-    calibration, measured = pictures.data(data), scoring.scoring(pictures)
+    model, state = Path(request.model), request.state
+    require_writable(files.recipe, files.report, state)
+    fixed = inputs.fixed(model)
+    calibration = pictures.data(request.data)
+    judged = pictures.data(request.scoring.data) if request.scoring.data else None
     pictures.say(calibration, quiet=as_json)
-    if output is not None:
-        require_other_file(output, model)
+    if files.output is not None:
+        require_other_file(files.output, model)
     lost = "nothing was written; with --state FILE a search goes on"
-    states = [] if state is None else [state, calibration_file(state)]
+    states = [] if state is None else [Path(state), calibration_file(state)]
     with interruptible(lost, *states), bar("measuring mixes") as progress:
         searched = search_precision(
-            model,
-            calibration,
-            Deployment(soc, runtime=runtime),
-            SearchSpace(**asdict(space)),
-            measured,
-            workers=Workers(jobs or processors(), cluster.address),
-            state=state,
-            dims=fixed.dims,
-            shapes=fixed.shapes,
-            constants=fixed.constants,
-            progress=progress,
-        )
-    write_mix = functools.partial(
-        quantize, model, calibration, soc=soc, dims=fixed.dims, shapes=fixed.shapes, constants=fixed.constants
-    )
-    _write_best(searched, write_mix, output, recipe)
-    if report is not None:
+            replace(
+                request, data=calibration, deployment=Deployment(soc, runtime=runtime),
+                scoring=replace(request.scoring, data=judged), workers=Workers(jobs or processors(), cluster.address),
+                progress=progress, **fixed,
+            )
+        )  # fmt: skip
+    write_mix = functools.partial(quantize, model, calibration, soc=soc, **fixed)
+    _write_best(searched, write_mix, files.output, files.recipe)
+    if files.report is not None:
         mix = write_mix(searched.recipe(searched.best or searched.mixes.high)).model
         assert mix is not None
-        _write_report(searched, model.name, mix, runtime, report)
+        _write_report(searched, model.name, mix, runtime, files.report)
     if as_json:
         print_json(searched.to_json())
     else:
@@ -225,7 +185,6 @@ def _front_section(searched: SearchResult) -> Any:
 
 def _write_report(searched: SearchResult, title: str, model: bytes, runtime: str, path: Path) -> None:
     from hexforge.analysis.estimate import estimate
-    from hexforge.chips.deployment import Deployment
     from hexforge.report import page
 
     timed = estimate(model, Deployment(searched.soc, runtime=runtime))

@@ -12,10 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import InputArguments, Json, Model, Soc
+from hexforge.cli.arguments import DeviceRuntime, InputArguments, Json, Model, Precision, Soc
 from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bar, console, print_json, table
-from hexforge.cli.time.estimate import Precision, Runtime
 from hexforge.errors import CallError
 from hexforge.formats.files import require_another_file, write_atomically
 
@@ -43,7 +42,7 @@ def advise(
     model: Model,
     soc: Soc = DEFAULT_SOC,
     precision: Precision = "as-is",
-    runtime: Runtime = "qnn_dlc",
+    runtime: DeviceRuntime = "qnn_dlc",
     apply: Annotated[
         Path | None,
         typer.Option(

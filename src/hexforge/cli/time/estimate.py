@@ -6,7 +6,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,15 @@ from rich.text import Text
 from hexforge.amounts import size
 from hexforge.chips.graph_config import GraphConfig, vtcm_text
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import All, CoRunningModels, InputArguments, Json, Model, model_and_priority
+from hexforge.cli.arguments import (
+    ALL_ROWS,
+    CoRunningArguments,
+    DeploymentArguments,
+    InputArguments,
+    Json,
+    Model,
+    model_and_priority,
+)
 from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import TOP, bar, console, print_json, result_table, rows_left_out, spinner, table
@@ -37,10 +45,27 @@ ALL = "all"
 MOST_REASONS = 3
 TASK_FIGURES = "name op us cycles share bound hmx_us hvx_us dma_us wait_us overlap_us"
 """Of a task, those that the table has."""
-Precision = Annotated[
-    str, typer.Option("--precision", help="float, w8a8, w8a16, w4a16, w16a16, or as-is: the model's own types.")
-]
-Runtime = Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite: the path to the device.")]
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """How a model is called, and what of it is timed by what costs."""
+
+    batch: int = option(1, "Samples a call: a multiple of the model's batch.", min=1)
+    threads: int = option(1, "Threads that call at the same time.", min=1)
+    interval_ms: float = option(0.0, "From one inference to the next; 0: at once.", min=0)
+    method: str = option("", "Which method of a .pte, or graph of a context, that has several.")
+    cpu: bool = option(True, "Measure here what the NPU leaves to the CPU, for a rough time.", "--cpu/--no-cpu")
+    costs: Path | None = option(None, "Costs that `calibrate` wrote.", exists=True, dir_okay=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RowArguments:
+    """Which rows are printed."""
+
+    rows: int = option(TOP, "Rows of the table; 0 for all.", min=0)
+    every: bool = field(default=False, metadata=ALL_ROWS)
+    refused: bool = option(False, "Every node the NPU does not take, with why.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,33 +88,13 @@ def estimate(
     soc: Annotated[
         str, typer.Option("--soc", help="Chip by name, number or device, or all to compare them.")
     ] = DEFAULT_SOC,
-    precision: Precision = "as-is",
-    runtime: Runtime = "qnn_dlc",
-    performance_mode: Annotated[
-        str, typer.Option(help="burst … extreme_power_saver (htp_performance_mode).")
-    ] = "burst",
-    batch: Annotated[int, typer.Option(min=1, help="Samples a call: a multiple of the model's batch.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="Threads that call at the same time.")] = 1,
-    interval_ms: Annotated[float, typer.Option(min=0, help="From one inference to the next; 0: at once.")] = 0.0,
-    priority: Annotated[
-        str, typer.Option(help="low … critical_plus (qnn_context_priority), with --co-running.")
-    ] = "normal",
-    co_running: CoRunningModels = None,
     *,
+    deploying: DeploymentArguments,
+    calls: CallArguments,
+    others: CoRunningArguments,
     graph: GraphConfig,
     inputs: InputArguments,
-    method: Annotated[
-        str, typer.Option("--method", help="Which method of a .pte, or graph of a context, that has several.")
-    ] = "",
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = TOP,
-    every: All = False,
-    refused: Annotated[bool, typer.Option("--refused", help="Every node the NPU does not take, with why.")] = False,
-    cpu: Annotated[
-        bool, typer.Option("--cpu/--no-cpu", help="Measure here what the NPU leaves to the CPU, for a rough time.")
-    ] = True,
-    costs: Annotated[
-        Path | None, typer.Option("--costs", exists=True, dir_okay=False, help="Costs that `calibrate` wrote.")
-    ] = None,
+    shown: RowArguments,
     files: EstimateFiles,
     as_json: Json = False,
 ) -> None:
@@ -97,40 +102,40 @@ def estimate(
     from hexforge.analysis.estimate import estimate as estimated
     from hexforge.analysis.estimate import estimate_all_chips
     from hexforge.analysis.timed_graphs import SharedModel, timed_graphs
-    from hexforge.chips.deployment import Deployment
-    from hexforge.chips.power import Power
     from hexforge.formats.file_kinds import open_model
 
     files.check(model)
-    if priority != "normal" and not co_running:
-        raise CallError("--priority is against other models on the chip; name them with --co-running")
+    others.check()
     every_chip = soc.lower() == ALL
-    power = Power(performance_mode, interval_us=interval_ms * 1e3)
-    deployment = Deployment(DEFAULT_SOC if every_chip else soc, precision, runtime, graph, power,
-                            cost_file=str(costs.absolute()) if costs else "")  # fmt: skip
+    given = deploying.deployment(DEFAULT_SOC if every_chip else soc)
+    deployment = replace(
+        given, config=graph, power=replace(given.power, interval_us=calls.interval_ms * 1e3),
+        cost_file=str(calls.costs.absolute()) if calls.costs else "",
+    )  # fmt: skip
+    called: dict[str, Any] = {"batch": calls.batch, "threads": calls.threads}
     with spinner(f"reading {model.name}"):
-        source = SharedModel(open_model(model).do("estimate", inputs.request(model), method))
+        source = SharedModel(open_model(model).do("estimate", inputs.request(model), calls.method))
         graphs = timed_graphs(source, deployment)
     if graph.reads_weights is not None:
         _require_8_bit_weights(graphs, graph.reads_weights)
 
     def chips(what: str) -> Sequence[Estimate | tuple[str, str]]:
         with bar(what) as progress:
-            return estimate_all_chips(source, deployment, batch=batch, threads=threads, cpu_part=cpu, progress=progress)
+            return estimate_all_chips(source, deployment, **called, cpu_part=calls.cpu, progress=progress)
 
     if every_chip:
-        if files != EstimateFiles() or co_running:
+        if files != EstimateFiles() or others.co_running:
             raise CallError(
                 "--trace, --report and --co-running are of one chip; name it with --soc (a report compares all of them)"
             )
         _compare(chips("timing chips"), model.name, as_json)
         return
     with spinner(f"timing {model.name}"):
-        timed = estimated(graphs, deployment, batch=batch, threads=threads, cpu_part=cpu)
-        shared = _co_running(timed, priority, co_running, batch) if co_running else None
+        timed = estimated(graphs, deployment, **called, cpu_part=calls.cpu)
+        shared = _co_running(timed, others, calls.batch) if others.co_running else None
         as_built = None
         if deployment.quantizes_floats:
-            as_built = estimated(source, deployment, batch=batch, threads=threads, cpu_part=False, built=True)
+            as_built = estimated(source, deployment, **called, cpu_part=False, built=True)
             as_built = as_built if as_built.built else None
     if files.trace is not None:
         _write_trace(files.trace, timed, shared)
@@ -141,9 +146,9 @@ def estimate(
         of_file = {"built_ms": None if as_built is None else round(as_built.latency_ms, 4)}
         print_json(timed.to_json() | of_file | ({"together": _concurrent(shared)} if shared else {}))
         return
-    _print(console(), timed, as_built, 0 if every else rows, refused)
+    _print(console(), timed, as_built, 0 if shown.every else shown.rows, shown.refused)
     if shared:
-        _print_concurrent(console(), shared, interval_ms)
+        _print_concurrent(console(), shared, calls.interval_ms)
 
 
 def _write_trace(path: Path, timed: Estimate, shared: ConcurrentRun | None) -> None:
@@ -182,13 +187,13 @@ def _write_report(path: Path, title: str, timed: Estimate, others: Sequence[Esti
     write_atomically(path, page(timed, sections=sections, others=others, title=title).encode())
 
 
-def _co_running(timed: Estimate, priority: str, models: list[str], batch: int) -> ConcurrentRun:
+def _co_running(timed: Estimate, given: CoRunningArguments, batch: int) -> ConcurrentRun:
     """The model with others, each `MODEL` or `MODEL:PRIORITY`."""
     from hexforge.analysis.estimate import estimate as estimated
     from hexforge.analysis.estimate import simulate_concurrent
 
-    others, priorities = [timed], [priority]
-    for text in models:
+    others, priorities = [timed], [given.priority]
+    for text in given.co_running or ():
         path, its_priority = model_and_priority(text)
         others.append(estimated(path, timed.deployment, batch=batch, threads=timed.threads, cpu_part=False))
         priorities.append(its_priority)

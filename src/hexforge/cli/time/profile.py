@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.arguments import CoRunningModels, InputArguments, model_and_priority, pairs
+from hexforge.cli.arguments import CoRunningArguments, DeploymentArguments, InputArguments, model_and_priority, pairs
 from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import console, spinner, table
-from hexforge.cli.time.estimate import Precision, Runtime
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.files import write_together
+from hexforge.request_fields import option
 
 if TYPE_CHECKING:
     from hexforge.analysis.advice import Advice
@@ -26,18 +26,37 @@ TOP = 8
 
 
 @dataclass(frozen=True, slots=True)
+class RecordingArguments:
+    """How runs are recorded."""
+
+    level: str = option("optrace", "basic, detailed, linting or optrace.")
+    measure: str = option("", "Run it here on cpu or gpu, and time its kernels.", metavar="BACKEND")
+    runs: int = option(1, "How many runs are recorded.", min=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilePageArguments:
+    """What the page and the trace show."""
+
+    compare: Path | None = option(None, "A model or log before the change: the page shows both.")
+    retime: list[str] | None = option(
+        None, "Time it again with this option; the page shows both. May be repeated.", metavar="KEY=VALUE"
+    )
+    zoom_start: str = option("", "Only from this node on, by either name.")
+    zoom_end: str = option("", "Only up to this node, by either name.")
+    flows: bool = option(False, "Arrows between ops in the trace.")
+    gzip: bool = option(False, "Compress the trace.")
+    advise: bool = option(True, "Try rewrites, and say what each gains.", "--advise/--no-advise")
+
+
+@dataclass(frozen=True, slots=True)
 class ProfileRecording:
     """How runs are recorded, of a model and of the one it is compared with."""
 
     deployment: Deployment
-    level: str
-    measured: str
-    """The backend whose kernels are timed here; empty where a chip is simulated."""
-    runs: int
+    given: RecordingArguments
     inputs: InputArguments
-    priority: str = "normal"
-    co_running: tuple[str, ...] = ()
-    """Models that run on the chip meanwhile, each with its priority behind a colon or without."""
+    others: CoRunningArguments = CoRunningArguments()  # noqa: RUF009 - it is frozen
 
 
 @with_request_options
@@ -47,33 +66,11 @@ def profile(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to.")] = Path("profile"),
     soc: Annotated[str, typer.Option("--soc", help="Chip by name, number or device.")] = DEFAULT_SOC,
-    level: Annotated[str, typer.Option("--level", help="basic, detailed, linting or optrace.")] = "optrace",
-    measure: Annotated[
-        str, typer.Option("--measure", metavar="BACKEND", help="Run it here on cpu or gpu, and time its kernels.")
-    ] = "",
-    precision: Precision = "as-is",
-    runtime: Runtime = "qnn_dlc",
-    performance_mode: Annotated[str, typer.Option(help="burst … extreme_power_saver.")] = "burst",
-    runs: Annotated[int, typer.Option("--runs", min=1, help="How many runs are recorded.")] = 1,
-    priority: Annotated[str, typer.Option(help="low … critical_plus, with --co-running.")] = "normal",
-    co_running: CoRunningModels = None,
-    compare: Annotated[
-        Path | None, typer.Option("--compare", help="A model or log before the change: the page shows both.")
-    ] = None,
-    retimed: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--retime",
-            metavar="KEY=VALUE",
-            help="Time it again with this option; the page shows both. May be repeated.",
-        ),
-    ] = None,
-    zoom_start: Annotated[str, typer.Option("--zoom-start", help="Only from this node on, by either name.")] = "",
-    zoom_end: Annotated[str, typer.Option("--zoom-end", help="Only up to this node, by either name.")] = "",
-    flows: Annotated[bool, typer.Option("--flows", help="Arrows between ops in the trace.")] = False,
-    gzip: Annotated[bool, typer.Option("--gzip", help="Compress the trace.")] = False,
-    advise: Annotated[bool, typer.Option("--advise/--no-advise", help="Try rewrites, and say what each gains.")] = True,
     *,
+    recording: RecordingArguments,
+    deploying: DeploymentArguments,
+    others: CoRunningArguments,
+    drawn: ProfilePageArguments,
     inputs: InputArguments,
 ) -> None:
     """Profile a model on a chip: report, trace, tables and a page that says why it takes its time."""
@@ -81,46 +78,39 @@ def profile(
     from hexforge.analysis.profile.simulated import require_profile_level
     from hexforge.analysis.profile.trace import ViewerFeatures
     from hexforge.analysis.profile.zoom import zoom_profile
-    from hexforge.chips.deployment import Deployment
-    from hexforge.chips.power import Power
     from hexforge.report.profile_files import profile_files
 
-    require_profile_level(level)
-    _require_consistent(output, measure, priority, co_running)
-    deployment = Deployment(soc, precision, runtime, power=Power(performance_mode))
+    require_profile_level(recording.level)
+    others.check()
+    if others.co_running and recording.measure:
+        raise CallError("--co-running is simulated on a chip; leave --measure out")
+    if output.exists() and not output.is_dir():
+        raise CallError(f"--output {output}: is a file; name a folder")
+    deployment = deploying.deployment(soc)
     with spinner(f"profiling {model.name}"):
-        how = ProfileRecording(deployment, level, measure, runs, inputs)
-        recorded, source = _profile_file(model, replace(how, priority=priority, co_running=tuple(co_running or ())))
-        earlier = None if compare is None else _profile_file(compare, how)[0]
-        if retimed:
+        how = ProfileRecording(deployment, recording, inputs)
+        recorded, source = _profile_file(model, replace(how, others=others))
+        earlier = None if drawn.compare is None else _profile_file(drawn.compare, how)[0]
+        if drawn.retime:
             earlier = recorded if earlier is None else earlier
-            recorded, source = retime(recorded, pairs(retimed, "--retime")), None
-    recorded = zoom_profile(recorded, zoom_start, zoom_end)
-    earlier = zoom_profile(earlier, zoom_start, zoom_end) if earlier is not None else None
+            recorded, source = retime(recorded, pairs(drawn.retime, "--retime")), None
+    recorded = zoom_profile(recorded, drawn.zoom_start, drawn.zoom_end)
+    earlier = zoom_profile(earlier, drawn.zoom_start, drawn.zoom_end) if earlier is not None else None
     ideas: list[Advice] = []
-    tried = advise and not measure and source is not None
+    tried = drawn.advise and not recording.measure and source is not None
     if source is not None and tried:
         with spinner("trying rewrites"):
             tried, ideas = _advice(source, deployment)
     features = ViewerFeatures(
-        enable_input_output_flow_events=flows, enable_sequencer_flow_events=flows, qhas_schema=True, qhas_json=True,
-        gzip=gzip,
+        enable_input_output_flow_events=drawn.flows, enable_sequencer_flow_events=drawn.flows, qhas_schema=True,
+        qhas_json=True, gzip=drawn.gzip,
     )  # fmt: skip
     files = profile_files(recorded, output, features, advice=ideas, advised=tried, before=earlier)
     output.mkdir(parents=True, exist_ok=True)
     write_together(files)
-    if retimed and earlier is not None:
+    if drawn.retime and earlier is not None:
         _print_change(earlier, recorded)
     _print(recorded, [path for path, _ in files])
-
-
-def _require_consistent(output: Path, measure: str, priority: str, co_running: list[str] | None) -> None:
-    if priority != "normal" and not co_running:
-        raise CallError("--priority is against other models on the chip; name them with --co-running")
-    if co_running and measure:
-        raise CallError("--co-running is simulated on a chip; leave --measure out")
-    if output.exists() and not output.is_dir():
-        raise CallError(f"--output {output}: is a file; name a folder")
 
 
 def _profile_file(path: Path, how: ProfileRecording) -> tuple[Profile, Path | None]:
@@ -144,14 +134,15 @@ def profile_model(path: Path, how: ProfileRecording) -> tuple[Profile, Path | No
     from hexforge.analysis.profile.simulated import profile as simulated
     from hexforge.formats.file_kinds import open_model
 
-    if how.measured:
+    if how.given.measure:
         return _profile_kernels(path, how), None
     opened = open_model(path)
     source = opened.do("estimate", how.inputs.request(path))
-    others = [CoRunning(*_model_and_priority(text)) for text in how.co_running]
+    co_running = [CoRunning(*_model_and_priority(text)) for text in how.others.co_running or ()]
     recorded = simulated(
-        source, how.deployment, level=how.level, runs=how.runs, priority=how.priority, co_running=others
-    )
+        source, how.deployment, level=how.given.level, runs=how.given.runs, priority=how.others.priority,
+        co_running=co_running,
+    )  # fmt: skip
     return recorded, None if opened.kind.is_compiled else path
 
 
@@ -172,18 +163,19 @@ def _profile_kernels(path: Path, how: ProfileRecording) -> Profile:
 
     with tempfile.TemporaryDirectory() as folder:
         options = {
-            "backend_type": how.measured, "profiling_level": how.level, "profiling_file_path": f"{folder}/p.csv",
+            "backend_type": how.given.measure, "profiling_level": how.given.level,
+            "profiling_file_path": f"{folder}/p.csv",
         }  # fmt: skip
         session = InferenceSession(str(path), providers=[("QNNExecutionProvider", options)])
         feeds = feeds_for(session.get_inputs(), {})
-        for _ in range(how.runs + 1):
+        for _ in range(how.given.runs + 1):
             session.run(None, feeds)
         measured = log.read(Path(folder) / "p_qnn.log")
         del session
     # the first run makes what later ones use again
     measured = replace(measured, graphs=tuple(replace(graph, runs=graph.runs[1:]) for graph in measured.graphs))
     if not any(graph.runs for graph in measured.graphs):
-        raise UnsupportedError(f"{path}: nothing of it ran on the {how.measured} backend")
+        raise UnsupportedError(f"{path}: nothing of it ran on the {how.given.measure} backend")
     return measured
 
 

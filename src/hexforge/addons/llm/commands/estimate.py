@@ -119,9 +119,9 @@ def estimate(
 
 def _refuse_what_the_context_does_not_hold(context: int, prompt: int | None, filled: int | None) -> None:
     """CallError where a prompt or what is filled is none, or more than the context."""
-    for option, count in (("--prompt", prompt), ("--filled", filled)):
+    for flag, count in (("--prompt", prompt), ("--filled", filled)):
         if count is not None and not 1 <= count <= context:
-            raise CallError(f"{option} {count}: give 1 to {context}, the context")
+            raise CallError(f"{flag} {count}: give 1 to {context}, the context")
 
 
 def _all_chips(timed: Any, context: int) -> list[LlmEstimate]:

@@ -104,7 +104,7 @@ def llama_runner(flags: LlamaRunnerFlags) -> None:
         if flags.decoder_model_version not in PROMPT_FORMS:
             raise CallError(f"decoder_model_version {flags.decoder_model_version!r}: Unsupported Decoder Model")
         if flags.prompt and flags.tokenized_prompt is not None:
-            raise CallError("Only provide flags.prompt or tokenized_input but not both.")
+            raise CallError("Only provide prompt or tokenized_input but not both.")
         if flags.dump_logits_path is not None and flags.eval_mode != KV:
             raise CallError("Only TokenGenerator(kv) mode is supported to dump all logits.")
         if flags.kv_updater not in ("SmartMask", "ShiftPointer"):

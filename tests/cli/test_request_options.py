@@ -13,14 +13,15 @@ from typer.testing import CliRunner
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.cli.request_options import GivenOptions, with_request_options
 from hexforge.options import Option
+from hexforge.request_fields import option
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """A group."""
 
-    width: Annotated[int, typer.Option("--width", "-w", min=1, help="How wide.")] = 4
-    flat: Annotated[bool, typer.Option("--flat", help="Without height.")] = False
+    width: int = option(4, "How wide.", "--width", "-w", min=1)
+    flat: bool = option(False, "Without height.")
 
 
 @with_request_options
