@@ -19,13 +19,12 @@ from hexforge.analysis.quality.search import (
     LayerGroup,
     Measurer,
     MeasuringTask,
-    Scoring,
     SearchResult,
-    SearchSpace,
     group_layers,
     mixed_recipe,
     search,
 )
+from hexforge.analysis.requests import Scoring, SearchSpace
 from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
