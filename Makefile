@@ -6,6 +6,7 @@
 # make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
 # make release-check  what a release uploads: source archive and wheel, checked, and each installed into an empty venv
 # make docs    writes docs/api.md, docs/options.md, docs/gpu_ops.md and docs/modules.md; make stubs src/hexforge/_native.pyi; tests say when they are out of date
+# make house   rooms and their sizes, imports between them, cycles, and the counts that say whether one idea has one place
 # make tidy   clang-tidy over native/, a part of make test; make clang builds it with clang and runs the kernels' tests
 # make sanitize  kernels, hostile contexts and QNN's C API under AddressSanitizer and UndefinedBehaviorSanitizer
 # make arm64   a wheel for 64-bit ARM Linux by Debian's cross compiler, tried under QEMU: README's lines, models' bits, kernels' tests
@@ -37,7 +38,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test quick coverage odd-path release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
+.PHONY: demo test quick house coverage odd-path release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
   executorch executorch-check executorch-phone executorch-test small-llama genai
 
 demo: $(INSTALLED)
@@ -49,6 +50,9 @@ test: lint tidy types models
 
 quick: $(VENV)/.dev
 	@JOBS=$(JOBS) $(BIN)/python -m tools.quick
+
+house: $(VENV)/.dev
+	@$(BIN)/python -m tools.house
 
 # Processes that tests start are counted, too (patch = subprocess in pyproject.toml).
 coverage: models

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The features of QNN's HTP page, each with the tests that show it: what `python -m docs.generate` writes into
+"""The features of the QNN HTP guide, each with the tests that show it: what `python -m docs.generate` writes into
 docs/htp_features.md.
 
 The list is docs/htp_features.csv. A test says which feature it shows by a marker, which is read from its source:
 
-    @pytest.mark.feature("Weight sharing", seed="004:131-137")
+    @pytest.mark.feature("Weight sharing", guide="131-137")
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FEATURES = Path(__file__).with_name("htp_features.csv")
 FEATURES_PAGE = Path(__file__).with_name("htp_features.md")
-SEED = "004"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +80,14 @@ def features_page() -> str:
     unknown = sum(bool(row.unknown) and not tests[row.name] for row in rows)
     parts = [
         "# Features of the HTP backend\n",
-        "What Qualcomm's page on the HTP backend of AI Engine Direct documents (kept as seed 004; numbers are its\n"
+        "What the QNN HTP guide documents (Qualcomm's page on the HTP backend of AI Engine Direct; numbers are its\n"
         "lines), and the tests here that show each. Written by `make docs` out of `docs/htp_features.csv` and the\n"
         "tests' markers `feature`; edit those, not this page.\n",
         f"{len(rows)} features: {works} work, {partly} partly, {unknown} cannot be known, "
         f"{len(rows) - works - partly - unknown} have no marked test yet.\n",
     ]
     for part in dict.fromkeys(row.part for row in rows):
-        parts += [f"## {part}\n", "| feature | seed line | test | state |", "|---|---|---|---|"]
+        parts += [f"## {part}\n", "| feature | lines of the guide | test | state |", "|---|---|---|---|"]
         for row in rows:
             if row.part == part:
                 cells = ", ".join(f"`{test}`" for test in tests[row.name])
@@ -116,8 +115,7 @@ def _of_module(path: Path) -> Iterator[Marked]:
 def _marked(test: str, marks: list[ast.expr]) -> Iterator[Marked]:
     for mark in marks:
         if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.feature":
-            seed = next((ast.literal_eval(word.value) for word in mark.keywords if word.arg == "seed"), "")
-            number, _, lines = seed.partition(":")
-            if number != SEED or len(mark.args) != 1:
-                raise ValueError(f'{test}: write @pytest.mark.feature(name, seed="{SEED}:LINES")')
+            lines = next((ast.literal_eval(word.value) for word in mark.keywords if word.arg == "guide"), "")
+            if not lines or len(mark.args) != 1:
+                raise ValueError(f'{test}: write @pytest.mark.feature(name, guide="LINES")')
             yield Marked(test, ast.literal_eval(mark.args[0]), lines)

@@ -54,7 +54,7 @@ each_chip = pytest.mark.parametrize("soc", ["SM8650", "SM8550"])
 each_precision = pytest.mark.parametrize("precision", ["w8a8", "float"])
 
 
-@pytest.mark.feature("Showcase models 1-3", seed="004:1809-2379")
+@pytest.mark.feature("Showcase models 1-3", guide="1809-2379")
 @each_pair
 @each_chip
 @each_precision

@@ -96,7 +96,7 @@ def test_a_quantized_model_is_no_promise() -> None:
     assert not built_graphs(built.model, Deployment(precision="w8a16")).built
 
 
-@pytest.mark.feature("A16W16", seed="004:2668-2694")
+@pytest.mark.feature("A16W16", guide="2668-2694")
 @pytest.mark.parametrize("build", [False, True], ids=["promised", "built"])
 def test_sixteen_bit_weights_count_as_sixteen_bits(build: bool) -> None:
     net = Network((1, 32, 32, 32))

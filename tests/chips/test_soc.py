@@ -110,7 +110,7 @@ def test_abilities() -> None:
     assert not ChipTarget(68, chip("QCS6490")).float16
 
 
-@pytest.mark.feature("Voltage corners", seed="004:1394")
+@pytest.mark.feature("Voltage corners", guide="1394")
 def test_every_corner_has_a_clock() -> None:
     assert set(CLOCK_SHARE) == set(Corner)
     assert len({p.mark for p in Provenance}) == len(Provenance)

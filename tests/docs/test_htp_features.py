@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of the HTP page's features names tests that are there, and the page says what they say."""
+"""The table of the HTP guide's features names tests that are there, and the page says what they say."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_markers_name_features_and_their_lines() -> None:
 
 def test_markers_are_read_from_functions_classes_and_modules(tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(
-        'pytestmark = pytest.mark.feature("HNRD", seed="004:2969")\n'
-        '@pytest.mark.feature("API version", seed="004:9-13")\n@pytest.mark.other\ndef test_version(): ...\n'
-        'class TestIt:\n    @pytest.mark.feature("Gzip", seed="004:2563")\n    def test_in(self): ...\n'
+        'pytestmark = pytest.mark.feature("HNRD", guide="2969")\n'
+        '@pytest.mark.feature("API version", guide="9-13")\n@pytest.mark.other\ndef test_version(): ...\n'
+        'class TestIt:\n    @pytest.mark.feature("Gzip", guide="2563")\n    def test_in(self): ...\n'
     )
     found = [(marked.test, marked.feature, marked.lines) for marked in marked_tests(tmp_path)]
     assert found == [
@@ -47,7 +47,7 @@ def test_markers_are_read_from_functions_classes_and_modules(tmp_path: Path) -> 
     ]
 
 
-@pytest.mark.parametrize("marker", ['"A", seed="003:1"', '"A"', 'seed="004:1"'])
+@pytest.mark.parametrize("marker", ['"A", page="1"', '"A"', '"A", guide=""', 'guide="1"'])
 def test_a_marker_without_a_name_or_lines_is_refused(marker: str, tmp_path: Path) -> None:
     (tmp_path / "test_some.py").write_text(f"@pytest.mark.feature({marker})\ndef test_it(): ...\n")
     with pytest.raises(ValueError, match=r"test_some\.py::test_it: write"):

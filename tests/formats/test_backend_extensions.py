@@ -72,7 +72,7 @@ def written(folder: Path, data: Any, name: str = "htp.json") -> Path:
     return path
 
 
-@pytest.mark.feature("HTP config schema", seed="004:1211-1390")
+@pytest.mark.feature("HTP config schema", guide="1211-1390")
 def test_all_32_keys_of_the_published_schema_are_read(tmp_path: Path) -> None:
     config = load_htp(written(tmp_path, EVERY_KEY))
     keys = list(config.set_keys())
@@ -141,7 +141,7 @@ def test_every_fault_is_said_at_once(tmp_path: Path) -> None:
     assert len(str(caught.value).splitlines()) == 3
 
 
-@pytest.mark.feature("Backend extensions file", seed="004:1190-1209")
+@pytest.mark.feature("Backend extensions file", guide="1190-1209")
 def test_a_tools_file_names_the_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, {"graphs": [{"graph_names": ["a"], "O": 1}]})
     tool = {"backend_extensions": {"shared_library_path": "x.so", "config_file_path": "htp.json"}}

@@ -249,7 +249,7 @@ def test_bytes_of_a_context_model_whose_context_is_a_file(tmp_path: Path) -> Non
     assert_same_bits(made, session(data, ep__context_file_path=str(path)))
 
 
-@pytest.mark.feature("Prepare only", seed="004:219-225")
+@pytest.mark.feature("Prepare only", guide="219-225")
 def test_prepare_only_and_prepare_and_load(tmp_path: Path) -> None:
     fresh = session(sandwich())
     made, path = written(tmp_path / "m.onnx", sandwich(), {"enable_htp_prepare_only": "1"})

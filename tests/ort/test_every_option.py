@@ -331,7 +331,7 @@ def _compared(case: Case, tmp_path: Path, with_it: Callable[[Any, Path], dict[st
     return differs(plain, with_it(source, tmp_path / "changed"))
 
 
-@pytest.mark.feature("Precision option", seed="004:464-470, 980-982, 1390")
+@pytest.mark.feature("Precision option", guide="464-470, 980-982, 1390")
 @pytest.mark.parametrize("key", [o.key for o in ProviderOptions.table()])
 def test_every_provider_option_acts_or_says_that_it_does_not(key: str, tmp_path: Path) -> None:
     option = next(o for o in ProviderOptions.table() if o.key == key)

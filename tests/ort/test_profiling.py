@@ -35,7 +35,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.feature("Basic profile", seed="004:1660-1668")
+@pytest.mark.feature("Basic profile", guide="1660-1668")
 @pytest.mark.parametrize("level", ["basic", "detailed", "linting", "optrace"])
 def test_csv_and_log(tmp_path: Path, level: str) -> None:
     path = tmp_path / "p.csv"

@@ -56,7 +56,7 @@ def named(profile: Profile, name: str) -> Profile:
     return replace(profile, model=name, graphs=(replace(graph, name=name, ops=ops),))
 
 
-@pytest.mark.feature("QHAS", seed="004:2595-2641")
+@pytest.mark.feature("QHAS", guide="2595-2641")
 def test_tables_are_the_summarys() -> None:
     page = content(qhas_page(BEFORE))
     expected = summary(BEFORE)

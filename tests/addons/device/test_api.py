@@ -106,7 +106,7 @@ def test_profiles_go_by_their_names() -> None:
         q.use_profile("brst")
 
 
-@pytest.mark.feature("Device info extension", seed="004:531-557")
+@pytest.mark.feature("Device info extension", guide="531-557")
 def test_the_device_says_what_it_is() -> None:
     info = Qnn(Device("SM8650").process("app")).QnnDevice_getPlatformInfo()
     assert (info["deviceType"], info["socModel"], info["arch"], info["vtcmSize"]) == ("ON_CHIP", 57, 75, 8)
@@ -114,7 +114,7 @@ def test_the_device_says_what_it_is() -> None:
     assert Qnn(Device("SM8450").process("app")).QnnDevice_create()["socModel"] == 36
 
 
-@pytest.mark.feature("num_cores", seed="004:1248-1250")
+@pytest.mark.feature("num_cores", guide="1248-1250")
 @pytest.mark.parametrize(("chip", "has"), [("SM8650", 1), ("SA8775P", 2), ("SA8797", 4)])
 def test_a_device_has_no_more_cores_than_its_chip(chip: str, has: int) -> None:
     assert Qnn(Device(chip, cores=has).process("app")).QnnDevice_getPlatformInfo()["numNsp"] == has
@@ -123,7 +123,7 @@ def test_a_device_has_no_more_cores_than_its_chip(chip: str, has: int) -> None:
             Device(chip, cores=cores)
 
 
-@pytest.mark.feature("Signed PD", seed="004:79-81, 110-119")
+@pytest.mark.feature("Signed PD", guide="79-81, 110-119")
 def test_a_signed_process_domain_needs_a_signed_image_on_the_device() -> None:
     made = Binary("m", (GraphSpec("g", 1 << 20),))
     plain = Device("SM8650")
@@ -139,7 +139,7 @@ def test_a_signed_process_domain_needs_a_signed_image_on_the_device() -> None:
     assert [e["domain"] for e in pushed.log.of("session_open")] == ["signed"]
 
 
-@pytest.mark.feature("Variable batch at execute", seed="004:43-45")
+@pytest.mark.feature("Variable batch at execute", guide="43-45")
 @pytest.mark.parametrize("batch", [0, -1, 1.5, "2", True, None])
 def test_a_batch_that_is_no_count_is_refused(batch: Any, binary: Binary) -> None:
     for made in (Binary("m", (GraphSpec("g", 1 << 20),)), binary):
@@ -150,7 +150,7 @@ def test_a_batch_that_is_no_count_is_refused(batch: Any, binary: Binary) -> None
         assert error.value.name == "QNN_GRAPH_ERROR_INVALID_ARGUMENT"
 
 
-@pytest.mark.feature("Variable batch at execute", seed="004:43-45")
+@pytest.mark.feature("Variable batch at execute", guide="43-45")
 def test_a_batch_is_that_of_the_inputs(binary: Binary) -> None:
     q = Qnn(Device(tiny.SOC).process("app"))
     (graph,) = q.QnnContext_createFromBinary(binary).graphs.values()

@@ -48,7 +48,7 @@ def graph(
     return context.graphs["g"]
 
 
-@pytest.mark.feature("Graph priority", seed="004:3178-3240")
+@pytest.mark.feature("Graph priority", guide="3178-3240")
 def test_priorities_have_the_threads_of_the_guide() -> None:
     wanted = {Priority.LOW: (0xC5, 0xC6), Priority.NORMAL: (0xC0, 0xC1), Priority.NORMAL_HIGH: (0xBD, 0xBE)}
     assert {p: thread_priorities(p) for p in wanted} == wanted
@@ -63,7 +63,7 @@ def test_priorities_have_the_threads_of_the_guide() -> None:
     assert (one.hmx_thread, one.hvx_thread) == (0xC5, 0xC6)
 
 
-@pytest.mark.feature("Graph priority", seed="004:3178-3240")
+@pytest.mark.feature("Graph priority", guide="3178-3240")
 @pytest.mark.parametrize("priority", [p for p in Priority if p > Priority.NORMAL])
 def test_high_priorities_are_restricted(priority: Priority) -> None:
     q = Qnn(Device("SM8650").process("app"))
@@ -88,7 +88,7 @@ def test_low_priorities_are_for_everybody(priority: Priority) -> None:
     assert context.graphs["g"].priority is priority
 
 
-@pytest.mark.feature("Yielding and pre-emption", seed="004:2696-2698")
+@pytest.mark.feature("Yielding and pre-emption", guide="2696-2698")
 def test_a_high_priority_waits_for_one_task_and_the_vtcm() -> None:
     q = qnn()
     low = graph(q, "low", 10_000, 20, Priority.LOW)
@@ -141,7 +141,7 @@ def test_vtcm_is_not_saved_where_both_fit() -> None:
     assert (done.yields, done.moved_us) == (1, 0.0)
 
 
-@pytest.mark.feature("VTCM sharing", seed="004:2725-2727")
+@pytest.mark.feature("VTCM sharing", guide="2725-2727")
 def test_vtcm_that_others_hold_is_waited_for() -> None:
     q = qnn()
     device = q.client.device
@@ -155,7 +155,7 @@ def test_vtcm_that_others_hold_is_waited_for() -> None:
     assert q.wait(q.QnnGraph_executeAsync(small)).latency_us < 1000
 
 
-@pytest.mark.feature("VTCM sharing", seed="004:2725-2727")
+@pytest.mark.feature("VTCM sharing", guide="2725-2727")
 def test_vtcm_that_nobody_gives_back_is_code_1010() -> None:
     q = qnn()
     large, small = graph(q, "a", 100, 1, vtcm_mb=8), graph(q, "b", 100, 1, vtcm_mb=1)
@@ -180,7 +180,7 @@ def test_vtcm_that_nobody_gives_back_is_code_1010() -> None:
     assert play(parse_script(script)).unexpected == []
 
 
-@pytest.mark.feature("VTCM sharing", seed="004:2725-2727")
+@pytest.mark.feature("VTCM sharing", guide="2725-2727")
 @pytest.mark.parametrize(
     ("soc", "size", "code"),
     [("SM8450", MB, 1000), ("SM8650", 65536, 1000), ("SM8850", 65537, 1000), ("SM8650", 9 * MB, 1010)],
@@ -197,7 +197,7 @@ def test_bytes_of_vtcm_can_be_shared_from_v81_on() -> None:
     assert device.cores.reserved_bytes == 65536
 
 
-@pytest.mark.feature("num_cores", seed="004:1248-1250")
+@pytest.mark.feature("num_cores", guide="1248-1250")
 def test_cores_run_side_by_side_and_together() -> None:
     one, two = qnn("SA8775P"), qnn("SA8775P", cores=2)
     times = []
@@ -230,7 +230,7 @@ def test_an_execution_can_be_aborted_and_the_core_goes_on() -> None:
     assert q.QnnGraph_execute(one).accelerator_us == pytest.approx(10_000)
 
 
-@pytest.mark.feature("Variable batch at execute", seed="004:43-45")
+@pytest.mark.feature("Variable batch at execute", guide="43-45")
 def test_a_batch_multiple_is_bit_equal_to_single_runs(tmp_path: Path) -> None:
     q = qnn(tiny.SOC)
     found = tiny.binaries(tmp_path)
@@ -251,7 +251,7 @@ def test_a_batch_multiple_is_bit_equal_to_single_runs(tmp_path: Path) -> None:
         q.QnnGraph_execute(made, {"z": x})
 
 
-@pytest.mark.feature("Variable batch at execute", seed="004:43-45")
+@pytest.mark.feature("Variable batch at execute", guide="43-45")
 def test_mixed_batch_multiples_are_refused(tmp_path: Path) -> None:
     import hexforge
     from tests.ort.models import FLOAT, model, node
@@ -289,7 +289,7 @@ def test_vtcm_in_bytes_is_compiled_and_shared(tmp_path: Path) -> None:
         hexforge.compile(tiny.conv(), None, hexforge.Deployment("SM8650", config=config))
 
 
-@pytest.mark.feature("HVX threads", seed="004:499-505, 1090-1129")
+@pytest.mark.feature("HVX threads", guide="499-505, 1090-1129")
 def test_hvx_threads_change_until_the_first_run(tmp_path: Path) -> None:
     q = qnn(tiny.SOC)
     context = q.QnnContext_createFromBinary(tiny.binaries(tmp_path)["conv"])
@@ -308,7 +308,7 @@ def test_hvx_threads_change_until_the_first_run(tmp_path: Path) -> None:
         q.QnnGraph_setConfig(made, slc=False)
 
 
-@pytest.mark.feature("SLC allocator", seed="004:1131-1188")
+@pytest.mark.feature("SLC allocator", guide="1131-1188")
 def test_the_system_level_cache_is_forced_off_and_on_again_at_execution(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(spilling_model())
     config = hexforge.GraphConfig(slc_alloc_enable=True, vtcm_mb=1)

@@ -41,7 +41,7 @@ def opened(q: Qnn, binary: Binary, config: CreationConfig | None = None) -> Devi
     return next(iter(q.QnnContext_createFromBinary(binary, config).graphs.values()))
 
 
-@pytest.mark.feature("SubSystem Restart", seed="004:2729-2731")
+@pytest.mark.feature("SubSystem Restart", guide="2729-2731")
 def test_a_crash_while_a_graph_runs_is_told_and_recovered_from(binaries: dict[str, Binary]) -> None:
     device = Device(tiny.SOC)
     q = Qnn(device.process("app"))
@@ -166,7 +166,7 @@ class Provider:
         return DmaBufferCallback(self.provide, self.release)
 
 
-@pytest.mark.feature("createFromBinaryWithCallback", seed="004:3373-3560")
+@pytest.mark.feature("createFromBinaryWithCallback", guide="3373-3560")
 @pytest.mark.parametrize(("name", "calls"), [("dense", 1), ("pair", 2)])
 def test_weights_come_from_the_clients_buffers(binaries: dict[str, Binary], name: str, calls: int) -> None:
     q = Qnn(Device(tiny.SOC).process("app"))
@@ -216,7 +216,7 @@ def test_what_is_wrong_with_a_callback_is_said(binaries: dict[str, Binary]) -> N
     assert audit(q.client.device.log.entries) == 0
 
 
-@pytest.mark.feature("createFromBinaryWithCallback", seed="004:3373-3560")
+@pytest.mark.feature("createFromBinaryWithCallback", guide="3373-3560")
 @pytest.mark.parametrize("case", ["raw", "platform", "switching", "udma64", "defer", "secure"])
 def test_what_callbacks_exclude(binaries: dict[str, Binary], case: str) -> None:
     from dataclasses import replace
@@ -240,8 +240,8 @@ def test_what_callbacks_exclude(binaries: dict[str, Binary], case: str) -> None:
 # -- libraries --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("HNRD", seed="004:2969-2999")
-@pytest.mark.feature("API version", seed="004:9-13")
+@pytest.mark.feature("HNRD", guide="2969-2999")
+@pytest.mark.feature("API version", guide="9-13")
 def test_an_application_without_libraries_takes_the_drivers_on_windows() -> None:
     windows = Device("SM8650", platform="windows", user_driver=True)
     qnn = Qnn(windows.process("app"))

@@ -162,7 +162,7 @@ def test_a_process_that_kills_itself_or_is_killed_twice_is_played() -> None:
     assert rules(played.device) == []
 
 
-@pytest.mark.feature("SubSystem Restart", seed="004:2729-2731")
+@pytest.mark.feature("SubSystem Restart", guide="2729-2731")
 def test_random_kills_and_restarts_lose_nothing(binaries: dict[str, Binary]) -> None:
     undisturbed, kinds = Undisturbed(binaries), []
     for seed in range(40):

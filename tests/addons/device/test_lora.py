@@ -41,7 +41,7 @@ def created(path: Path) -> tuple[Qnn, dict[str, DeviceGraph]]:
     return q, dict(context.graphs)
 
 
-@pytest.mark.feature("LoRA weight sharing", seed="004:211-217, 428-444")
+@pytest.mark.feature("LoRA weight sharing", guide="211-217, 428-444")
 @pytest.mark.parametrize("kind", ["dense", "conv"])
 def test_a_context_that_exists_has_one_blob_for_the_adapters_of_all_its_graphs(tmp_path: Path, kind: str) -> None:
     path, counts = shared_context(tmp_path, kind)
@@ -54,7 +54,7 @@ def test_a_context_that_exists_has_one_blob_for_the_adapters_of_all_its_graphs(t
     assert by_kind(apart)["LoRA weights"] == sum(sizes)
 
 
-@pytest.mark.feature("LoRA weight sharing", seed="004:211-217, 428-444")
+@pytest.mark.feature("LoRA weight sharing", guide="211-217, 428-444")
 @pytest.mark.parametrize("kind", ["dense", "conv"])
 def test_no_graph_runs_before_an_adapter_is_applied(tmp_path: Path, kind: str, feeds: Feeds) -> None:
     path, _ = shared_context(tmp_path, kind)

@@ -59,7 +59,7 @@ def by_kind(q: Qnn) -> dict[str, int]:
     return found
 
 
-@pytest.mark.feature("Multiple cDSP sessions", seed="004:3095-3139")
+@pytest.mark.feature("Multiple cDSP sessions", guide="3095-3139")
 def test_contexts_go_to_the_first_session_with_room() -> None:
     q = qnn()
     made = [q.QnnContext_createFromBinary(binary(f"m{i}", gb)) for i, gb in enumerate((1.5, 1.5, 1, 1, 0.25))]
@@ -113,7 +113,7 @@ def test_ram_is_a_limit_too() -> None:
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("Register multi contexts", seed="004:139-145, 249-289")
+@pytest.mark.feature("Register multi contexts", guide="139-145, 249-289")
 def test_a_group_has_one_buffer_as_large_as_the_largest() -> None:
     first, second = 16_252_928, 37_224_448
     q = qnn()
@@ -136,7 +136,7 @@ def test_a_group_has_one_buffer_as_large_as_the_largest() -> None:
     assert audit(q.client.device.log.entries) == 0
 
 
-@pytest.mark.feature("Register multi contexts", seed="004:139-145, 249-289")
+@pytest.mark.feature("Register multi contexts", guide="139-145, 249-289")
 @pytest.mark.parametrize(
     ("size", "later", "spill", "message"),
     [
@@ -164,7 +164,7 @@ def concurrent(first: DeviceContext | None, priority: Priority, size: int = 30_0
     return CreationConfig(priority=priority, register_concurrent_resource_sharing=given)
 
 
-@pytest.mark.feature("Concurrent resource sharing", seed="004:203-209, 291-345")
+@pytest.mark.feature("Concurrent resource sharing", guide="203-209, 291-345")
 def test_concurrent_groups_share_backup_buffers_and_freeze_priorities() -> None:
     with pytest.raises(DeviceError, match="v81") as error:
         qnn("SM8650").QnnContext_createFromBinary(binary("a", 0.1), concurrent(None, Priority.NORMAL))
@@ -201,7 +201,7 @@ def listed(
     return [q.wait(task) for task in tasks], notices, before
 
 
-@pytest.mark.feature("createFromBinaryListAsync", seed="004:3059-3093")
+@pytest.mark.feature("createFromBinaryListAsync", guide="3059-3093")
 def test_a_list_is_created_while_time_passes_and_tells_of_each() -> None:
     q = qnn()
     two = Binary("two", (GraphSpec("a", MB), GraphSpec("b", MB)))
@@ -226,7 +226,7 @@ def test_one_bad_context_of_a_list_does_not_keep_the_others() -> None:
     assert [n.error is None for n in notices if n.graph is None] == [False, True]
 
 
-@pytest.mark.feature("createFromBinaryListAsync", seed="004:3059-3093")
+@pytest.mark.feature("createFromBinaryListAsync", guide="3059-3093")
 @pytest.mark.parametrize(
     ("soc", "platform", "shared", "each", "name"),
     [
@@ -259,7 +259,7 @@ def test_what_a_list_refuses(soc: str, platform: str, shared: ListConfig, each: 
     assert audit(q.client.device.log.entries) == 0
 
 
-@pytest.mark.feature("Share resources", seed="004:171-185, 365-410")
+@pytest.mark.feature("Share resources", guide="171-185, 365-410")
 def test_share_resources_is_of_a_list_and_its_type_alone_is_ignored() -> None:
     with pytest.raises(DeviceError, match="config of a list"):
         qnn().QnnContext_createFromBinary(binary("m", 0.1), CreationConfig(share_resources=True))
@@ -267,7 +267,7 @@ def test_share_resources_is_of_a_list_and_its_type_alone_is_ignored() -> None:
     listed(q, [binary("m", 0.1)], ListConfig(False, SharingType.CONCURRENT_OPTIMIZATION))
 
 
-@pytest.mark.feature("Share resources", seed="004:171-185, 365-410")
+@pytest.mark.feature("Share resources", guide="171-185, 365-410")
 def test_lists_share_one_buffer_and_run_one_after_the_other() -> None:
     members = [binary(n, 0.1, spill_fill_bytes=s * MB, vtcm_bytes=8 * MB) for n, s in (("a", 3), ("b", 5))]
     q = qnn("SM8550")
@@ -298,7 +298,7 @@ def registered(q: Qnn, context: DeviceContext) -> None:
     q.QnnMem_register(context, [MemDescriptor(AddressRange(IO), "io", (IO,), "uint8")])
 
 
-@pytest.mark.feature("I/O mapping failures", seed="004:3141-3165")
+@pytest.mark.feature("I/O mapping failures", guide="3141-3165")
 def test_registering_fails_where_a_session_is_packed_and_each_remedy_helps() -> None:
     q = qnn()
     made = [q.QnnContext_createFromBinary(b) for b in FIVE]
@@ -334,7 +334,7 @@ def test_registering_fails_where_a_session_is_packed_and_each_remedy_helps() -> 
     assert audit(q.client.device.log.entries) == 0
 
 
-@pytest.mark.feature("I/O memory estimation", seed="004:155-161, 357-363")
+@pytest.mark.feature("I/O memory estimation", guide="155-161, 357-363")
 def test_estimated_memory_is_of_the_peak_only() -> None:
     plain, estimated = qnn(), qnn()
     plain.QnnContext_createFromBinary(FIVE[0])
@@ -353,7 +353,7 @@ def test_without_shared_buffers_io_is_mapped_when_it_first_runs_and_can_fail() -
     assert code(error) == ("QNN_MEM_ERROR_MAPPING", 8003)
 
 
-@pytest.mark.feature("Qmem graph, shared buffers", seed="004:2733-2735, 1373-1378")
+@pytest.mark.feature("Qmem graph, shared buffers", guide="2733-2735, 1373-1378")
 def test_many_tensors_in_one_buffer_are_mapped_once() -> None:
     q = qnn()
     context = q.QnnContext_createFromBinary(binary("m", 0.1))
@@ -381,7 +381,7 @@ def test_many_tensors_in_one_buffer_are_mapped_once() -> None:
 ABCD = Binary("m", tuple(GraphSpec(name, round(1.8 * GB)) for name in "ABCD"))
 
 
-@pytest.mark.feature("Multi-graph switching", seed="004:2849-2947")
+@pytest.mark.feature("Multi-graph switching", guide="2849-2947")
 @pytest.mark.parametrize(
     ("order", "loads", "traditional", "sets"),
     [
@@ -405,7 +405,7 @@ def test_retention_loads_what_the_guide_says(order: str, loads: int, traditional
         assert audit(q.client.device.log.entries) == 0
 
 
-@pytest.mark.feature("Graph switching", seed="004:2775-2847")
+@pytest.mark.feature("Graph switching", guide="2775-2847")
 def test_the_value_of_the_hint_does_not_matter_and_without_it_nothing_is_retained() -> None:
     for hint in (1, 12345):
         q = qnn()
@@ -424,7 +424,7 @@ def test_the_value_of_the_hint_does_not_matter_and_without_it_nothing_is_retaine
     assert context.loaded == tuple("ABCD")
 
 
-@pytest.mark.feature("Graph switching", seed="004:2775-2847")
+@pytest.mark.feature("Graph switching", guide="2775-2847")
 def test_what_switching_refuses() -> None:
     q = qnn()
     with pytest.raises(DeviceError, match="is_persistent_binary"):
@@ -465,7 +465,7 @@ def test_buffers_of_the_client_hold_spill_fill_and_weights(given: int, size: int
 # -- the rest ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("DSP heap profiling", seed="004:163-169, 1670-1743")
+@pytest.mark.feature("DSP heap profiling", guide="163-169, 1670-1743")
 def test_heap_is_told_before_the_first_context_and_after_the_last_alone() -> None:
     q = qnn()
     profiled = CreationConfig(dsp_memory_profiling_enabled=True)
@@ -487,7 +487,7 @@ def test_heap_is_told_before_the_first_context_and_after_the_last_alone() -> Non
         qnn(platform="windows").QnnContext_createFromBinary(binary("a", 0.1), profiled)
 
 
-@pytest.mark.feature("File read memory budget", seed="004:147-153, 347-355")
+@pytest.mark.feature("File read memory budget", guide="147-153, 347-355")
 def test_the_file_is_read_in_pieces_of_the_budget() -> None:
     q = qnn()
     q.QnnContext_createFromBinary(binary("a", 0.1), CreationConfig(file_read_memory_budget_in_mb=25))
@@ -497,7 +497,7 @@ def test_the_file_is_read_in_pieces_of_the_budget() -> None:
     assert peaks == [(25 * MB, 5), (round(0.01 * GB), 1)]
 
 
-@pytest.mark.feature("LoRA weight sharing", seed="004:211-217, 428-444")
+@pytest.mark.feature("LoRA weight sharing", guide="211-217, 428-444")
 def test_adapters_share_one_blob_and_come_before_the_first_run() -> None:
     made = Binary("m", (GraphSpec("a", MB, adapter_bytes=3000), GraphSpec("b", MB, adapter_bytes=5000)))
     q = qnn()
@@ -516,7 +516,7 @@ def test_adapters_share_one_blob_and_come_before_the_first_run() -> None:
     assert [e["graph"][-1] for e in q.client.device.log.of("adapter_again")] == ["a", "b", "a"]
 
 
-@pytest.mark.feature("Init cancellation", seed="004:3167-3176")
+@pytest.mark.feature("Init cancellation", guide="3167-3176")
 def test_a_creation_that_is_cancelled_leaves_nothing() -> None:
     q = qnn()
     with pytest.raises(DeviceError) as error:
@@ -532,7 +532,7 @@ def test_a_creation_that_is_cancelled_leaves_nothing() -> None:
     q.QnnContext_createFromBinaryWithSignal(binary("a", 1), DeviceSignal(timeout_us=10_000_000))
 
 
-@pytest.mark.feature("Library rules", seed="004:2737-2773")
+@pytest.mark.feature("Library rules", guide="2737-2773")
 def test_two_copies_of_the_library_fail_five_calls() -> None:
     q = qnn()
     q.load_backend("/a/libQnnHtp.so")
@@ -551,7 +551,7 @@ def test_two_copies_of_the_library_fail_five_calls() -> None:
         assert code(error) == ("QNN_COMMON_ERROR_LOADING_BINARIES", 1009)
 
 
-@pytest.mark.feature("DLBC inputs and weights", seed="004:1068-1086")
+@pytest.mark.feature("DLBC inputs and weights", guide="1068-1086")
 def test_contexts_with_dlbc_share_no_spill_fill_buffer() -> None:
     packed = replace(binary("a", 0.1, spill_fill_bytes=MB), dlbc=True)
     q = qnn("SM8850")
@@ -578,7 +578,7 @@ def test_a_context_file_says_that_it_was_prepared_with_dlbc(option: str) -> None
     assert Binary.of(made.to_bytes(), require_chip("SM8650")).dlbc
 
 
-@pytest.mark.feature("Init acceleration", seed="004:187-193, 412-418")
+@pytest.mark.feature("Init acceleration", guide="187-193, 412-418")
 def test_init_acceleration_loads_large_contexts_faster() -> None:
     def created_us(weights_gb: float, accelerated: bool) -> float:
         q = qnn()

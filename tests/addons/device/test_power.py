@@ -46,7 +46,7 @@ the execution provider's source, which is newer, has the same; where it differs 
 sustained_high_performance, polling in burst alone, DCVS from balanced on) the provider's."""
 
 
-@pytest.mark.feature("Performance profile table", seed="004:1392-1632")
+@pytest.mark.feature("Performance profile table", guide="1392-1632")
 @pytest.mark.parametrize("name", TABLE)
 def test_the_profiles_are_those_of_the_newest_source(name: str) -> None:
     sleep, dcvs, polling, corners = TABLE[name]
@@ -60,7 +60,7 @@ def test_the_profiles_are_those_of_the_newest_source(name: str) -> None:
         assert " ".join(given) == corners
 
 
-@pytest.mark.feature("system_settings", seed="004:1392")
+@pytest.mark.feature("system_settings", guide="1392")
 def test_there_are_ten_profiles_and_system_settings_votes_for_nothing() -> None:
     assert len(PROFILES) == 10
     assert PROFILES["system_settings"].configs() == []
@@ -99,7 +99,7 @@ def hmx(target: Corner, **more: Any) -> HmxV2:
 # -- HMX: the validity table, and the eight rules ---------------------------------------------------------------------
 
 
-@pytest.mark.feature("HMX votes", seed="004:832-962")
+@pytest.mark.feature("HMX votes", guide="832-962")
 def test_hvx_vote_and_hmx_vote_are_valid() -> None:
     q = qnn()
     number = q.createPowerConfigId()
@@ -108,7 +108,7 @@ def test_hvx_vote_and_hmx_vote_are_valid() -> None:
     assert not q.client.device.power.hmx_is_default(number)
 
 
-@pytest.mark.feature("HMX votes", seed="004:832-962")
+@pytest.mark.feature("HMX votes", guide="832-962")
 def test_hmx_vote_without_hvx_vote_is_invalid_input() -> None:
     q = qnn()
     number = q.createPowerConfigId()
@@ -137,7 +137,7 @@ def test_removing_the_id_removes_both_votes() -> None:
     assert error.value.code == 13001
 
 
-@pytest.mark.feature("HMX votes", seed="004:832-962")
+@pytest.mark.feature("HMX votes", guide="832-962")
 def test_hmx_votes_need_v75() -> None:
     q = qnn("SM8550")
     with pytest.raises(DeviceError, match="v75") as error:
@@ -162,7 +162,7 @@ def test_an_hmx_vote_may_come_in_a_later_call_and_stays_until_default_is_picked(
 # -- fields -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("DCVS v3 payload", seed="004:575-607")
+@pytest.mark.feature("DCVS v3 payload", guide="575-607")
 @pytest.mark.parametrize(
     "config",
     [
@@ -182,7 +182,7 @@ def test_fields_out_of_range_are_invalid_input(config: Any) -> None:
     assert error.value.code == 13001
 
 
-@pytest.mark.feature("Adaptive polling", seed="004:764-803, 1324-1326")
+@pytest.mark.feature("Adaptive polling", guide="764-803, 1324-1326")
 def test_adaptive_polling_goes_with_polling_and_none_of_it_with_qnx() -> None:
     q = qnn()
     q.setPowerConfig(q.createPowerConfigId(), [RpcPollingTime(10_000), AdaptivePollingTime(1000)])
@@ -194,7 +194,7 @@ def test_adaptive_polling_goes_with_polling_and_none_of_it_with_qnx() -> None:
             q.setPowerConfig(number, [config])
 
 
-@pytest.mark.feature("Power config ids", seed="004:609-760")
+@pytest.mark.feature("Power config ids", guide="609-760")
 def test_ids_are_of_cores_that_exist() -> None:
     assert qnn("SA8775P", cores=2).createPowerConfigId(0, 1)
     with pytest.raises(DeviceError):
@@ -223,8 +223,8 @@ def test_votes_change_the_time_and_the_highest_holds() -> None:
     assert took() == times[TURBO]
 
 
-@pytest.mark.feature("RPC polling", seed="004:747-760, 1315-1318")
-@pytest.mark.feature("RPC control latency", seed="004:565-567, 736-745, 1311-1313")
+@pytest.mark.feature("RPC polling", guide="747-760, 1315-1318")
+@pytest.mark.feature("RPC control latency", guide="565-567, 736-745, 1311-1313")
 def test_polling_and_control_latency_change_the_return() -> None:
     q = qnn()
     made, number = graph(q), q.createPowerConfigId()
@@ -255,7 +255,7 @@ def test_sleep_latency_is_paid_after_idling_unless_sleep_is_forbidden() -> None:
     assert after_idling(sleepLatency=2000, setSleepDisable=1, sleepDisable=1) == pytest.approx(quick)
 
 
-@pytest.mark.feature("DCVS v3 payload", seed="004:575-607")
+@pytest.mark.feature("DCVS v3 payload", guide="575-607")
 def test_dcvs_follows_the_load_within_its_limits() -> None:
     power = Device("SM8650").power
     number = power.create_power_config_id()
@@ -289,7 +289,7 @@ def states(q: Qnn) -> list[tuple[str, str]]:
     return [(e["stage"], e["state"]) for e in q.client.device.log.of("power_state")]
 
 
-@pytest.mark.feature("RELAXED and RELEASED power states, stages", seed="004:1414-1416, 1634-1642")
+@pytest.mark.feature("RELAXED and RELEASED power states, stages", guide="1414-1416, 1634-1642")
 @pytest.mark.parametrize(
     ("profile", "after"), [("high_performance", RELAXED), ("power_saver", RELEASED), ("low_power_saver", RELEASED)]
 )
@@ -305,7 +305,7 @@ def test_votes_are_lowered_after_each_stage(profile: str, after: str) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.feature("Vote every inference / sustain by timer", seed="004:964-972")
+@pytest.mark.feature("Vote every inference / sustain by timer", guide="964-972")
 def test_burst_holds_its_vote_by_a_timer() -> None:
     q = qnn()
     q.use_profile(PROFILES["burst"])
@@ -337,7 +337,7 @@ def test_profiles_sort_by_latency() -> None:
 # -- energy -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("A8 < A16 < FP16 in accuracy, power, energy", seed="004:2656")
+@pytest.mark.feature("A8 < A16 < FP16 in accuracy, power, energy", guide="2656")
 def test_energy_orders_precisions_and_falls_with_the_voltage() -> None:
     soc, net = require_chip("SM8650"), _network()
     spent = [
@@ -396,7 +396,7 @@ def _network() -> Any:
     return timed_graph()
 
 
-@pytest.mark.feature("DCVS v3 payload", seed="004:575-607")
+@pytest.mark.feature("DCVS v3 payload", guide="575-607")
 def test_a_vote_names_the_id_that_it_is_made_with() -> None:
     q = qnn()
     one, two = q.createPowerConfigId(), q.createPowerConfigId()
@@ -408,7 +408,7 @@ def test_a_vote_names_the_id_that_it_is_made_with() -> None:
         assert error.value.name == "QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT"
 
 
-@pytest.mark.feature("RPC control latency", seed="004:565-567, 736-745")
+@pytest.mark.feature("RPC control latency", guide="565-567, 736-745")
 def test_control_latencies_between_100_and_1000_us_act() -> None:
     def executed(us: int) -> tuple[float, float]:
         q = qnn()

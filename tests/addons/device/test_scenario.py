@@ -48,7 +48,7 @@ def test_examples_go_as_they_say(path: Path, tmp_path: Path) -> None:
     assert found["steps"]
 
 
-@pytest.mark.feature("Multiple cDSP sessions", seed="004:3095-3139")
+@pytest.mark.feature("Multiple cDSP sessions", guide="3095-3139")
 def test_the_sessions_of_the_guide() -> None:
     contexts = play(read_script(EXAMPLES[1])).device.clients["app"].contexts.values()
     assert [c.session.index for c in contexts if c.session] == [0, 0, 1, 1, 0]

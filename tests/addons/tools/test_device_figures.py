@@ -63,7 +63,7 @@ def held(text: str) -> int:
     return int(found[1].replace(",", ""))
 
 
-@pytest.mark.feature("Graph switching", seed="004:2775-2847")
+@pytest.mark.feature("Graph switching", guide="2775-2847")
 def test_net_run_prints_the_memory_of_switched_graphs(folder: Path) -> None:
     plain = said("qnn-net-run", *RUN, "--log_level", "info", config={})
     switched = {"context_configs": {"is_persistent_binary": True, "memory_limit_hint": 1}}
@@ -88,7 +88,7 @@ def test_net_run_prints_the_memory_of_contexts_that_share(folder: Path, section:
         assert "group spill-fill 30,081,024" in text
 
 
-@pytest.mark.feature("DSP heap profiling", seed="004:163-169, 1670-1743")
+@pytest.mark.feature("DSP heap profiling", guide="163-169, 1670-1743")
 def test_profiles_have_the_heap_before_the_first_context_and_after_the_last(folder: Path) -> None:
     said("qnn-net-run", *RUN, "--profiling_level", "basic")
     events = {e.name: e for e in log.read(Path("output/qnn-profiling-data_0.log")).events if e.unit == "BYTES"}
@@ -101,7 +101,7 @@ def test_profiles_have_the_heap_before_the_first_context_and_after_the_last(fold
     assert f"DSP:after_context_freed: {after.value}  bytes" in shown
 
 
-@pytest.mark.feature("QHAS", seed="004:2595-2641")
+@pytest.mark.feature("QHAS", guide="2595-2641")
 def test_the_summary_has_the_vtcm_that_the_graph_was_prepared_for(folder: Path) -> None:
     for config, wanted in ((GraphConfig(), 8 << 20), (GraphConfig(vtcm_mb=2), 2 << 20)):
         made = profile(folder / "a.onnx", Deployment("SM8650", config=config))
@@ -113,7 +113,7 @@ def test_the_summary_has_the_vtcm_that_the_graph_was_prepared_for(folder: Path) 
     assert graph.vtcm_bytes == 4 << 20  # as the context was prepared, not all that the chip has
 
 
-@pytest.mark.feature("Memory graphs", seed="004:2553-2561")
+@pytest.mark.feature("Memory graphs", guide="2553-2561")
 def test_a_second_core_has_memory_graphs_of_its_own() -> None:
     one, two = (
         profile(spilling_model(), Deployment("SA8775P", config=GraphConfig(num_cores=n, vtcm_mb=1))) for n in (1, 2)
@@ -135,7 +135,7 @@ def test_a_second_core_has_memory_graphs_of_its_own() -> None:
     assert max(tracks["VTCM alloc", 1]) > 0
 
 
-@pytest.mark.feature("VTCM in bytes", seed="004:2700-2723")
+@pytest.mark.feature("VTCM in bytes", guide="2700-2723")
 def test_vtcm_in_bytes_is_printed_as_given(folder: Path) -> None:
     def printed(*arguments: str) -> str:
         done = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"})  # a narrow table leaves columns out
@@ -152,7 +152,7 @@ def test_vtcm_in_bytes_is_printed_as_given(folder: Path) -> None:
     assert "4 MB" in printed("compile", "a.onnx", "-o", "b.bin", "--soc", "SM8850")
 
 
-@pytest.mark.feature("A8 < A16 < FP16 in accuracy, power, energy", seed="004:2656")
+@pytest.mark.feature("A8 < A16 < FP16 in accuracy, power, energy", guide="2656")
 def test_net_run_prints_energy_which_8_bits_take_least_of(folder: Path) -> None:
     said("qnn-onnx-converter", "-i", "a.onnx", "-o", "w8a8.dlc", "--input_list", "list.txt")
     said("qnn-onnx-converter", "-i", "a.onnx", "-o", "w8a16.dlc", "--input_list", "list.txt", "--act_bitwidth", "16")

@@ -117,7 +117,7 @@ def test_every_key_of_a_graph_is_one_of_the_backends_options() -> None:
     assert set(GraphSection.model_fields) - others <= own
 
 
-@pytest.mark.feature("num_cores", seed="004:1248-1250")
+@pytest.mark.feature("num_cores", guide="1248-1250")
 def test_several_cores_are_quicker(model: Path, tmp_path: Path) -> None:
     """In the context that the generator makes, on a device, and in the estimate of the same file."""
     one, two = (config(tmp_path, graphs=[{"num_cores": n}], devices=[{"soc_model": 52}]) for n in (1, 2))
@@ -220,7 +220,7 @@ def test_a_groups_buffer_is_the_devices(tmp_path: Path) -> None:
     assert creation_config(config(tmp_path)).register_multi_contexts is None
 
 
-@pytest.mark.feature("Weight sharing", seed="004:131-137, 227-247")
+@pytest.mark.feature("Weight sharing", guide="131-137, 227-247")
 def test_weights_are_shared_where_they_are_to_be(model: Path, tmp_path: Path) -> None:
     other = tmp_path / "n.onnx"
     other.write_bytes(model.read_bytes())
@@ -284,7 +284,7 @@ def test_contexts_of_a_list_share_what_they_can(tmp_path: Path) -> None:
     assert used[True] < used[False]
 
 
-@pytest.mark.feature("Qmem graph, shared buffers", seed="004:2733-2735, 1373-1378")
+@pytest.mark.feature("Qmem graph, shared buffers", guide="2733-2735, 1373-1378")
 def test_shared_buffers_save_copies_and_no_bit_changes(model: Path, tmp_path: Path) -> None:
     x = np.random.default_rng(1).standard_normal((1, 16, SIZE, SIZE)).astype(np.float32)
     seen = []
@@ -298,7 +298,7 @@ def test_shared_buffers_save_copies_and_no_bit_changes(model: Path, tmp_path: Pa
     assert seen[1][1] < seen[0][1]
 
 
-@pytest.mark.feature("LoRA weight sharing", seed="004:211-217, 428-444")
+@pytest.mark.feature("LoRA weight sharing", guide="211-217, 428-444")
 def test_adapters_have_one_place(model: Path, tmp_path: Path) -> None:
     assert prepared(model, tmp_path, context={"lora_weight_sharing": True}).info.options["lora_weight_sharing"] == "1"
     assert "lora_weight_sharing" not in prepared(model, tmp_path).info.options

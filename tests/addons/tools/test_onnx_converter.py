@@ -33,7 +33,7 @@ def tool(name: str, *arguments: str) -> None:
     tool_command(name).main(list(arguments), standalone_mode=False)
 
 
-@pytest.mark.feature("Converter", seed="004:2401-2409")
+@pytest.mark.feature("Converter", guide="2401-2409")
 @pytest.mark.parametrize("quantized", [False, True])
 def test_what_it_writes_runs_in_the_other_tools(folder: Path, quantized: bool) -> None:
     flags = ["--input_list", "list.txt", "--use_per_channel_quantization"] if quantized else []
@@ -53,7 +53,7 @@ def test_what_it_writes_runs_in_the_other_tools(folder: Path, quantized: bool) -
     assert Path("from_context/Result_1/r2.raw").read_bytes() == Path("from_dlc/Result_1/r2.raw").read_bytes() == wanted
 
 
-@pytest.mark.feature("Converter", seed="004:2401-2409")
+@pytest.mark.feature("Converter", guide="2401-2409")
 def test_its_flags_say_how_it_quantizes(folder: Path) -> None:
     tool("qnn-onnx-converter", "-i", "net.onnx", "-o", "wide.dlc", "-d", "x", f"1,16,{SIZE},{SIZE}", "--input_list",
          "list.txt", "--act_bitwidth", "16", "--weights_bitwidth", "16", "--restrict_quantization_steps",

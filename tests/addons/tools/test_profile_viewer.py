@@ -51,7 +51,7 @@ def view(*arguments: str) -> str:
     return said.getvalue()
 
 
-@pytest.mark.feature("Chrometrace reader", seed="004:1762, 1805")
+@pytest.mark.feature("Chrometrace reader", guide="1762, 1805")
 def test_every_run_or_their_average(folder: Path) -> None:
     each = parse_all(view("--reader", RAW, "--input_log", "./qnn-profiling-data_0.log"))
     assert [r.title for r in each] == ["Run 1 of 2", "Run 2 of 2"]
@@ -69,7 +69,7 @@ def test_a_trace_of_linting(folder: Path) -> None:
     assert not list(folder.glob("*.html"))
 
 
-@pytest.mark.feature("Optrace capture", seed="004:2411-2463")
+@pytest.mark.feature("Optrace capture", guide="2411-2463")
 def test_optrace(folder: Path) -> None:
     Path("config.json").write_text(
         '{"features": {"enable_input_output_flow_events": true, // arrows\n"enable_sequencer_flow_events": true,'
@@ -88,14 +88,14 @@ def test_optrace(folder: Path) -> None:
     jsonschema.validate(summary, json.loads(Path("qhas_schema.json").read_text()))
 
 
-@pytest.mark.feature("Viewer config", seed="004:2465-2497")
+@pytest.mark.feature("Viewer config", guide="2465-2497")
 def test_defaults_of_features(folder: Path) -> None:
     view("--reader", OPTRACE, "--input_log", "optrace.log", "--output", "t.json")
     assert {p.name for p in folder.glob("t*")} == {"t.json", "t_htp.json", "t_qnn_htp_analysis_summary.html"}
     assert not check_trace(json.loads(Path("t.json").read_text()))["s"]
 
 
-@pytest.mark.feature("Gzip", seed="004:2563-2577")
+@pytest.mark.feature("Gzip", guide="2563-2577")
 def test_three_ways_to_compress(folder: Path) -> None:
     base = ("--reader", OPTRACE, "--input_log", "optrace.log", "--output")
     view(*base, "plain.json")
@@ -111,7 +111,7 @@ def test_three_ways_to_compress(folder: Path) -> None:
         assert not Path(f"{name}.json").exists()
 
 
-@pytest.mark.feature("Framework names and zoom", seed="004:2523-2535")
+@pytest.mark.feature("Framework names and zoom", guide="2523-2535")
 def test_zoom_by_either_name(folder: Path) -> None:
     base = ("--reader", OPTRACE, "--input_log", "optrace.log", "--output")
     view(*base, "a.json", "--zoom_start", "convLeft1", "--zoom_end", "sub")
@@ -163,7 +163,7 @@ def test_refusals(folder: Path, arguments: list[str], says: str) -> None:
     assert {p.name for p in folder.iterdir()} == before
 
 
-@pytest.mark.feature("Framework names and zoom", seed="004:2523-2535")
+@pytest.mark.feature("Framework names and zoom", guide="2523-2535")
 @pytest.mark.parametrize("kind", ["model.onnx", "model.dlc", "context.bin", "recording"])
 def test_framework_names_come_from_a_model_a_context_or_a_recording(folder: Path, kind: str) -> None:
     known = log.read(Path("optrace.log"))

@@ -55,7 +55,7 @@ def results(path: Path, name: str = "logits.raw") -> list[np.ndarray]:
 NET_RUN = ("--model", str(MODEL), "--backend", "/sdk/lib/libQnnHtp.so", "--input_list", "list.txt")
 
 
-@pytest.mark.feature("qnn-net-run", seed="004:1194-1200, 1800, 2433-2449")
+@pytest.mark.feature("qnn-net-run", guide="1194-1200, 1800, 2433-2449")
 def test_raw_outputs_are_the_sessions_bytes(folder: Path) -> None:
     tool("qnn-net-run", *NET_RUN, "--config_file", "tool.json", "--output_data_type", "float_and_native")
     for ours, theirs in zip(results(folder / "output"), expected(), strict=True):
@@ -64,8 +64,8 @@ def test_raw_outputs_are_the_sessions_bytes(folder: Path) -> None:
         assert ours.tobytes() == theirs.tobytes()
 
 
-@pytest.mark.feature("qnn-context-binary-utility", seed="004:257, 299")
-@pytest.mark.feature("qnn-context-binary-generator", seed="004:2411-2429, 3276-3285")
+@pytest.mark.feature("qnn-context-binary-utility", guide="257, 299")
+@pytest.mark.feature("qnn-context-binary-generator", guide="2411-2429, 3276-3285")
 def test_a_prepared_context_gives_the_same_bytes(folder: Path) -> None:
     backend = ("--backend", "libQnnHtp.so", "--config_file", "tool.json")
     tool("qnn-context-binary-generator", "--model", str(MODEL), *backend, "--binary_file", "ctx", "--output_dir", "bin")
@@ -110,7 +110,7 @@ def test_counts_and_kept_outputs(folder: Path) -> None:
     assert sorted(path.name for path in (folder / "output").iterdir()) == ["Result_0", "Result_1"]
 
 
-@pytest.mark.feature("qnn-throughput-net-run", seed="004:1341-1377")
+@pytest.mark.feature("qnn-throughput-net-run", guide="1341-1377")
 def test_throughput_of_two_threads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = {"modelName": "digits", "modelPath": str(MODEL), "inputPath": "list.txt", "saveOutput": "FLOAT_LAST"}
     thread = {"backend": "htp", "model": "digits", "loop": 5}

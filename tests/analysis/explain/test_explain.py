@@ -90,7 +90,7 @@ def test_every_documented_code_is_explained(code: Any) -> None:
         assert finding.happened
 
 
-@pytest.mark.feature("Error codes", seed="004:385, 914, 2763, 3019-3024, 3481-3504")
+@pytest.mark.feature("Error codes", guide="385, 914, 2763, 3019-3024, 3481-3504")
 def test_the_devices_codes_are_those_of_the_table() -> None:
     for code in Code:
         known = code_named(code.name)

@@ -71,7 +71,7 @@ def check_activities(graph: GraphProfile) -> None:
     assert {a.name for a in run.activities if a.unit == "service"} <= set(SERVICES)
 
 
-@pytest.mark.feature("Showcase models 1-3", seed="004:1809-2379")
+@pytest.mark.feature("Showcase models 1-3", guide="1809-2379")
 @pytest.mark.parametrize("pair", SHOWCASES)
 @pytest.mark.parametrize("precision", ["w8a8", "float"])
 def test_showcase_bottleneck_is_first(pair: str, precision: str) -> None:
@@ -103,8 +103,8 @@ def test_times_are_the_estimates() -> None:
         assert moved == expected.timeline.dram_bytes
 
 
-@pytest.mark.feature("Detailed profile", seed="004:1747")
-@pytest.mark.feature("Basic profile", seed="004:1660-1668")
+@pytest.mark.feature("Detailed profile", guide="1747")
+@pytest.mark.feature("Basic profile", guide="1660-1668")
 def test_levels_hold_more_and_more() -> None:
     model, _ = showcase.sub(64)
     basic, detailed, linting, optrace = (
@@ -139,7 +139,7 @@ def layers() -> bytes:
     return bytes(made.SerializeToString())
 
 
-@pytest.mark.feature("System services", seed="004:2505-2521")
+@pytest.mark.feature("System services", guide="2505-2521")
 def test_waits_are_checkpoints_and_their_transfers_no_overlap() -> None:
     graph = profile(layers(), "SM8650").graphs[0]
     run = graph.runs[0]
@@ -179,7 +179,7 @@ def test_refusals() -> None:
         profile(model, "SM8650", runs=0)
 
 
-@pytest.mark.feature("Showcase models 1-3", seed="004:1938-2040")
+@pytest.mark.feature("Showcase models 1-3", guide="1938-2040")
 def test_what_the_graphs_output_takes_is_no_nodes_blame() -> None:
     """In QNN's report of the optimised first model the convolution for Sub is small, on HMX, and Output is on HVX."""
     graph = profile(showcase.sub()[1], "SM8650", level="linting").graphs[0]

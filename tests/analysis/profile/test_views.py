@@ -89,7 +89,7 @@ def test_views_agree_on_real_models(path: Path) -> None:
     check_views(profile(path, "SM8750"))
 
 
-@pytest.mark.feature("System services", seed="004:2505-2521")
+@pytest.mark.feature("System services", guide="2505-2521")
 def test_dominant_path_by_priority() -> None:
     made = [
         Activity(DMA, "DramToTcm", 0, 0.0, 10.0),
@@ -116,7 +116,7 @@ def test_flow_events_only_where_asked_for() -> None:
     assert {e["cat"] for e in one["s"]} == {"input-output"}
 
 
-@pytest.mark.feature("Memory graphs", seed="004:2553-2561")
+@pytest.mark.feature("Memory graphs", guide="2553-2561")
 def test_features_of_the_trace() -> None:
     plain = check_trace(chrometrace(SUB))
     without = ViewerFeatures(runtrace=False, memory_info=False, traceback=False)
@@ -140,7 +140,7 @@ def test_qnn_ops_fill_the_accelerators_time() -> None:
     assert sum(e["dur"] for e in ops) + waits == pytest.approx(run.accelerator_us, abs=0.1)
 
 
-@pytest.mark.feature("Runtrace", seed="004:2583-2593")
+@pytest.mark.feature("Runtrace", guide="2583-2593")
 def test_runs_and_yields_have_lanes(tmp_path: Path) -> None:
     large, small = tmp_path / "large.onnx", tmp_path / "small.onnx"
     large.write_bytes(showcase.div(256)[0])
@@ -151,7 +151,7 @@ def test_runs_and_yields_have_lanes(tmp_path: Path) -> None:
     assert {"large Runtraces", "large Yields", "small Runtraces"} <= lanes
 
 
-@pytest.mark.feature("Framework names and zoom", seed="004:2523-2535")
+@pytest.mark.feature("Framework names and zoom", guide="2523-2535")
 def test_zoom_by_either_name() -> None:
     by_qnn = zoom_profile(SUB, "convLeft1_Conv2d", "sub_ElementWiseSubtract")
     by_onnx = zoom_profile(SUB, "convLeft1", "sub")
@@ -218,7 +218,7 @@ def test_config_refusals(config: Any, says: str) -> None:
         ViewerFeatures.parse(config)
 
 
-@pytest.mark.feature("Viewer config", seed="004:2465-2497")
+@pytest.mark.feature("Viewer config", guide="2465-2497")
 def test_config() -> None:
     assert ViewerFeatures.parse({}) == ViewerFeatures()
     assert ViewerFeatures.parse({"features": {"gzip": True, "htp_json": False}}) == ViewerFeatures(

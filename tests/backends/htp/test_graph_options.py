@@ -125,7 +125,7 @@ def test_float_weights_lie_in_the_file_in_float16_and_compute_the_same_bits() ->
     np.testing.assert_array_equal(outputs(found, x), session.run(None, {"x": x})[0])
 
 
-@pytest.mark.feature("Weights packing", seed="004:507-513")
+@pytest.mark.feature("Weights packing", guide="507-513")
 @pytest.mark.parametrize("activation", [np.uint8, np.uint16])
 def test_weights_packing_halves_eight_bit_weights_of_four_bit_range_and_keeps_the_bits(activation: Any) -> None:
     model = quantized_conv(small_weights(), activation=activation)
@@ -238,7 +238,7 @@ def test_a_relu_with_the_encoding_of_its_range_is_the_same_folded_or_not() -> No
     assert outputs(folded, x).min() == 0
 
 
-@pytest.mark.feature("Fold ReLU off", seed="004:483-489")
+@pytest.mark.feature("Fold ReLU off", guide="483-489")
 def test_a_folded_relu_cuts_where_its_encoding_ends_and_off_keeps_it() -> None:
     model, x = relu_model(50), RNG.standard_normal((1, 32, 12, 12)).astype(np.float32)
     folded = outputs(compiled(model, exact_relu=False), x)
@@ -264,7 +264,7 @@ def test_levels_give_one_set_of_bits_also_where_activations_are_folded(zero: int
     np.testing.assert_array_equal(outputs(compiled(model, exact_relu=exact), x), outputs(at_level, x))
 
 
-@pytest.mark.feature("Fold ReLU off", seed="004:483-489")
+@pytest.mark.feature("Fold ReLU off", guide="483-489")
 def test_an_activation_of_its_own_costs_time() -> None:
     model = relu_model(0)
     assert estimated_us(model, fold_relu_activation_into_conv_off=True) > estimated_us(model)
@@ -273,7 +273,7 @@ def test_an_activation_of_its_own_costs_time() -> None:
 # -- the other options ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.feature("Short depth conv off HMX", seed="004:491-497, 1252-1254")
+@pytest.mark.feature("Short depth conv off HMX", guide="491-497, 1252-1254")
 def test_convolutions_of_short_depth_take_longer_off_the_matrix_unit_and_give_the_same_bits() -> None:
     weights = RNG.integers(0, 256, (64, 3, 3, 3)).astype(np.uint8)
     model = quantized_conv(weights, weight_zero=77)
@@ -285,7 +285,7 @@ def test_convolutions_of_short_depth_take_longer_off_the_matrix_unit_and_give_th
     assert estimated_us(deep, short_depth_conv_on_hmx_off=True) == estimated_us(deep)
 
 
-@pytest.mark.feature("Short depth conv off HMX", seed="004:491-497, 1252-1254")
+@pytest.mark.feature("Short depth conv off HMX", guide="491-497, 1252-1254")
 @pytest.mark.parametrize("channels", [3, 40])
 def test_the_matrix_unit_rounds_weights_with_a_zero_point_where_asked_for(channels: int) -> None:
     """255 symmetric steps for each output channel; off the matrix unit short convolutions are exact."""
@@ -314,7 +314,7 @@ def test_the_matrix_unit_rounds_weights_with_a_zero_point_where_asked_for(channe
     assert ("short_depth_conv_on_hmx_off" in said) == (channels < 32)
 
 
-@pytest.mark.feature("Optimization level", seed="004:456-462, 523, 1234-1238")
+@pytest.mark.feature("Optimization level", guide="456-462, 523, 1234-1238")
 def test_the_default_level_is_two_and_higher_levels_fetch_further_ahead() -> None:
     model = ahead()
     times = [estimated_us(model, optimization=level) for level in (0, 1, 2, 3)]
@@ -324,7 +324,7 @@ def test_the_default_level_is_two_and_higher_levels_fetch_further_ahead() -> Non
     assert HtpBackend(HtpConfig()).graph_settings()["optimization"] == 2
 
 
-@pytest.mark.feature("VTCM in bytes", seed="004:2700-2723")
+@pytest.mark.feature("VTCM in bytes", guide="2700-2723")
 def test_vtcm_in_bytes_is_for_v81_and_for_compiled_contexts(tmp_path: Path) -> None:
     model = float_model()
     config = hexforge.GraphConfig(vtcm_size=8_323_072)

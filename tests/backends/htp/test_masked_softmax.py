@@ -16,7 +16,7 @@ import hexforge
 from tests.cli.test_cli import run
 from tests.models.attention import SPAN, masked_attention
 
-pytestmark = pytest.mark.feature("MaskedSoftmax", seed="004:3343-3371")
+pytestmark = pytest.mark.feature("MaskedSoftmax", guide="3343-3371")
 PATTERNS = [(pattern, bits) for pattern in "ABC" for bits in (8, 16)]
 
 

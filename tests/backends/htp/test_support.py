@@ -207,7 +207,7 @@ def test_floats_are_converted_on_every_chip(soc: str) -> None:
     assert unsupported(back, here) is None
 
 
-@pytest.mark.feature("Float32 graphs by float16 math", seed="004:39, 974-986")
+@pytest.mark.feature("Float32 graphs by float16 math", guide="39, 974-986")
 def test_floats_by_chip() -> None:
     node = unary("Relu")
     taken = {soc.name: unsupported(node, ChipTarget(soc.htp_arch, soc)) is None for soc in SOCS}
@@ -261,7 +261,7 @@ def test_matmul_by_constant_weights(data: Any, weight: DType) -> None:
     assert reason(matmul(data, (weight, ScaleOffset(0.1, offset)), constant=True)) == ""
 
 
-@pytest.mark.feature("A16W16", seed="004:2668-2694")
+@pytest.mark.feature("A16W16", guide="2668-2694")
 def test_int16_weights() -> None:
     data, weight = (DType.UINT16, U16), (DType.INT16, SYMMETRIC)
     assert reason(matmul(data, weight, constant=True, fill=0x7F7F), 73) == ""
@@ -272,7 +272,7 @@ def test_int16_weights() -> None:
     assert reason(matmul(data, (DType.INT16, channels), constant=True)) == ""
 
 
-@pytest.mark.feature("A16W16", seed="004:2668-2694")
+@pytest.mark.feature("A16W16", guide="2668-2694")
 def test_int16_weights_only_in_the_listed_ops() -> None:
     net = Net()
     x = net.value(DType.UINT16, (1, 4, 4, 4, 2), U16)
@@ -337,9 +337,9 @@ def test_chips_are_found() -> None:
         find_chip("SM8651")
 
 
-@pytest.mark.feature("SOC wins over ARCH", seed="004:529")
-@pytest.mark.feature("Device config ARCH", seed="004:71-77, 99-108")
-@pytest.mark.feature("Device config SOC", seed="004:63-69, 83-97")
+@pytest.mark.feature("SOC wins over ARCH", guide="529")
+@pytest.mark.feature("Device config ARCH", guide="71-77, 99-108")
+@pytest.mark.feature("Device config SOC", guide="63-69, 83-97")
 @pytest.mark.parametrize(
     ("options", "arch"),
     [
@@ -409,7 +409,7 @@ def _half(type: TensorType) -> TensorType:
     return TensorType(DType.FLOAT16, type.shape) if type.dtype is DType.FLOAT32 else type
 
 
-@pytest.mark.feature("Supported-ops list with columns HTP and HTP_FP16", seed="004:35-41")
+@pytest.mark.feature("Supported-ops list with columns HTP and HTP_FP16", guide="35-41")
 @pytest.mark.parametrize("op", [row.name for row in table()])
 def test_columns_are_what_the_rules_take(op: str) -> None:
     """An op is in a column where some sample of it, of that kind of numbers, is taken; kinds without sample count."""

@@ -53,7 +53,7 @@ def test_two_models_say_what_sharing_saves(model: Path) -> None:
     assert "not shared, which --share would" in " ".join(apart.split())
 
 
-@pytest.mark.feature("Weight sharing", seed="004:131-137")
+@pytest.mark.feature("Weight sharing", guide="131-137")
 @pytest.mark.parametrize("sections", [None, {}, {"weight_sharing_enabled": True}, {"weight_sharing_enabled": False}])
 def test_compile_and_the_generator_agree_on_sharing(model: Path, sections: Any) -> None:
     other = model.with_name("other.onnx")

@@ -50,7 +50,7 @@ def test_json_as_gen_qnn_ctx_onnx_model_reads_it(context: Path) -> None:
     assert tensor["quantizeParams"]["scaleOffset"]["offset"] == -128
 
 
-@pytest.mark.feature("Spill-fill size in the binary's JSON", seed="004:253-259")
+@pytest.mark.feature("Spill-fill size in the binary's JSON", guide="253-259")
 def test_the_hardware_info_says_which_graph_needs_how_large_a_spill_fill_buffer(context: Path) -> None:
     info = said(str(context))["info"]
     sizes = [graph["info"]["graphBlobInfo"]["spillFillBufferSize"] for graph in info["graphs"]]

@@ -37,7 +37,7 @@ def profile(*arguments: str) -> str:
     return result.stdout
 
 
-@pytest.mark.feature("Netron JSON", seed="004:2537-2551")
+@pytest.mark.feature("Netron JSON", guide="2537-2551")
 def test_every_file(models: Path) -> None:
     out = models / "out"
     said = profile(str(models / "before.onnx"), "--soc", "SM8650", "-o", str(out), "--flows")

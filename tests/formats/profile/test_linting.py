@@ -38,7 +38,7 @@ def check_invariants(report: ExecutionReport, rounding: int = 0) -> None:
         assert set(op.resources) <= {"HVX", "HMX", "DMA"}
 
 
-@pytest.mark.feature("Linting profile", seed="004:1749-1807")
+@pytest.mark.feature("Linting profile", guide="1749-1807")
 def test_reads_and_writes_every_published_report() -> None:
     assert len(LINTING_GUIDE) == 5
     assert "\n".join(map(str, LINTING_GUIDE)) == PUBLISHED

@@ -160,7 +160,7 @@ X, Y = tensor("x", (2,), "APP_WRITE"), tensor("y", (2,), "APP_READ")
 SCALE = QuantizeParams(f"{ENCODING}SCALE_OFFSET", [0.5], [0])
 
 
-@pytest.mark.feature("Graph building", seed="004:17")
+@pytest.mark.feature("Graph building", guide="17")
 @pytest.mark.parametrize(
     ("op", "told"),
     [

@@ -178,7 +178,7 @@ def conv(text: str, weight: np.ndarray, bias: np.ndarray | None = None, **kw: An
     return planned(graph(("c", "Conv", names, dict(kw)), outputs=["c_out"], constants=constants), text)
 
 
-@pytest.mark.feature("Symmetric weights, asymmetric activations", seed="004:2660")
+@pytest.mark.feature("Symmetric weights, asymmetric activations", guide="2660")
 def test_weights() -> None:
     weight = np.linspace(-2, 1, 8 * 4).reshape(8, 4, 1, 1)
     plan = conv("w8a8", weight)

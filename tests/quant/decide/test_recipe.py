@@ -178,7 +178,7 @@ def test_methods_by_themselves() -> None:
         check_method("entrpy")
 
 
-@pytest.mark.feature("A16W16", seed="004:2694")
+@pytest.mark.feature("A16W16", guide="2694")
 def test_the_integers_of_weights_can_be_restricted() -> None:
     chosen = restricted(recipe("w16a16"), "-0x8000 0x7F7F")
     assert chosen.weight_steps == (-0x8000, 0x7F7F)

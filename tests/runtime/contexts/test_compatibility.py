@@ -41,7 +41,7 @@ def device(soc: str, htp_arch: int = 0) -> ContextBackend:
     return found
 
 
-@pytest.mark.feature("Context of another arch", seed="004:33")
+@pytest.mark.feature("Context of another arch", guide="33")
 @pytest.mark.parametrize(
     ("made", "on", "verdict", "why"),
     [
@@ -62,7 +62,7 @@ def test_rules(made: list[str], on: str, verdict: Verdict, why: str) -> None:
     assert why in "; ".join(found.reasons)
 
 
-@pytest.mark.feature("VTCM in MB", seed="004:472-481")
+@pytest.mark.feature("VTCM in MB", guide="472-481")
 def test_a_graph_for_all_vtcm_is_judged_by_how_much_that_was() -> None:
     everything = made_for("SXR1230P", vtcm_mb=0)
     assert compare(everything, device("SXR1230P")).verdict is OPTIMAL
@@ -98,7 +98,7 @@ def test_more_chips_never_make_a_verdict_worse_and_the_own_chip_is_best(made: li
         assert compare(made_for(on, vtcm_mb=vtcm_mb), chip).verdict is OPTIMAL
 
 
-@pytest.mark.feature("Context binary management", seed="004:3001-3057")
+@pytest.mark.feature("Context binary management", guide="3001-3057")
 def test_strict_and_permissive(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     compile(quantized(), path, "SM8550", ContextRequest(graph_names=("q",)))

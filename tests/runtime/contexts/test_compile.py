@@ -71,7 +71,7 @@ def test_the_numbers_of_a_session_at_every_level(tmp_path: Path, level: int) -> 
     assert made.info.graphs[0].settings["optimization"] == level
 
 
-@pytest.mark.feature("VTCM in MB", seed="004:472-481")
+@pytest.mark.feature("VTCM in MB", guide="472-481")
 def test_the_table_has_qnns_defaults_capped_by_the_chip(tmp_path: Path) -> None:
     row = compile(net(), None, "SM8650", dims=sized(16)).info.graphs[0]
     assert (row.settings["num_hvx_threads"], row.settings["vtcm_mb"]) == (4, 4)
@@ -107,7 +107,7 @@ def test_a_schematic_for_each_chip_adds_up_and_settings_change_it() -> None:
     assert one["accelerator_us"] > context.schematic("n", "SM8650")["accelerator_us"]
 
 
-@pytest.mark.feature("Spill-fill size in the binary's JSON", seed="004:253-259")
+@pytest.mark.feature("Spill-fill size in the binary's JSON", guide="253-259")
 def test_what_does_not_fit_into_vtcm_is_spilled_into_a_buffer() -> None:
     def scaled(size: int) -> bytes:  # a softmax is not computed tile by tile: it needs all of what is before it
         nodes = [
@@ -125,7 +125,7 @@ def test_what_does_not_fit_into_vtcm_is_spilled_into_a_buffer() -> None:
     assert compile(scaled(256), request=ContextRequest(settings={"vtcm_mb": 8})).info.graphs[0].spill_fill_bytes == 0
 
 
-@pytest.mark.feature("Weight sharing", seed="004:131-137, 227-247")
+@pytest.mark.feature("Weight sharing", guide="131-137, 227-247")
 def test_several_models_store_their_weights_once(tmp_path: Path) -> None:
     source, sizes = net(128), [16, 20, 24]
     alone = compile(source, request=ContextRequest(graph_names=("a",)), dims=sized(16))
@@ -152,7 +152,7 @@ def test_several_models_store_their_weights_once(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.feature("Weight sharing", seed="004:227-247")
+@pytest.mark.feature("Weight sharing", guide="227-247")
 @pytest.mark.parametrize(
     ("config", "settings", "reason"),
     [

@@ -164,7 +164,7 @@ def test_aborted_within_a_graph_leaves_nothing(files: list[Path], accelerated: b
     assert load_context(files[2]).programs.keys() == {"c", "d"}  # another signal, another loading
 
 
-@pytest.mark.feature("Init cancellation", seed="004:3167-3176")
+@pytest.mark.feature("Init cancellation", guide="3167-3176")
 @needs_proc
 def test_a_timeout_ends_it(files: list[Path]) -> None:
     class Slow(HtpBackend):
@@ -303,7 +303,7 @@ def test_a_budget_bounds_the_memory_of_loading(tmp_path: Path) -> None:
     assert peak_kb(4) < 16 << 10
 
 
-@pytest.mark.feature("File read memory budget", seed="004:147-153, 347-355")
+@pytest.mark.feature("File read memory budget", guide="147-153, 347-355")
 def test_the_budget_is_what_the_guide_says(files: list[Path]) -> None:
     for budget in (1, 10_000):  # more than the file has is all of it
         found = load_context(files[0], ContextConfig(file_read_memory_budget_mb=budget))
@@ -326,7 +326,7 @@ def test_the_budget_is_what_the_guide_says(files: list[Path]) -> None:
         files[1].write_bytes(whole)
 
 
-@pytest.mark.feature("Init acceleration", seed="004:187-193, 412-418")
+@pytest.mark.feature("Init acceleration", guide="187-193, 412-418")
 def test_accelerated_loading_gives_the_same(files: list[Path]) -> None:
     told: list[str] = []
     found = load_context(
@@ -337,7 +337,7 @@ def test_accelerated_loading_gives_the_same(files: list[Path]) -> None:
     assert isinstance(found.context, Context)
 
 
-@pytest.mark.feature("Init acceleration", seed="004:187-193, 412-418")
+@pytest.mark.feature("Init acceleration", guide="187-193, 412-418")
 @pytest.mark.parametrize("accelerated", [False, True])
 def test_accelerated_loading_makes_programs_while_arrays_are_verified(
     files: list[Path], accelerated: bool, monkeypatch: pytest.MonkeyPatch
@@ -367,7 +367,7 @@ def test_accelerated_loading_makes_programs_while_arrays_are_verified(
     assert verified.is_set()
 
 
-@pytest.mark.feature("Init acceleration", seed="004:187-193, 412-418")
+@pytest.mark.feature("Init acceleration", guide="187-193, 412-418")
 def test_accelerated_loading_verifies_parts_of_a_section_in_threads_of_their_own(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

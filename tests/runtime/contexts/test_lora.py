@@ -89,7 +89,7 @@ def test_an_adapter_gives_the_bits_of_a_fresh_compilation(tmp_path: Path, backen
     np.testing.assert_array_equal(ran(program), base)
 
 
-@pytest.mark.feature("Apply binary section (LoRA)", seed="004:197, 217")
+@pytest.mark.feature("Apply binary section (LoRA)", guide="197, 217")
 def test_adapters_replace_each_other_and_the_base_comes_back(made: Made, two: tuple[Path, Path]) -> None:
     context = Context(made.context)
     program = context.program("block")
@@ -239,7 +239,7 @@ def test_models_that_do_not_belong(made: Made, tmp_path: Path) -> None:
             make_adapter(made.context, **wrong)
 
 
-@pytest.mark.feature("Skip validation on binary section", seed="004:195-201, 420-426")
+@pytest.mark.feature("Skip validation on binary section", guide="195-201, 420-426")
 def test_a_damaged_adapter_leaves_the_base(made: Made, two: tuple[Path, Path], tmp_path: Path) -> None:
     context = Context(made.context)
     program = context.program("block")

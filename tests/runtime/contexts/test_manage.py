@@ -47,7 +47,7 @@ class Gate:
         monkeypatch.setattr(manage, "compile", gated)
 
 
-@pytest.mark.feature("Context binary management", seed="004:3001-3057")
+@pytest.mark.feature("Context binary management", guide="3001-3057")
 def test_starts_fast_and_switches_while_threads_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, path, want = Gate(monkeypatch), tmp_path / "m.bin", wanted()
     changed: list[ManagedSession] = []

@@ -19,7 +19,7 @@ from tests.models.attention import CACHES_IN as INPUTS
 from tests.models.attention import CACHES_OUT as OUTPUTS
 from tests.models.attention import decoder
 
-pytestmark = pytest.mark.feature("Native KV cache", seed="004:3242-3341")
+pytestmark = pytest.mark.feature("Native KV cache", guide="3242-3341")
 
 
 def compiled(model: bytes, *native: str, soc: str = "SM8650", **settings: int) -> hexforge.Context:

@@ -134,7 +134,7 @@ def test_two_graphs_of_one_name_cannot_be_made(tmp_path: Path) -> None:
         assert_same_bits(session(shared(2)), session(tmp_path / path))
 
 
-@pytest.mark.feature("Weight sharing", seed="004:227-247")
+@pytest.mark.feature("Weight sharing", guide="227-247")
 def test_what_cannot_be_shared(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"v73 and newer, this is SM8450 \(v69\)"):
         written(tmp_path / "a.onnx", shared(2), {"soc_model": "SM8450"}, **SHARE)

@@ -68,7 +68,7 @@ def test_masks_give_no_nan(name: str) -> None:
     assert name.startswith("all") or found[3:] == [0, 0, 0]
 
 
-@pytest.mark.feature("Float32 graphs by float16 math", seed="004:39, 974-986")
+@pytest.mark.feature("Float32 graphs by float16 math", guide="39, 974-986")
 def test_float16_tensors_are_patterns(tmp_path: Path) -> None:
     """An infinity enters as 65536, and what is past 65536 leaves as the pattern of a NaN."""
     infos = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT16, (1, 4)) for n in ("x", "z", "y")]

@@ -246,7 +246,7 @@ def test_the_timeline_is_consistent(net: Graph, precision: str) -> None:
     assert line.dram_bytes == pytest.approx(line.weight_bytes + line.spill_bytes, abs=len(line.events))
 
 
-@pytest.mark.feature("Batch and threads", seed="004:2949-2967")
+@pytest.mark.feature("Batch and threads", guide="2949-2967")
 def test_batches_and_threads_raise_the_throughput_as_published() -> None:
     """SNPE's ResNet50 on SM8550: batches of 5 on 2 threads give about 1.8 times one image on one thread."""
     net = graph_of(MEASURED / "topologies" / "resnet50.onnx")
@@ -288,7 +288,7 @@ def test_what_a_call_waits_for() -> None:
             Power(**wrong)
 
 
-@pytest.mark.feature("DLBC inputs and weights", seed="004:998-1088")
+@pytest.mark.feature("DLBC inputs and weights", guide="998-1088")
 def test_traffic_options_take_bytes_off_dram() -> None:
     chip = next(s for s in soc.SOCS if s.dlbc and s.slc)
     costs = cost.costs(chip)
@@ -345,7 +345,7 @@ def test_hmx_votes_need_v75_and_slow_only_the_matrix_unit() -> None:
         simulate.simulate(graph(), cost.costs(old), W8A8, power=Power(hmx_corner=Corner.NOM))
 
 
-@pytest.mark.feature("Context binary size", seed="004:2643-2652")
+@pytest.mark.feature("Context binary size", guide="2643-2652")
 def test_a_context_has_its_weights_and_40_bytes_for_each_piece() -> None:
     one, larger = (simulate.simulate(graph(size), COSTS, W8A8) for size in (56, 448))
     records = [timeline.context_bytes - timeline.weight_bytes for timeline in (one, larger)]
@@ -429,7 +429,7 @@ def test_what_fits_the_least_of_vtcm_needs_no_more(size: int, channels: int, mon
     assert simulate.simulate(graph(size, channels), COSTS, W8A8) == quick
 
 
-@pytest.mark.feature("Spill-fill size in the binary's JSON", seed="004:253-259")
+@pytest.mark.feature("Spill-fill size in the binary's JSON", guide="253-259")
 def test_what_fits_vtcm_is_not_moved_out_of_it_where_that_would_gain_no_time() -> None:
     # on v81 parts of a MB can be asked for, so they are tried, too: they are as fast, and must not win by being first
     net = graph(96, 64, layers=6)

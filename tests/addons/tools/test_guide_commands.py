@@ -136,7 +136,7 @@ def filled(sample: str) -> str:
     return re.sub(r",\s*((?://[^\n]*\n)?\s*[}\]])", r"\1", sample)
 
 
-@pytest.mark.feature("HTP config schema", seed="004:1211-1390")
+@pytest.mark.feature("HTP config schema", guide="1211-1390")
 @pytest.mark.parametrize("line", HTP_SAMPLES)
 def test_samples_of_the_htps_file_are_read(line: int, tmp_path: Path) -> None:
     path = tmp_path / "htp.json"
@@ -144,7 +144,7 @@ def test_samples_of_the_htps_file_are_read(line: int, tmp_path: Path) -> None:
     assert list(load_htp(path).set_keys())
 
 
-@pytest.mark.feature("Backend extensions file", seed="004:1190-1209")
+@pytest.mark.feature("Backend extensions file", guide="1190-1209")
 @pytest.mark.parametrize("line", TOOL_SAMPLES)
 def test_samples_of_a_tools_file_are_read(line: int, tmp_path: Path) -> None:
     for name in ("path_to_config_file", "htp_config.json"):
@@ -189,7 +189,7 @@ def call(line: str) -> None:
     tool_command(Path(words[0]).name).main(words[1:], standalone_mode=False)
 
 
-@pytest.mark.feature("qnn-net-run", seed="004:1194-1200, 1800, 2433-2449")
+@pytest.mark.feature("qnn-net-run", guide="1194-1200, 1800, 2433-2449")
 def test_the_commands_run_one_after_another(folder: Path) -> None:
     for number, line in COMMANDS.items():
         for word, value in PLACEHOLDERS.items():
