@@ -35,7 +35,7 @@ RECORDED = (
 """Test files whose models are recorded, besides onnx's node cases."""
 MS = "com.microsoft"
 pytestmark = pytest.mark.timeout(1800)
-"""Files of tests are run and a thousand models translated, once for all tests here: half a minute on a quiet machine."""
+"""Files of tests are run and a thousand models translated, once for all tests here: half a minute alone."""
 
 FOLDED = {"Constant", "Range", "Shape"}
 """Op types that are constants before any unit is translated."""
