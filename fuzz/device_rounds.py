@@ -16,7 +16,6 @@ from hexforge.addons.device.contexts.configs import CreationConfig
 from hexforge.addons.device.graph_time import DeclaredTime
 from hexforge.addons.device.power.payloads import DcvsV3
 from hexforge.addons.device.power.profiles import PROFILES
-from hexforge.addons.device.scenario.fields import Fields
 from hexforge.addons.device.scenario.log_rules import broken_rules
 from hexforge.addons.device.scenario.play import play
 from hexforge.addons.device.scenario.random_script import Undisturbed, lost, random_script
@@ -26,6 +25,7 @@ from hexforge.addons.device.shared.messages import packed, to_json, unpacked
 from hexforge.addons.device.shared.served_process import ServedProcess
 from hexforge.addons.device.simulated_device import Device
 from hexforge.errors import HexforgeError
+from hexforge.formats.validated import arguments
 from tests.addons.device import tiny
 
 MB = 1 << 20
@@ -64,13 +64,11 @@ def device_messages(seed: int) -> Sequence[str]:
             request = _spoilt(chance, request)
         try:
             sent = unpacked(packed(request)[4:])
-            do = sent.get("do")
-            given = Fields(sent, "request")
+            do = str(sent.pop("do", ""))
             if do == "wait":
-                given.any("do")
-                process.waited_for(given)
+                process.waited_for(**arguments(process.waited_for, sent, "request"))
             else:
-                answer = process.do(given)
+                answer = process.do(do, sent)
                 if isinstance(answer, dict) and "call" in answer:
                     calls.append(answer["call"])
         except HexforgeError:

@@ -59,10 +59,10 @@ def test_what_cannot_be_compared_does_not_pass(better: bool) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("tasks", 10**9, "tasks is 1000000000, not a whole number of at least 1 and at most 1,000,000"),
-        ("us", 10**400, "not a number of at least 0 and at most"),
+        ("tasks", 10**9, "tasks is 1000000000: expected a whole number of at least 1 and at most 1,000,000"),
+        ("us", 10**400, "expected a number of at least 0 and at most"),
         ("us", math.nan, "us is nan"),
-        ("weights_mb", 1e300, "not a number"),
+        ("weights_mb", 1e300, "weights_mb is 1e\\+300: expected a number"),
     ],
 )
 def test_a_scenario_has_an_end(field: str, value: float, message: str) -> None:

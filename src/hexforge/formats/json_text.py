@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -49,7 +50,7 @@ def read_yaml(path: Path, most_bytes: int = MOST_BYTES) -> Any:
     if path.suffix.lower() == ".json":
         return read_json(path, most_bytes)
     try:
-        data = yaml.safe_load(_text(path, most_bytes))
+        data = yaml.load(_text(path, most_bytes), _yaml_loader())
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise FormatError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
     if _entries(data, {}) > MOST_ENTRIES:
@@ -57,11 +58,23 @@ def read_yaml(path: Path, most_bytes: int = MOST_BYTES) -> Any:
     return data
 
 
+@functools.cache
+def _yaml_loader() -> Any:
+    """YAML's safe loader, for which 1e-9 is a number as in JSON; in its YAML 1.1 it is a text unless it has a point."""
+    import yaml
+
+    loader: Any = type("Loader", (yaml.SafeLoader,), {})
+    loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
+    return loader
+
+
 def _text(path: Path, most_bytes: int) -> str:
     try:
         if path.stat().st_size > most_bytes:
             raise FormatError(f"{path}: has {path.stat().st_size:,} bytes; such a file has at most {most_bytes:,}")
         return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise CallError(f"{path}: there is no such file; check the path") from None
     except OSError as error:
         raise CallError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

@@ -2,8 +2,8 @@
 """Validated: records out of data that somebody else wrote, checked by the types of their fields, every fault at once.
 
 A record is a frozen dataclass, or a pydantic model where its fields are described for a schema. Its annotations say
-all: which keys there are, what each may hold, and which may be left out. `Within`, `ByName` and `OneOrMore` say what
-types alone cannot. Nothing is taken for something else: "1" is no number, and true is no whole number.
+all: which keys there are, what each may hold, and which may be left out. `Within`, `OneOf`, `ByName` and `OneOrMore`
+say what types alone cannot. Nothing is taken for something else: "1" is no number, and true is no whole number.
 
 pydantic is loaded when something is first validated, so declaring a record costs nothing when a program starts.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 import re
 import reprlib
@@ -89,6 +90,54 @@ def validated_json(kind: type[Record], raw: bytes, where: str, error: type[Hexfo
     return record
 
 
+def arguments(
+    made: Callable[..., Any], data: Any, where: str, *, without: Sequence[str] = (), **types: Any
+) -> dict[str, Any]:
+    """The keyword arguments that data give for a function, a method or a record, checked by their annotations.
+
+    `without` are parameters that do not come from data; `types` says for some what they are in data. What the data
+    leave out is left out, for the own default. CallError with every fault and its place otherwise.
+    """
+    function = getattr(made, "__func__", made)  # of a method, so that no object is kept
+    record = validated(_parameters(function, tuple(without), tuple(types.items())), data, where)
+    given = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    return {name: value for name, value in given.items() if value is not _LEFT_OUT}
+
+
+_LEFT_OUT: Any = object()
+
+
+def _without_result(function: Callable[..., Any]) -> type:
+    """The annotations of a function but that of its result, which may name what only type checkers know."""
+    own = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
+    return type("Parameters", (), {"__annotations__": own, "__module__": function.__module__})
+
+
+@functools.cache
+def _parameters(made: Callable[..., Any], without: tuple[str, ...], types: tuple[tuple[str, Any], ...]) -> Any:
+    """The parameters of a function as a record."""
+    annotated = made if isinstance(made, type) else _without_result(made)
+    hints = {**typing.get_type_hints(annotated, include_extras=True), **dict(types)}
+    fields = []
+    for name, parameter in inspect.signature(made).parameters.items():
+        if name != "self" and name not in without:
+            default = dataclasses.MISSING if parameter.default is parameter.empty else _LEFT_OUT
+            fields.append((name, hints[name], dataclasses.field(default=default)))
+    return dataclasses.make_dataclass(made.__name__, fields, frozen=True, slots=True, kw_only=True)
+
+
+def size_of(record: Any, name: str, default: int = 0) -> int:
+    """A size that a record has as `<name>_bytes`, or as `<name>_mb`; CallError where it has both."""
+    return one_size(name, getattr(record, f"{name}_bytes"), getattr(record, f"{name}_mb"), default)
+
+
+def one_size(name: str, size_bytes: int | None, megabytes: float | None, default: int = 0) -> int:
+    """A size that is given in bytes, or in megabytes of 2**20; CallError where it is given twice."""
+    if size_bytes is not None and megabytes is not None:
+        raise CallError(f"give {name}_mb or {name}_bytes, not both")
+    return round(megabytes * (1 << 20)) if megabytes is not None else default if size_bytes is None else size_bytes
+
+
 @functools.cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
@@ -130,6 +179,19 @@ Count = Annotated[int, Within(0, MOST)]
 Positive = Annotated[int, Within(1, MOST)]
 Amount = Annotated[float, Within(0, 1e15)]
 """Of times in microseconds, sizes in megabytes and energies: thirty years, and no more than sums of them can hold."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of some words that a table has: `Annotated[str, OneOf(PLATFORMS)]`; Literal says those that stand here."""
+
+    words: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], CoreSchema]) -> CoreSchema:
+        """For pydantic: a literal."""
+        from pydantic_core import core_schema
+
+        return core_schema.literal_schema(list(self.words))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

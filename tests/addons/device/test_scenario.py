@@ -95,15 +95,15 @@ def test_threads_switches_buffers_and_votes_play() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "is a list, not an object"),
-        ({}, "needs a field 'processes'"),
-        ({"processes": [], "proceses": 1}, "one or more"),
-        ({"processes": [{"threads": []}], "sok": "SM8650"}, "unknown field 'sok'; did you mean 'soc'"),
+        ({}, "scenario: processes: is missing"),
+        ({"processes": []}, "one or more"),
+        ({"processes": [], "proceses": 1}, "proceses: unknown key; did you mean 'processes'"),
+        ({"processes": [{"threads": []}], "sok": "SM8650"}, "sok: unknown key; did you mean 'soc'"),
         ({"processes": [{"threads": [[{"do": "exec"}]]}]}, "did you mean 'execute'"),
-        ({"processes": [{"threads": [[{"do": "sleep", "uss": 1}]]}]}, "unknown field 'uss'; did you mean 'us'"),
+        ({"processes": [{"threads": [[{"do": "sleep", "uss": 1}]]}]}, "uss: unknown key; did you mean 'us'"),
         ({"processes": [{"threads": [[{"do": "create", "context": "c", "binary": "x"}]]}]}, "no binary 'x'"),
         ({"processes": [{"threads": [[{"do": "sleep", "expect": "OK"}]]}]}, "expect is 'OK'"),
-        ({"processes": [{"threads": [{}]}]}, "not a list of steps"),
+        ({"processes": [{"threads": [{}]}]}, r"threads\[0\] is {}: expected a list"),
         ({"binaries": {"b": {"graphs": [{"name": "g", "weights_mb": -1}]}}, "processes": []}, "at least 0"),
         ({"binaries": {"b": {"graphs": [{"name": "g", "us": True}]}}, "processes": []}, "us is True"),
         ({"binaries": {"b": {"file": "none.bin"}}, "processes": []}, "there is no file"),
@@ -117,12 +117,17 @@ def test_a_fault_in_a_script_is_told_before_it_is_played(data: Any, message: str
         parse_script(data)
 
 
+def test_what_is_no_object_is_no_scenario() -> None:
+    with pytest.raises(FormatError, match=r"scenario: is \[\]: expected an object with processes"):
+        parse_script([])
+
+
 def test_what_cannot_be_known_before_is_told_then(tmp_path: Path) -> None:
     with pytest.raises(CallError, match="has created no context 'c'"):
         played([{"do": "execute", "graph": "c/g"}])
     bad = tmp_path / "bad.json"
     bad.write_text("{")
-    with pytest.raises(FormatError, match="is no JSON"):
+    with pytest.raises(FormatError, match="line 1, column 2: not JSON"):
         read_script(bad)
     result = CliRunner().invoke(app, ["device", str(bad)])
     assert result.exit_code != 0

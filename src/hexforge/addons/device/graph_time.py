@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Corner, Power
 from hexforge.chips.soc import CLOCK_SHARE, CORES_SHARE, Soc
+from hexforge.formats.validated import Amount, Count, Within
 from hexforge.ir import Graph
 from hexforge.runtime.registry import timed_backend
 from hexforge.scheduling.scheduler import Inference
 from hexforge.timeline import Timeline
+
+MOST_STEPS = 1_000_000
+"""Of what is played one by one: tasks of a graph, executions of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +103,12 @@ class SimulatedTime:
 class DeclaredTime:
     """The time of a graph of which only figures are known: at the highest corner, in equal tasks."""
 
-    accelerator_us: float
-    tasks: int = 1
-    rpc_us: float = 0.0
-    io_us: float = 0.0
-    vtcm_bytes: int = 0
-    energy_uj: float = 0.0
+    accelerator_us: Amount
+    tasks: Annotated[int, Within(1, MOST_STEPS)] = 1
+    rpc_us: Amount = 0.0
+    io_us: Amount = 0.0
+    vtcm_bytes: Count = 0
+    energy_uj: Amount = 0.0
 
     def inference(self, clocks: Clocks, batch: int = 1, cores: int = 1) -> Inference:
         """One execution: all of it scales with the core's clock and the cores."""

@@ -20,6 +20,7 @@ from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.soc import Soc
 from hexforge.errors import CallError, FormatError, UnsupportedError
+from hexforge.formats.validated import Count, Positive
 from hexforge.ir import TensorType
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import BINARY_SUBOPTIMAL, BinaryCompatibility, require_compatible
@@ -33,14 +34,14 @@ class GraphSpec:
     """What one graph asks for."""
 
     name: str
-    weights_bytes: int = 0
+    weights_bytes: Count = 0
     """Its own, what it shares with other graphs left out."""
-    spill_fill_bytes: int = 0
-    io_bytes: int = 0
-    vtcm_bytes: int = 0
+    spill_fill_bytes: Count = 0
+    io_bytes: Count = 0
+    vtcm_bytes: Count = 0
     time: GraphTime = DeclaredTime(1000.0)  # noqa: RUF009 - it is frozen
-    num_cores: int = 1
-    adapter_bytes: int = 0
+    num_cores: Positive = 1
+    adapter_bytes: Count = 0
     """What adapters may change of its weights."""
     inputs: Tensors = ()
     outputs: Tensors = ()
@@ -52,9 +53,9 @@ class Binary:
 
     name: str
     graphs: tuple[GraphSpec, ...]
-    shared_bytes: int = 0
+    shared_bytes: Count = 0
     """Weights that several graphs have in common."""
-    shared_end: int = 0
+    shared_end: Count = 0
     """Where in the section of weights the last of them ends."""
     embedded: bool = False
     """Inside a model and not a file of its own: it cannot be loaded again after a crash."""

@@ -7,24 +7,34 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
+from typing import Annotated, Any
 
 from hexforge.addons.device.chip import PLATFORMS
 from hexforge.addons.device.contexts.binary import Binary
 from hexforge.addons.device.contexts.configs import RESTRICTED, THREAD_PRIORITIES
 from hexforge.addons.device.power.profiles import PROFILES
-from hexforge.addons.device.scenario.fields import Fields
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import DEFAULT_SOC, Soc, require_chip
-from hexforge.errors import CallError, FormatError
+from hexforge.errors import CallError
+from hexforge.formats.json_text import read_yaml
+from hexforge.formats.validated import (
+    Amount,
+    ByName,
+    Count,
+    OneOf,
+    OneOrMore,
+    Positive,
+    Within,
+    size_of,
+    validated,
+)
 
 MOST_MODELS = 16
 """More than anybody runs on one phone; the search is not made for more."""
 MOST_BYTES = 1 << 20
 """Of a workload's file."""
 MB = 1 << 20
+Rate = Annotated[float, Within(1e-3, 1e15)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,92 +87,91 @@ class Workload:
         return min(model.period_us for model in self.models)
 
 
+@dataclass(frozen=True, slots=True)
+class _ModelRow:
+    """A model of the file; its graph runs at a rate or with a period."""
+
+    context: str = ""
+    graph: str = ""
+    rate_hz: Rate | None = None
+    period_ms: Rate | None = None
+    deadline_ms: Rate | None = None
+    jitter_ms: Amount = 0.0
+    priority: Annotated[tuple[Annotated[Priority, ByName()], ...], Within(1), OneOrMore()] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _LimitsRow:
+    ram_bytes: Count | None = None
+    ram_mb: Amount | None = None
+    sessions: Count = 0
+    energy_mw: Amount = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkloadFile:
+    models: dict[str, _ModelRow]
+    soc: str = DEFAULT_SOC
+    platform: Annotated[str, OneOf(PLATFORMS)] = "android"
+    privileged: bool = False
+    ram_bytes: Count | None = None
+    ram_mb: Amount | None = None
+    limits: _LimitsRow = _LimitsRow()
+    profiles: Annotated[tuple[Annotated[str, OneOf(tuple(PROFILES))], ...], Within(1)] = tuple(PROFILES)[:-1]
+    vtcm_mb: tuple[Positive, ...] = ()
+    restart_every_s: Amount = 0.0
+
+
 def read_workload(path: str | os.PathLike[str], contexts: tuple[Path, ...] = (), soc: str | None = None) -> Workload:
     """A workload from its YAML file; contexts are files that it names, or those given, by the stem of their names."""
     file = Path(path)
-    try:
-        if file.stat().st_size > MOST_BYTES:
-            raise FormatError(f"{file}: is larger than {MOST_BYTES >> 20} MB, which no workload is")
-        data = yaml.safe_load(file.read_text("utf-8"))
-    except FileNotFoundError:
-        raise CallError(f"{file}: there is no such file") from None
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = str(error).splitlines()[0]
-        raise FormatError(f"{file}: is no YAML that can be read: {reason}") from None
-    return parse_workload(data, file.parent, str(file), contexts, soc)
+    return parse_workload(read_yaml(file, MOST_BYTES), file.parent, str(file), contexts, soc)
 
 
 def parse_workload(
     data: Any, folder: Path, where: str, contexts: tuple[Path, ...] = (), soc: str | None = None
 ) -> Workload:
     """A workload from plain data."""
-    top = Fields(data, where)
-    chip = require_chip(soc or top.text("soc", DEFAULT_SOC))
-    top.any("soc", "")
-    platform, privileged = top.text("platform", "android", PLATFORMS), top.flag("privileged")
-    limits = Fields(top.any("limits", {}), f"{where}: limits")
-    ram = top.bytes("ram", 8 << 30)
-    sessions = limits.count("sessions", 0, 0) or None
-    energy = limits.number("energy_mw", 0.0) or None
-    made = Limits(min(ram, limits.bytes("ram", ram)), sessions, energy)
-    limits.done()
-    profiles = top.names("profiles", list(PROFILES)[:-1])
-    for name in profiles:
-        Fields({"profiles": name}, where).text("profiles", choices=tuple(PROFILES))
-    sizes = top.list("vtcm_mb", [])
-    for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= chip.vtcm_mb:
-            raise CallError(f"{where}: vtcm_mb has {size!r}; {chip.name} has 1 to {chip.vtcm_mb} MB")
-    restart = top.number("restart_every_s", 0.0) * 1e6
-    rows = top.any("models")
-    if not isinstance(rows, dict) or not 1 <= len(rows) <= MOST_MODELS:
+    given = validated(_WorkloadFile, data, where)
+    chip, ram = require_chip(soc or given.soc), size_of(given, "ram", 8 << 30)
+    limits = Limits(
+        min(ram, size_of(given.limits, "ram", ram)), given.limits.sessions or None, given.limits.energy_mw or None
+    )
+    if refused := [size for size in given.vtcm_mb if size > chip.vtcm_mb]:
+        raise CallError(f"{where}: vtcm_mb has {refused[0]}; {chip.name} has 1 to {chip.vtcm_mb} MB")
+    if not 1 <= len(given.models) <= MOST_MODELS:
         raise CallError(f"{where}: models is an object of 1 to {MOST_MODELS} models, each by its name")
-    top.done()
     files = {file.stem: file for file in contexts}
     models = tuple(
-        _model(str(name), Fields(row, f"{where}: models.{name}"), folder, files, chip, privileged)
-        for name, row in rows.items()
+        _model(name, row, f"{where}: models.{name}", folder, files, chip, given.privileged)
+        for name, row in given.models.items()
     )
-    if not profiles:
-        raise CallError(f"{where}: profiles names none")
-    return Workload(chip, platform, privileged, models, made, profiles, tuple(sorted(set(sizes))), restart)
+    sizes = tuple(sorted(set(given.vtcm_mb)))
+    restart_us = given.restart_every_s * 1e6
+    return Workload(chip, given.platform, given.privileged, models, limits, given.profiles, sizes, restart_us)
 
 
-def _model(name: str, fields: Fields, folder: Path, files: dict[str, Path], soc: Soc, privileged: bool) -> ModelLoad:
+def _model(
+    name: str, row: _ModelRow, where: str, folder: Path, files: dict[str, Path], soc: Soc, privileged: bool
+) -> ModelLoad:
     if not re.fullmatch(r"[\w.-]+", name):
-        raise CallError(f"{fields.where}: a model's name has letters, digits, '_', '-' and '.' only")
-    given = fields.text("context", "")
-    path = folder / given if given else files.get(name)
+        raise CallError(f"{where}: a model's name has letters, digits, '_', '-' and '.' only")
+    path = folder / row.context if row.context else files.get(name)
     if path is None:
         known = f"; given are {', '.join(sorted(files))}" if files else ""
-        raise CallError(f"{fields.where}: give its context file (context), or one called {name}{known}")
+        raise CallError(f"{where}: give its context file (context), or one called {name}{known}")
     if not path.is_file():
-        raise CallError(f"{fields.where}: there is no file {path}")
+        raise CallError(f"{where}: there is no file {path}")
     binary = Binary.of(path, soc, name).without_numbers()
-    graph = fields.text("graph", binary.graphs[0].name if len(binary.graphs) == 1 else "")
+    graph = row.graph or (binary.graphs[0].name if len(binary.graphs) == 1 else "")
     if graph not in {spec.name for spec in binary.graphs}:
-        names = ", ".join(spec.name for spec in binary.graphs)
-        raise CallError(f"{fields.where}: graph is one of {names}")
-    if fields.has("rate_hz") == fields.has("period_ms"):
-        raise CallError(f"{fields.where}: give rate_hz or period_ms, one of them")
-    period = (
-        1e6 / fields.number("rate_hz", low=1e-3)
-        if fields.has("rate_hz")
-        else 1e3 * fields.number("period_ms", low=1e-3)
-    )
-    fields.any("rate_hz", None)
-    fields.any("period_ms", None)
-    deadline = 1e3 * fields.number("deadline_ms", period / 1e3, low=1e-3)
-    jitter = 1e3 * fields.number("jitter_ms", 0.0)
+        raise CallError(f"{where}: graph is one of {', '.join(spec.name for spec in binary.graphs)}")
+    if (row.rate_hz is None) == (row.period_ms is None):
+        raise CallError(f"{where}: give rate_hz or period_ms, one of them")
+    period_us = 1e6 / row.rate_hz if row.rate_hz is not None else 1e3 * (row.period_ms or 0.0)
+    deadline_us = period_us if row.deadline_ms is None else 1e3 * row.deadline_ms
     may = [p for p in Priority if privileged or p not in RESTRICTED]
-    published = [p for p in THREAD_PRIORITIES if p in may]
-    chosen = fields.any("priority", None)
-    wanted = [chosen] if isinstance(chosen, str) else ([p.name for p in published] if chosen is None else chosen)
-    if not isinstance(wanted, list) or not wanted or any(p not in Priority.__members__ for p in wanted):
-        raise CallError(f"{fields.where}: priority is one of {', '.join(p.name for p in Priority)}, or a list of them")
-    priorities = tuple(Priority[p] for p in wanted)
-    refused = [p.name for p in priorities if p not in may]
-    if refused:
-        raise CallError(f"{fields.where}: priority {refused[0]} needs a privileged process; say privileged: true")
-    fields.done()
-    return ModelLoad(name, path, binary, graph, period, deadline, jitter, priorities)
+    priorities = row.priority or tuple(p for p in THREAD_PRIORITIES if p in may)
+    if refused := [p.name for p in priorities if p not in may]:
+        raise CallError(f"{where}: priority {refused[0]} needs a privileged process; say privileged: true")
+    return ModelLoad(name, path, binary, graph, period_us, deadline_us, 1e3 * row.jitter_ms, priorities)

@@ -7,18 +7,19 @@ would; figures travel as they are.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import hexforge.ops  # noqa: F401 - fills the table that graphs are read by
 from hexforge.addons.device.contexts.binary import Binary, GraphSpec
 from hexforge.addons.device.contexts.configs import CreationConfig
 from hexforge.addons.device.graph_time import Clocks, DeclaredTime, GraphTime, SimulatedTime
-from hexforge.addons.device.scenario.fields import MOST_STEPS, Fields
-from hexforge.addons.device.shared.messages import Message, from_json, to_json
+from hexforge.addons.device.shared.messages import Message, to_json
+from hexforge.chips.deployment import AS_IS
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.soc import Soc
 from hexforge.errors import CallError
+from hexforge.formats.validated import Within, arguments
 from hexforge.ir import text
 
 FIGURES = ("weights_bytes", "spill_fill_bytes", "io_bytes", "vtcm_bytes", "num_cores", "adapter_bytes")
@@ -37,26 +38,34 @@ def binary_to_json(binary: Binary) -> Message:
     return {"name": binary.name, **sizes, **{key: getattr(binary, key) for key in FLAGS}, "graphs": graphs}
 
 
-def binary_from_json(data: Any, soc: Soc, where: str) -> Binary:
+@dataclass(frozen=True, slots=True)
+class _TimeMessage:
+    """The time of a graph that exists, or declared figures."""
+
+    declared: DeclaredTime | None = None
+    graph: str = ""
+    config: dict[str, str] = field(default_factory=dict)
+    runtime: str = "qnn_dlc"
+    precision: str = AS_IS
+
+
+def binary_from_json(data: Message, soc: Soc, where: str) -> Binary:
     """A binary of figures, whose graphs are timed on a chip; CallError or FormatError for what is none."""
-    given = Fields(data, where)
-    rows = given.list("graphs")
-    if len(rows) > MOST_GRAPHS:
-        raise CallError(f"{where}: {len(rows):,} graphs; a context has at most {MOST_GRAPHS:,}")
-    graphs = tuple(_spec_from_json(Fields(row, f"{where}: graphs[{i}]"), soc) for i, row in enumerate(rows))
-    made = Binary(
-        given.text("name"), graphs, given.count("shared_bytes"), given.count("shared_end"),
-        *(given.flag(key) for key in FLAGS),  # type: ignore[arg-type]
-    )  # fmt: skip
-    given.done()
-    return made
+    rows = Annotated[list[dict[str, Any]], Within(0, MOST_GRAPHS)]
+    given = arguments(Binary, data, where, without=("source", "_first"), graphs=rows)
+    specs = []
+    for i, row in enumerate(given.pop("graphs")):
+        spec = arguments(GraphSpec, row, f"{where}: graphs[{i}]", without=("inputs", "outputs"), time=_TimeMessage)
+        specs.append(GraphSpec(**{**spec, "time": _time(spec.get("time", _TimeMessage()), soc)}))
+    return Binary(graphs=tuple(specs), **given)
 
 
-def _spec_from_json(given: Fields, soc: Soc) -> GraphSpec:
-    time = _time_from_json(Fields(given.any("time"), f"{given.where}: time"), soc)
-    sizes = {key: given.count(key, low=int(key == "num_cores")) for key in FIGURES}
-    made = replace(GraphSpec(given.text("name"), time=time), **sizes)  # type: ignore[arg-type]
-    given.done()
+def _time(given: _TimeMessage, soc: Soc) -> GraphTime:
+    if given.declared is not None:
+        return given.declared
+    config, graph = GraphConfig.parse(given.config), text.loads_without_weights(given.graph)
+    made = SimulatedTime(graph, soc, config, given.runtime, given.precision)
+    made.inference(Clocks())  # what cannot be timed is refused here, and not while it runs
     return made
 
 
@@ -67,22 +76,6 @@ def _time_to_json(time: GraphTime) -> Message:
     if isinstance(time, DeclaredTime):
         return {"declared": to_json(time)}
     raise CallError(f"a graph whose time is a {type(time).__name__} runs on a device of its own program alone")
-
-
-def _time_from_json(given: Fields, soc: Soc) -> GraphTime:
-    made: GraphTime
-    if given.has("declared"):
-        made = from_json(DeclaredTime, Fields(given.any("declared"), f"{given.where}: declared"))
-        if not 1 <= made.tasks <= MOST_STEPS or min(made.accelerator_us, made.rpc_us, made.io_us, made.energy_uj) < 0:
-            raise CallError(f"{given.where}: times are 0 or more, tasks 1 to {MOST_STEPS:,}")
-    else:
-        pairs = Fields(given.any("config"), f"{given.where}: config")
-        config = GraphConfig.parse({key: pairs.text(key) for key in given.any("config")})
-        graph = text.loads_without_weights(given.text("graph"))
-        made = SimulatedTime(graph, soc, config, given.text("runtime"), given.text("precision"))
-        made.inference(Clocks())  # what cannot be timed is refused here, and not while it runs
-    given.done()
-    return made
 
 
 def config_to_json(config: CreationConfig) -> Message:

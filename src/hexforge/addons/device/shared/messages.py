@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between a shared device and programs: a length of four bytes, then one JSON object; records as their fields.
 
-A record is a dataclass of numbers, texts, enums, tuples of texts and other records: `to_json` and `from_json` go by its
-types, so that nothing but these comes out of a message.
+A record is a dataclass of numbers, texts, enums by their values, tuples of texts and other records. What comes out of a
+message is checked by the types of the record, or of the method that a request asks for (`formats.validated`).
 """
 
 from __future__ import annotations
 
 import json
 import struct
-import types
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
 
 from hexforge.addons.device.codes import Code, DeviceError, ProcessEndedError
-from hexforge.addons.device.scenario.fields import MOST, Fields
 from hexforge.errors import CallError, FormatError, HexforgeError
+from hexforge.formats.validated import MOST, ByName, validated
 
 VERSION = 1
 """Of these messages; both sides must have the same."""
@@ -27,7 +26,6 @@ MOST_BYTES = 32 << 20
 MOST_HELLO_BYTES = 4096
 """Of the first one, before its sender is known."""
 Message = dict[str, Any]
-Record = TypeVar("Record")
 
 
 def packed(message: Mapping[str, Any], most: int = MOST_BYTES) -> bytes:
@@ -49,7 +47,7 @@ def length_of(head: bytes, most: int = MOST_BYTES) -> int:
 def unpacked(body: bytes) -> Message:
     """The message in bytes; FormatError where they are none."""
     try:
-        message = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+        message = json.loads(body.decode("utf-8"), parse_constant=_refuse, parse_int=_whole, parse_float=_real)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"a message that is no JSON: {error}") from None
     if not isinstance(message, dict):
@@ -57,8 +55,16 @@ def unpacked(body: bytes) -> Message:
     return message
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word[:40]} is no number that can be here")
+
+
+def _whole(digits: str) -> int:
+    return int(digits) if len(digits) <= 20 and abs(int(digits)) <= MOST else int(_refuse(digits))
+
+
+def _real(digits: str) -> float:
+    return value if abs(value := float(digits)) <= 1e15 else float(_refuse(digits))
 
 
 # -- records ----------------------------------------------------------------------------------------------------------
@@ -69,7 +75,7 @@ def to_json(value: Any, without: tuple[str, ...] = ()) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_json(getattr(value, f.name)) for f in fields(value) if f.name not in without}
     if isinstance(value, Enum):
-        return value.name
+        return value.value
     if isinstance(value, Mapping):
         return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -77,49 +83,14 @@ def to_json(value: Any, without: tuple[str, ...] = ()) -> Any:
     return value
 
 
-def from_json(kind: type[Record], given: Fields, **known: Any) -> Record:
-    """A record of its JSON data, every field checked by its type; `known` are fields that do not come from there."""
-    assert is_dataclass(kind)
-    hints = get_type_hints(kind)
-    values = dict(known)
-    for field in fields(kind):
-        if field.name in known:
-            continue
-        needed = field.default is MISSING and field.default_factory is MISSING
-        if needed or given.has(field.name):
-            values[field.name] = _value(hints[field.name], given, field.name)
-        given.any(field.name, None)
-    given.done()
-    return cast(Record, kind(**values))
-
-
-def _value(hint: Any, given: Fields, name: str) -> Any:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        if given.any(name) is None:
-            return None
-        (hint,) = (argument for argument in arguments if argument is not type(None))
-        origin, arguments = get_origin(hint), get_args(hint)
-    if hint is bool:
-        return given.flag(name)
-    if hint is int:
-        return given.count(name, low=-MOST)
-    if hint is float:
-        return given.number(name, low=-1e15)
-    if hint is str:
-        return given.text(name)
-    if origin is tuple:
-        return given.names(name)
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return hint[given.text(name, choices=tuple(hint.__members__))]
-    inner = Fields(given.any(name), f"{given.where}: {name}")
-    if origin is not None:  # a mapping to an enum
-        kind = arguments[1]
-        return {key: kind[inner.text(key, choices=tuple(kind.__members__))] for key in given.any(name)}
-    return from_json(hint, inner)
-
-
 # -- errors -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _ErrorMessage:
+    kind: str
+    message: str
+    code: Annotated[Code, ByName()] | None = None
 
 
 def error_to_json(error: HexforgeError) -> Message:
@@ -132,11 +103,10 @@ def error_to_json(error: HexforgeError) -> Message:
 
 def error_from_json(data: Any) -> HexforgeError:
     """An error that the other side sent."""
-    given = Fields(data, "error of the shared device")
-    kind, message = given.text("kind"), given.text("message")
-    if kind == "device":
-        return DeviceError(Code[given.text("code", choices=tuple(Code.__members__))], message)
-    return {"ended": ProcessEndedError, "call": CallError}.get(kind, HexforgeError)(message)
+    told = validated(_ErrorMessage, data, "error of the shared device")
+    if told.code is not None:
+        return DeviceError(told.code, told.message)
+    return {"ended": ProcessEndedError, "call": CallError}.get(told.kind, HexforgeError)(told.message)
 
 
 def _suffix(error: DeviceError) -> str:

@@ -16,6 +16,7 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from hexforge.addons.device.api import Qnn
@@ -32,15 +33,15 @@ from hexforge.addons.device.contexts.loading import CreationNotice, Notify
 from hexforge.addons.device.contexts.tensors import Feed, check_output, checked_feeds, compute_outputs
 from hexforge.addons.device.power.payloads import PowerConfig
 from hexforge.addons.device.power.profiles import PerfProfile
-from hexforge.addons.device.scenario.fields import Fields
 from hexforge.addons.device.shared.address import VARIABLE, DeviceAddress, default_address
 from hexforge.addons.device.shared.binaries import binary_to_json, config_to_json
 from hexforge.addons.device.shared.connection import DeviceConnection
-from hexforge.addons.device.shared.messages import Message, from_json, to_json
+from hexforge.addons.device.shared.messages import Message, to_json
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, HexforgeError
+from hexforge.formats.validated import Count, arguments, validated
 from hexforge.scheduling.clock import ClockTask, Pending
 
 _PROGRAM = secrets.token_hex(8)
@@ -65,16 +66,28 @@ def device_of_environment(soc: str, cores: int = 1) -> SharedDevice | None:
     return device
 
 
+@dataclass(frozen=True, slots=True)
+class _Welcome:
+    """What a device says of itself."""
+
+    soc: str
+    cores: Count
+    platform: str
+    ram_bytes: Count
+    signed_image: bool
+    version: int
+
+
 class SharedDevice:
     """A device that is served; every process on it has a connection of its own."""
 
     def __init__(self, address: DeviceAddress) -> None:
         self.address = address
         self._numbers = itertools.count(1)
-        given = Fields(self._asked(), "the shared device")
-        self.soc = require_chip(given.text("soc"))
-        self.cores = given.count("cores")
-        self.facts = ChipFacts(self.soc.name, self.soc.htp_arch, given.text("platform"))
+        welcome = validated(_Welcome, self._asked(), "the shared device")
+        self.soc = require_chip(welcome.soc)
+        self.cores = welcome.cores
+        self.facts = ChipFacts(self.soc.name, self.soc.htp_arch, welcome.platform)
         self.user_driver = False
 
     def qnn(self, name: str = "app", *, signed: bool = False, privileged: bool = False) -> SharedQnn:
@@ -410,4 +423,5 @@ def _feeds(inputs: Mapping[str, Feed], outputs: Mapping[str, MemHandle], raw: bo
 
 
 def _result(row: Message, outputs: Mapping[str, Any]) -> ExecutionResult:
-    return from_json(ExecutionResult, Fields(row, "result of the shared device"), outputs=outputs)
+    given = arguments(ExecutionResult, row, "result of the shared device", without=("outputs",))
+    return ExecutionResult(outputs, **given)

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, get_args
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, get_args
 
 import numpy as np
 
@@ -18,14 +18,16 @@ from hexforge.addons.device.contexts.configs import CreationConfig, GroupRegistr
 from hexforge.addons.device.contexts.execution import ExecutionResult
 from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.addons.device.contexts.tensors import Feed
+from hexforge.addons.device.graph_time import MOST_STEPS
 from hexforge.addons.device.power.payloads import PowerConfig
 from hexforge.addons.device.power.profiles import PerfProfile
-from hexforge.addons.device.scenario.fields import MOST_STEPS, Fields
 from hexforge.addons.device.shared.binaries import GROUPS, binary_from_json
-from hexforge.addons.device.shared.messages import Message, from_json, to_json
+from hexforge.addons.device.shared.messages import Message, to_json
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
+from hexforge.formats.validated import Amount, ByName, Count, OneOf, Positive, Within, arguments, validated
+from hexforge.options import did_you_mean
 from hexforge.scheduling.clock import Pending, Waits
 
 MOST_CALLS = 1000
@@ -33,6 +35,47 @@ MOST_CALLS = 1000
 POWER_CONFIGS: dict[str, type[PowerConfig]] = {kind.__name__: kind for kind in get_args(PowerConfig)}
 Answer = Callable[[Any], Any]
 """What of a call's result is sent."""
+
+
+GivenPriority = Annotated[Priority, ByName()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A context of a list."""
+
+    binary: dict[str, Any]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedGraph:
+    context: Count
+    graph: str
+
+
+@dataclass(frozen=True, slots=True)
+class _SharedTensor:
+    """A tensor in a buffer of the program, which has a number of its own for it."""
+
+    buffer: Count
+    bytes: Positive
+    tensor: str
+    offset: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Vote:
+    kind: Annotated[str, OneOf(tuple(POWER_CONFIGS))]
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The group of a context, by the number of its first one."""
+
+    first: Count | None
+    bytes: Count
 
 
 class ServedProcess:
@@ -45,20 +88,21 @@ class ServedProcess:
         self._signals: dict[int, DeviceSignal] = {}
         self._ever = 0
 
-    def do(self, given: Fields) -> Any:
+    def do(self, name: str, given: Message) -> Any:
         """Do what a request asks for; what comes later is a call with a number, and is waited for."""
-        name = given.text("do", choices=REQUESTS)
-        step: Callable[[Fields], Any] = getattr(self, f"_{name}")
-        return step(given)
+        if name not in REQUESTS:
+            raise CallError(
+                f"request: do is {name!r}; it is one of {', '.join(REQUESTS)}{did_you_mean(name, REQUESTS)}"
+            )
+        step = getattr(self, f"_{name}")
+        return step(**arguments(step, given, f"request {name}"))
 
-    def waited_for(self, given: Fields) -> tuple[Pending, Answer]:
+    def waited_for(self, *, call: Count) -> tuple[Pending, Answer]:
         """The call that a program waits for: it is forgotten with its answer."""
-        number = given.count("call")
-        given.done()
-        if number not in self._calls:
-            raise CallError(f"there is no call {number}, or it was waited for before")
-        self._signals.pop(number, None)
-        return self._calls.pop(number)
+        if call not in self._calls:
+            raise CallError(f"there is no call {call}, or it was waited for before")
+        self._signals.pop(call, None)
+        return self._calls.pop(call)
 
     def _begun(self, call: Pending, answer: Answer, signal: DeviceSignal | None = None) -> Message:
         if len(self._calls) >= MOST_CALLS:
@@ -71,176 +115,145 @@ class ServedProcess:
 
     # -- contexts -----------------------------------------------------------------------------------------------------
 
-    def _create(self, given: Fields) -> Message:
-        soc = self.client.device.soc
-        binary = binary_from_json(given.any("binary"), soc, "binary")
-        config, signal = self._config(given.any("config")), _signal(given)
-        given.done()
-        return self._begun(creation.create(self.client, binary, config, signal), self._created, signal)
+    def _create(self, *, binary: dict[str, Any], config: dict[str, Any], signal_us: Amount | None = None) -> Message:
+        made, signal = binary_from_json(binary, self.client.device.soc, "binary"), _signal(signal_us)
+        return self._begun(creation.create(self.client, made, self._config(config), signal), self._created, signal)
 
-    def _create_list(self, given: Fields) -> list[Message]:
-        members = []
-        for i, row in enumerate(given.list("members")):
-            item = Fields(row, f"members[{i}]")
-            binary = binary_from_json(item.any("binary"), self.client.device.soc, f"members[{i}]: binary")
-            members.append((binary, self._config(item.any("config"))))
-            item.done()
-        shared = from_json(ListConfig, Fields(given.any("shared"), "shared"))
-        given.done()
-        tasks = creation.create_list(self.client, members, shared, lambda notice: None)
+    def _create_list(self, *, members: list[_Member], shared: ListConfig) -> list[Message]:
+        soc = self.client.device.soc
+        listed = [
+            (binary_from_json(row.binary, soc, f"members[{i}].binary"), self._config(row.config))
+            for i, row in enumerate(members)
+        ]
+        tasks = creation.create_list(self.client, listed, shared, lambda notice: None)
         return [self._begun(task, self._created) for task in tasks]
 
     def _created(self, context: DeviceContext) -> Message:
         self._contexts[context.number] = context
         return {"context": context.number, "graphs": list(context.graphs)}
 
-    def _free(self, given: Fields) -> Message:
-        context = self._context(given)
-        given.done()
+    def _free(self, *, context: Count) -> Message:
+        known = self._context(context)
 
         def freed(_: Any) -> Message:
-            self._contexts.pop(context.number, None)
+            self._contexts.pop(context, None)
             return {}
 
-        return self._begun(self.client.start(creation.free(context)), freed)
+        return self._begun(self.client.start(creation.free(known)), freed)
 
-    def _recover(self, given: Fields) -> Message:
-        context = self._context(given)
-        given.done()
-        return self._begun(self.client.start(creation.reload(context)), lambda _: {})
+    def _recover(self, *, context: Count) -> Message:
+        return self._begun(self.client.start(creation.reload(self._context(context))), lambda _: {})
 
-    def _set_context(self, given: Fields) -> Message:
-        context, priority = self._context(given), _priority(given)
-        profiling = given.flag("dsp_memory_profiling") if given.has("dsp_memory_profiling") else None
-        given.any("dsp_memory_profiling", None)
-        given.done()
-        self.qnn.QnnContext_setConfig(context, priority=priority, dsp_memory_profiling=profiling)
+    def _set_context(
+        self, *, context: Count, priority: GivenPriority | None = None, dsp_memory_profiling: bool | None = None
+    ) -> Message:
+        known = self._context(context)
+        self.qnn.QnnContext_setConfig(known, priority=priority, dsp_memory_profiling=dsp_memory_profiling)
         return {}
 
-    def _apply(self, given: Fields) -> Message:
-        graph, adapter = self._graph(given), given.text("adapter")
-        given.done()
-        self.qnn.QnnContext_applyBinarySection(graph, adapter)
+    def _apply(self, *, context: Count, graph: str, adapter: str) -> Message:
+        self.qnn.QnnContext_applyBinarySection(self._graph(context, graph), adapter)
         return {}
 
-    def _set_graph(self, given: Fields) -> Message:
-        graph, priority = self._graph(given), _priority(given)
-        slc = given.flag("slc") if given.has("slc") else None
-        threads = given.count("num_hvx_threads") if given.has("num_hvx_threads") else None
-        given.any("slc", None)
-        given.any("num_hvx_threads", None)
-        given.done()
-        self.qnn.QnnGraph_setConfig(graph, priority=priority, slc=slc, num_hvx_threads=threads)
+    def _set_graph(
+        self,
+        *,
+        context: Count,
+        graph: str,
+        priority: GivenPriority | None = None,
+        slc: bool | None = None,
+        num_hvx_threads: Count | None = None,
+    ) -> Message:
+        known = self._graph(context, graph)
+        self.qnn.QnnGraph_setConfig(known, priority=priority, slc=slc, num_hvx_threads=num_hvx_threads)
         return {}
 
     # -- executions ---------------------------------------------------------------------------------------------------
 
-    def _execute(self, given: Fields) -> Message:
-        graph, feeds, signal = self._graph(given), self._feeds(given), _signal(given)
-        batch, recover = given.count("batch", 1, 1, MOST_STEPS), given.flag("recover")
-        given.done()
-        task = self.qnn.QnnGraph_executeAsync(graph, feeds, None, signal, batch=batch, recover=recover)
+    def _execute(
+        self,
+        *,
+        context: Count,
+        graph: str,
+        shared: tuple[Count, ...] = (),
+        raw: bool = False,
+        signal_us: Amount | None = None,
+        batch: Annotated[int, Within(1, MOST_STEPS)] = 1,
+        recover: bool = False,
+    ) -> Message:
+        known, feeds, signal = self._graph(context, graph), self._feeds(shared, raw), _signal(signal_us)
+        task = self.qnn.QnnGraph_executeAsync(known, feeds, None, signal, batch=batch, recover=recover)
         return self._begun(task, _result_to_json, signal)
 
-    def _execute_in_turn(self, given: Fields) -> Message:
-        rows = given.list("graphs")
-        graphs = [self._graph(Fields(row, f"graphs[{i}]"), alone=True) for i, row in enumerate(rows)]
-        feeds = self._feeds(given)
-        given.done()
-        task = self.qnn.execute_in_turn(graphs, feeds)
+    def _execute_in_turn(
+        self, *, graphs: list[_NamedGraph], shared: tuple[Count, ...] = (), raw: bool = False
+    ) -> Message:
+        known, feeds = [self._graph(row.context, row.graph) for row in graphs], self._feeds(shared, raw)
+        task = self.qnn.execute_in_turn(known, feeds)
         return self._begun(task, lambda end: {"results": [_result_to_json(r) for r in end[0]], "took_us": end[1]})
 
-    def _feeds(self, given: Fields) -> dict[str, Feed]:
+    def _feeds(self, shared: tuple[int, ...], raw: bool) -> dict[str, Feed]:
         """Registered memory by its numbers; `raw`: other tensors are copied."""
-        feeds: dict[str, Feed] = {}
-        for number in given.list("shared", []):
-            feeds[f"handle {number}"] = self._handle(number)
-        if given.flag("raw"):
+        feeds: dict[str, Feed] = {f"handle {number}": self._handle(number) for number in shared}
+        if raw:
             feeds["raw"] = np.empty(0, np.uint8)
         return feeds
 
-    def _sleep(self, given: Fields) -> Message:
-        us = given.number("us")
-        given.done()
+    def _sleep(self, *, us: Amount) -> Message:
         return self._begun(self.client.start(_sleeping(us)), lambda _: {})
 
-    def _abort(self, given: Fields) -> Message:
+    def _abort(self, *, call: Count) -> Message:
         """End a call as its signal would; nothing where it has none, or is over."""
-        signal = self._signals.get(given.count("call"))
-        given.done()
-        if signal is not None:
-            signal.abort()
+        if call in self._signals:
+            self._signals[call].abort()
         return {}
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
-    def _register(self, given: Fields) -> list[int]:
+    def _register(self, *, context: Count, tensors: list[_SharedTensor]) -> list[int]:
         """Buffers by the program's own numbers for them: a buffer that has several tensors is mapped once."""
-        context, buffers, made = self._context(given), dict[int, AddressRange](), []
-        for i, row in enumerate(given.list("tensors")):
-            item = Fields(row, f"tensors[{i}]")
-            number, size = item.count("buffer"), item.count("bytes", low=1)
-            buffer = buffers.get(number)
+        buffers, made = dict[int, AddressRange](), []
+        for row in tensors:
+            buffer = buffers.get(row.buffer)
             if buffer is None:
-                buffer = buffers[number] = AddressRange(size)
-                buffer.fd = number
-            made.append(MemDescriptor(buffer, item.text("tensor"), (size,), "uint8", item.count("offset", 0)))
-            item.done()
-        given.done()
-        return [handle.number for handle in self.qnn.QnnMem_register(context, made)]
+                buffer = buffers[row.buffer] = AddressRange(row.bytes)
+                buffer.fd = row.buffer
+            made.append(MemDescriptor(buffer, row.tensor, (row.bytes,), "uint8", row.offset))
+        return [handle.number for handle in self.qnn.QnnMem_register(self._context(context), made)]
 
-    def _deregister(self, given: Fields) -> Message:
-        handles = [self._handle(number) for number in given.list("handles")]
-        given.done()
-        self.qnn.QnnMem_deRegister(handles)
+    def _deregister(self, *, handles: list[Count]) -> Message:
+        self.qnn.QnnMem_deRegister([self._handle(number) for number in handles])
         return {}
 
-    def _memory(self, given: Fields) -> Message:
-        given.done()
+    def _memory(self) -> Message:
         return self.qnn.memory_facts()
 
-    def _log(self, given: Fields) -> list[Any]:
+    def _log(self, *, events: tuple[str, ...]) -> list[Any]:
         """Events of some kinds that name this process."""
-        kinds = given.names("events")
-        given.done()
-        return self.qnn.events(*kinds)
+        return self.qnn.events(*events)
 
     # -- power --------------------------------------------------------------------------------------------------------
 
-    def _create_power_id(self, given: Fields) -> Message:
-        device_id, core_id = given.count("device_id", 0), given.count("core_id", 0)
-        given.done()
+    def _create_power_id(self, *, device_id: Count = 0, core_id: Count = 0) -> Message:
         return {"power_id": self.qnn.createPowerConfigId(device_id, core_id)}
 
-    def _vote(self, given: Fields) -> Message:
-        configs = []
-        for i, row in enumerate(given.list("configs")):
-            item = Fields(row, f"configs[{i}]")
-            kind = POWER_CONFIGS[item.text("kind", choices=tuple(POWER_CONFIGS))]
-            configs.append(from_json(kind, Fields(item.any("fields"), f"configs[{i}]")))
-            item.done()
-        number = self._power_id(given)
-        self.qnn.setPowerConfig(number, configs)
+    def _vote(self, *, power_id: Count, configs: list[_Vote]) -> Message:
+        votes = [validated(POWER_CONFIGS[row.kind], row.fields, f"configs[{i}]") for i, row in enumerate(configs)]
+        self.qnn.setPowerConfig(self._power_id(power_id), votes)
         return {}
 
-    def _destroy_power_id(self, given: Fields) -> Message:
-        self.qnn.destroyPowerConfigId(self._power_id(given))
+    def _destroy_power_id(self, *, power_id: Count) -> Message:
+        self.qnn.destroyPowerConfigId(self._power_id(power_id))
         return {}
 
-    def _power_id(self, given: Fields) -> int:
+    def _power_id(self, number: int) -> int:
         """A power config id of this process: those of others are not touched."""
-        number = given.count("power_id")
-        given.done()
         self.client.device.power.require_owner(number, self.client.name)
         return number
 
-    def _profile(self, given: Fields) -> Message:
-        profile = None
-        if given.any("profile") is not None:
-            profile = from_json(PerfProfile, Fields(given.any("profile"), "profile"))
+    def _profile(self, *, profile: PerfProfile | None, now: bool = False) -> Message:
+        if profile is not None:
             profile.check()
-        now = given.flag("now")
-        given.done()
         if now:
             self.qnn.vote_by(profile)
         else:
@@ -249,42 +262,36 @@ class ServedProcess:
 
     # -- handles ------------------------------------------------------------------------------------------------------
 
-    def _context(self, given: Fields) -> DeviceContext:
-        return self._known_context(given.count("context"))
-
-    def _known_context(self, number: int) -> DeviceContext:
+    def _context(self, number: int) -> DeviceContext:
         if number not in self._contexts:
             raise DeviceError(
                 Code.QNN_CONTEXT_ERROR_INVALID_HANDLE, f"context {number} is none of {self.client.name}, or was freed"
             )
         return self._contexts[number]
 
-    def _graph(self, given: Fields, *, alone: bool = False) -> DeviceGraph:
-        context, name = self._context(given), given.text("graph")
-        if alone:
-            given.done()
-        if name not in context.graphs:
-            self.qnn.QnnGraph_retrieve(context, name)  # which says what is wrong
-        return context.graphs[name]
+    def _graph(self, context: int, name: str) -> DeviceGraph:
+        known = self._context(context)
+        if name not in known.graphs:
+            self.qnn.QnnGraph_retrieve(known, name)  # which says what is wrong
+        return known.graphs[name]
 
-    def _handle(self, number: Any) -> MemHandle:
-        handle = self.client.memory.get(number) if isinstance(number, int) else None
+    def _handle(self, number: int) -> MemHandle:
+        handle = self.client.memory.get(number)
         if handle is None:
-            raise DeviceError(Code.QNN_MEM_ERROR_INVALID_HANDLE, f"memory {number!r}: is not registered")
+            raise DeviceError(Code.QNN_MEM_ERROR_INVALID_HANDLE, f"memory {number}: is not registered")
         return handle
 
-    def _config(self, data: Any) -> CreationConfig:
-        given = Fields(data, "config")
-        groups: dict[str, GroupRegistration | None] = dict.fromkeys(GROUPS)
+    def _config(self, data: Message) -> CreationConfig:
+        group_row = _Group | None
+        given = arguments(
+            CreationConfig, data, "config",
+            register_multi_contexts=group_row, register_concurrent_resource_sharing=group_row,
+        )  # fmt: skip
         for name in GROUPS:
-            if given.has(name):
-                item = Fields(given.any(name), f"config: {name}")
-                first = item.any("first")
-                handle = None if first is None else self._known_context(item.count("first"))
-                groups[name] = GroupRegistration(handle, item.count("bytes"))
-                item.done()
-            given.any(name, None)
-        return from_json(CreationConfig, given, **groups)
+            if (group := given.get(name)) is not None:
+                first = None if group.first is None else self._context(group.first)
+                given[name] = GroupRegistration(first, group.bytes)
+        return CreationConfig(**given)
 
 
 REQUESTS = (
@@ -299,19 +306,9 @@ def _sleeping(us: float) -> Waits:
     yield us
 
 
-def _signal(given: Fields) -> DeviceSignal | None:
+def _signal(us: float | None) -> DeviceSignal | None:
     """A signal with or without a time; None where the call has none."""
-    if not given.has("signal_us"):
-        given.any("signal_us", None)
-        return None
-    return DeviceSignal(given.number("signal_us") or None)
-
-
-def _priority(given: Fields) -> Priority | None:
-    if not given.has("priority"):
-        given.any("priority", None)
-        return None
-    return Priority[given.text("priority", choices=tuple(Priority.__members__))]
+    return None if us is None else DeviceSignal(us or None)
 
 
 def _result_to_json(done: ExecutionResult) -> Message:

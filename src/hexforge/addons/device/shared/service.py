@@ -13,10 +13,10 @@ import asyncio
 import hmac
 import os
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from hexforge.addons.device.client import Client
-from hexforge.addons.device.scenario.fields import Fields
 from hexforge.addons.device.shared.address import PRIVATE_FILE, DeviceAddress, write_token
 from hexforge.addons.device.shared.messages import (
     LENGTH,
@@ -33,6 +33,7 @@ from hexforge.addons.device.shared.served_process import Answer, ServedProcess
 from hexforge.addons.device.simulated_device import Device
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError, FormatError, HexforgeError
+from hexforge.formats.validated import Count, arguments, validated
 from hexforge.scheduling.clock import Pending
 
 HELLO_S = 5.0
@@ -47,6 +48,20 @@ STEPS_AT_ONCE = 2000
 LOG_EVENTS = 100_000
 """What the device's log keeps."""
 CONTROLS = ("status", "fault", "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class _Hello:
+    """Who connects, and for what."""
+
+    hexforge: int
+    token: str
+    role: Literal["process", "control"]
+    program: str = ""
+    pid: Count = 0
+    name: str = ""
+    signed: bool = False
+    privileged: bool = False
 
 
 class _Program:
@@ -150,13 +165,11 @@ class DeviceService:
         try:
             try:
                 hello = await asyncio.wait_for(_read(reader, MOST_HELLO_BYTES), HELLO_S)
-                given = Fields({} if hello is None else hello, "hello")
-                self._require_known(given)
-                role = given.text("role", choices=("process", "control"))
-                if role == "process":
+                self._require_known(hello or {})
+                given = validated(_Hello, hello, "hello")
+                if given.role == "process":
                     await self._attend(given, reader, writer)
                 else:
-                    given.done()
                     writer.write(packed({"ok": self._facts()}))
                     await self._control(reader, writer)
             except HexforgeError as error:
@@ -170,22 +183,21 @@ class DeviceService:
             if self._stopping:
                 self._stopped.set()
 
-    def _require_known(self, given: Fields) -> None:
+    def _require_known(self, hello: Message) -> None:
         """CallError unless the other side speaks these messages and knows the token."""
-        version, token = given.any("hexforge", None), given.text("token", "")
+        version, token = hello.get("hexforge"), str(hello.get("token", ""))
         if not hmac.compare_digest(token.encode(), self._token.encode()):
             raise CallError("the token is not this device's; HEXFORGE_DEVICE and the token's file belong together")
         if version != VERSION:
             raise CallError(f"messages of version {version!r}; this device has version {VERSION}: use one hexforge")
 
-    async def _attend(self, given: Fields, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _attend(self, hello: _Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A program: its requests are queued until it is heard; with its connection its process ends."""
         if len(self.device.clients) >= MOST_PROCESSES:
             raise CallError(f"{MOST_PROCESSES} processes are attached, which is all that a device takes")
-        name, pid = given.text("program"), given.count("pid", 0)
-        client = self._client(given)
+        name, client = hello.program, self._client(hello)
         if name not in self._programs:
-            self._programs[name] = _Program(pid)
+            self._programs[name] = _Program(hello.pid)
             self._ever += 1
         program = self._programs[name]
         attached = _Attached(program, ServedProcess(client), writer)
@@ -205,12 +217,10 @@ class DeviceService:
             self.device.kill(client)  # nothing where it has said that it ends
             self._changed.set()
 
-    def _client(self, given: Fields) -> Client:
-        name, signed, privileged = given.text("name"), given.flag("signed"), given.flag("privileged")
-        given.done()
-        if not 0 < len(name) <= 200:
+    def _client(self, hello: _Hello) -> Client:
+        if not 0 < len(hello.name) <= 200:
             raise CallError("a process has a name of 1 to 200 characters")
-        return self.device.process(name, signed=signed, privileged=privileged)
+        return self.device.process(hello.name, signed=hello.signed, privileged=hello.privileged)
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -248,17 +258,16 @@ class DeviceService:
     def _answer(self, attached: _Attached, message: Message) -> None:
         number = message.pop("id", None)
         try:
-            given = Fields(message, "request")
-            do = given.any("do", "")
+            do = str(message.pop("do", ""))
             if do == "wait":
-                given.any("do")
-                self._wait(attached, number, *attached.process.waited_for(given))
+                waited_for = attached.process.waited_for
+                self._wait(attached, number, *waited_for(**arguments(waited_for, message, "request wait")))
                 return
             if do == "close":
                 attached.process.client.close()
                 answer: Any = {}
             else:
-                answer = attached.process.do(given)
+                answer = attached.process.do(do, message)
         except HexforgeError as error:
             attached.send({"id": number, "error": error_to_json(error)})
         except Exception as error:  # a request that nobody thought of ends itself, and not the device of all
@@ -303,9 +312,11 @@ class DeviceService:
         while (message := await _read(reader, MOST_HELLO_BYTES)) is not None:
             number = message.pop("id", None)
             try:
-                given = Fields(message, "request")
-                do = given.text("do", choices=CONTROLS)
-                answer = {"status": self._status, "fault": self._fault, "stop": self._stop}[do](given)
+                do = str(message.pop("do", ""))
+                if do not in CONTROLS:
+                    raise CallError(f"request: do is {do!r}; it is one of {', '.join(CONTROLS)}")
+                step = getattr(self, f"_{do}")
+                answer = step(**arguments(step, message, f"request {do}"))
             except HexforgeError as error:
                 writer.write(packed({"id": number, "error": error_to_json(error)}))
             else:
@@ -314,16 +325,12 @@ class DeviceService:
             if self._stopping:
                 return
 
-    def _stop(self, given: Fields) -> Message:
-        given.done()
+    def _stop(self) -> Message:
         self._stopping = True
         return {}
 
-    def _fault(self, given: Fields) -> Message:
+    def _fault(self, *, kind: Literal["ssr", "pd", "kill"], process: str = "", session: Count = 0) -> Message:
         """A fault at this moment of the device's clock."""
-        kind, process = given.text("kind", choices=("ssr", "pd", "kill")), given.text("process", "")
-        session = given.count("session", 0)
-        given.done()
         if kind == "ssr":
             self.device.restart()
         else:
@@ -345,9 +352,8 @@ class DeviceService:
             "ram_bytes": device.memory.ram_bytes, "signed_image": device.signed_image, "version": VERSION,
         }  # fmt: skip
 
-    def _status(self, given: Fields) -> Message:
+    def _status(self) -> Message:
         """Who is on the device, its memory, its cores and what waits for them, and the votes."""
-        given.done()
         device, log = self.device, self.device.log
         programs = {a.process.client.name: p for p in self._programs.values() for a in p.processes}
         return {
