@@ -88,7 +88,7 @@ class FileKind:
     """Command, or what another asks of a file -> the function, as "module:name", that does it for files of this kind.
 
     The path is the first argument of each. The rest, and what comes out, is for
-    check: (provider options, request, strict), what `check --json` prints;
+    check: (provider options, request, strict), where its nodes run;
     show: (what is shown), the text of each graph and how many nodes are in none of them;
     info: (chip, as JSON), which it prints;
     run: (provider options, request, graph), what is ready to run;

@@ -48,7 +48,7 @@ OURS = (
 _PROTOBUF = rb"[\x08\x12\x1a\x22\x28\x32\x3a\x42\x72]|[\xa2\xca\xd2]\x01"
 """How a field of an ONNX model's message begins."""
 _MODEL = {
-    "check": f"{_CLI}.inspect.check:check_facts",
+    "check": "hexforge.ort.check:check_file",
     "show": f"{_CLI}.inspect.show:show_model",
     "run": f"{_CLI}.runnable:open_placed_model",
     "estimate": f"{_ANALYSIS}.timed_graphs:model_to_time",
@@ -136,7 +136,7 @@ OTHERS = (
     FileKind(
         "a text file",
         "`hexforge explain` reads logs; a model is binary (.onnx)",
-        start=rb"[\t-\r\x1b -~\x80-\xff]+\Z",
+        start=rb"([\t-\r\x1b -~]|[\xc2-\xf4][\x80-\xbf]{1,3})+[\xc2-\xf4]?\Z",
         does={"diff": f"{_ANALYSIS}.difference.sides:side_of_reports"},
     ),
     FileKind("a folder", "give the .onnx file in it", is_folder=True),

@@ -19,7 +19,7 @@ from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.frontends.onnx.separate_units import shown_model
 from hexforge.ir import Array
 from hexforge.model.reader import read
-from hexforge.runtime.opening import open_model
+from hexforge.runtime.opening import open_stages
 from hexforge.runtime.registry import backend
 from tests.addons.vendor import needs_package
 from tests.addons.vendor.models import QdqWriter, sample, saved, small_chain
@@ -61,7 +61,7 @@ def shown(model: bytes) -> bytes:
 
 
 def by_hexforge(model: bytes) -> dict[str, Array]:
-    plan, outputs = open_model(shown(model), ON_CHIP)
+    plan, outputs = open_stages(shown(model), ON_CHIP)
     return {name: np.asarray(array) for name, array in plan.run(sample(), outputs).items()}
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from hexforge.analysis.estimate import estimate_all_chips
 from hexforge.chips.deployment import Deployment
-from hexforge.cli.inspect.check import check_facts
+from hexforge.ort.check import check_file
 from hexforge.report import Bars, Column, Plot, Section, Series, Table, page, timing
 from hexforge.report.page import ASSETS
 from tests.digits import MODEL
@@ -129,7 +129,7 @@ def test_same_work_counts_together() -> None:
 def test_stands_alone() -> None:
     text = page(
         demo(),
-        check_facts(MODEL, {"backend_type": "htp"}),
+        check_file(MODEL, {"backend_type": "htp"}).to_json(),
         others=estimate_all_chips(MODEL, Deployment(precision="float")),
     )
     elements = Elements(text)
@@ -195,7 +195,7 @@ def test_sections_are_plain_data() -> None:
 
 
 def test_placement_and_chips() -> None:
-    placement = check_facts(MODEL, {"backend_type": "htp", "soc_model": "QCS6490"})
+    placement = check_file(MODEL, {"backend_type": "htp", "soc_model": "QCS6490"}).to_json()
     shown = content(page(demo(), placement, others=estimate_all_chips(MODEL, Deployment(precision="float"))))[
         "sections"
     ]

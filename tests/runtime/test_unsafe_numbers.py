@@ -17,7 +17,7 @@ from hexforge.analysis.quality.runners import runner
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.cli import app
 from hexforge.runtime.nonfinite import first_nonfinite
-from hexforge.runtime.opening import open_model
+from hexforge.runtime.opening import open_stages
 
 
 def model(nodes: list[Any], **constants: Any) -> bytes:
@@ -72,7 +72,7 @@ def test_what_float16_holds_is_not_named(tmp_path: Path) -> None:
 
 def test_the_first_tensor_that_is_not_finite() -> None:
     backend = HtpBackend()
-    plan, _ = open_model(log_of(), backend)
+    plan, _ = open_stages(log_of(), backend)
     first = first_nonfinite(plan, backend, {"x": np.array([1, 0, 2, 0], np.float32)})
     assert first is not None
     assert first.op == "ElementWiseLog"

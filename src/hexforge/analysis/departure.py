@@ -21,7 +21,7 @@ from hexforge.model.reader import Model, read
 from hexforge.quant.data.dumps import Dump, aligned, read_dump
 from hexforge.quant.steps import StepCounts, tolerance_of
 from hexforge.results import Column, Key, Result, select
-from hexforge.runtime.opening import open_model
+from hexforge.runtime.opening import open_stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def first_departure(
     source.require_static()
     placed, files = place_model(source, backend), read_dump(dump)
     feeds = _inputs(source, files, inputs or {})
-    plan, outputs = open_model(shown_model(placed), backend)
+    plan, outputs = open_stages(shown_model(placed), backend)
     values: dict[str, Array] = {**feeds, **{n: np.asarray(a) for n, a in plan.run(feeds, outputs).items()}}
     encodings = _encodings(placed)
     units = [unit for unit in unit_tensors(placed) if unit.taken]
@@ -124,7 +124,7 @@ def first_departure(
     if not names:
         raise CallError(f"{dump}: has no tensor of {source.name}; are the names of another model?")
     separated = separated_model(placed)
-    alone, wanted = open_model(separated, backend)
+    alone, wanted = open_stages(separated, backend)
     computed = alone.run({value.name: values[value.name] for value in read(separated).inputs}, wanted)
     departures = []
     for unit in units:

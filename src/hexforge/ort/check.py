@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.chips.soc import DEFAULT_SOC, find_chip
+from hexforge.formats.file_kinds import open_model
 from hexforge.frontends.onnx.ep_limits import EP_VERSION
 from hexforge.model.reader import Model, read
 from hexforge.ort.options.backend import backend_of
@@ -54,7 +55,8 @@ class ModelCheck(Result):
     """Where the nodes of a model run."""
 
     model: str
-    opset: int
+    opset: int | None
+    """None for what was compiled from no ONNX model."""
     backend: Mapping[str, str]
     """Provider options that name the backend and the chip."""
     ep_version: str | None
@@ -100,7 +102,8 @@ def check(
     strict: bool = False,
     obey_ep: bool = False,
 ) -> ModelCheck:
-    """Where each node of an ONNX model runs on a chip, as which QNN ops, or why not and what would work.
+    """Where each node of a model (an ONNX file, or a .pte) runs on a chip, as which QNN ops, or why not and what would
+    work.
 
     `options` are provider options, as a session takes them. With `strict` nodes are placed as in a session without
     CPU fallback; with `obey_ep` the limits of onnxruntime's QNN EP hold, too.
@@ -113,7 +116,15 @@ def check(
     elif given.get("backend_type") == registry.DEFAULT and not {"htp_arch", "backend_extensions"} & given.keys():
         given.setdefault("soc_model", DEFAULT_SOC)
     request = ModelRequest(dims=dims, shapes=shapes, constants=constants, obey_ep=obey_ep)
-    return check_loaded_model(load_model(Path(model), given, request, strict=strict), given)
+    checked: ModelCheck = open_model(model).do("check", given, request, strict)
+    return checked
+
+
+def check_file(
+    path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, strict: bool = False
+) -> ModelCheck:
+    """The same of an ONNX file, with all provider options."""
+    return check_loaded_model(load_model(path, options, request, strict=strict), options)
 
 
 def load_model(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hexforge.model.reader import Model
 
 
-def open_model(source: str | os.PathLike[str] | bytes | Model, backend: Backend) -> tuple[Stages, Sequence[str]]:
+def open_stages(source: str | os.PathLike[str] | bytes | Model, backend: Backend) -> tuple[Stages, Sequence[str]]:
     """What runs a model, and the names of its outputs; nodes that the backend refuses run on the CPU."""
     if isinstance(source, (str, os.PathLike, bytes)):
         compiled = read_context_model(source if isinstance(source, bytes) else Path(source))

@@ -46,11 +46,11 @@ ADDON = Addon(
         ),
         FileKind(
             "a bundled program of ExecuTorch (test cases around a .pte)",
-            "take the program out of it, and give that",
+            "take the program out of it",
             start=rb".{4}BP08",
         ),
         FileKind(
-            "a file of tensors for an ExecuTorch program (.ptd)",
+            "a .ptd, which holds tensors of a program",
             "give the program itself, a .pte",
             start=rb".{4}FT01",
         ),

@@ -27,43 +27,45 @@ if TYPE_CHECKING:
     from hexforge.cli.time.profile import ProfileRecording
     from hexforge.formats.profile.record import Profile
     from hexforge.ir import Array
+    from hexforge.ort.check import ModelCheck
     from hexforge.runtime.model_request import ModelRequest
 
 MOST_PLACES = 5
 """Lines about where advice was found."""
 
 
-def check_pte(path: Path, backend: dict[str, str], request: ModelRequest, strict: bool) -> dict[str, Any]:
-    """What `hexforge check` says of a model, of the methods of a .pte."""
-    from hexforge.addons.executorch.running.pte_graphs import QNN, lowered_methods
+def check_pte(path: Path, options: Mapping[str, str], request: ModelRequest, strict: bool) -> ModelCheck:
+    """Where the operators of a program's methods run."""
+    from hexforge.addons.executorch.running.pte_graphs import lowered_methods
+    from hexforge.ort.check import QNN, CheckedNode, ModelCheck
 
-    with spinner(f"reading {path.name}"):
-        methods = lowered_methods(path)
-    nodes: list[dict[str, Any]] = []
-    slow: Counter[str] = Counter()
-    for method in methods:
-        for delegate in method.delegates:
-            slow.update(node.op.name for node in delegate.program.facts.references)
-        for row in method.rows():
-            nodes.append(
-                {
-                    "node": row.node if len(methods) == 1 else f"{method.name}: {row.node}", "op": row.op_type,
-                    "runs_on": row.where, "qnn_ops": list(row.qnn_ops), "slow_ops": [], "unsafe": [],
-                    "remarks": [],
-                    "reason": row.reason, "ep_refuses": "", "unit": len(nodes),
-                }
-            )  # fmt: skip
-    placed = sum(row["runs_on"] == QNN for row in nodes)
+    methods = lowered_methods(path)
+    named = [(method, row) for method in methods for row in method.rows()]
+    nodes = tuple(
+        CheckedNode(
+            node=row.node if len(methods) == 1 else f"{method.name}: {row.node}",
+            op=row.op_type,
+            runs_on=row.where,
+            qnn_ops=tuple(row.qnn_ops),
+            slow_ops=(),
+            unsafe=(),
+            remarks=(),
+            reason=row.reason,
+            ep_refuses="",
+            unit=unit,
+        )
+        for unit, (method, row) in enumerate(named)
+    )
+    placed = sum(node.runs_on == QNN for node in nodes)
     graphs = [graph for method in methods for graph in method.graphs]
+    programs = [delegate.program for method in methods for delegate in method.delegates]
     totals = {
         "nodes": len(nodes), "added": 0, "folded": 0, "placed": placed, "refused": len(nodes) - placed,
         "refused_by_ep": 0, "offloaded": 0, "units": len(nodes), "qnn_graphs": len(graphs),
-        "qnn_ops_before_passes": placed, "qnn_ops": sum(map(len, graphs)), "slow_ops": dict(slow),
+        "qnn_ops_before_passes": placed, "qnn_ops": sum(map(len, graphs)),
+        "slow_ops": dict(Counter(node.op.name for program in programs for node in program.facts.references)),
     }  # fmt: skip
-    return {
-        "model": path.name, "opset": None, "backend": backend, "ep_version": None, "ep_obeyed": False, "nodes": nodes,
-        "folded": [], "totals": totals,
-    }  # fmt: skip
+    return ModelCheck(path.name, None, dict(options), None, False, None, nodes, (), totals)
 
 
 def print_pte(path: Path, soc: str, as_json: bool) -> None:

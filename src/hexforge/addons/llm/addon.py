@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this add-on adds."""
 
-from hexforge.addon import Addon, Command
+from hexforge.addon import Addon, Command, FileKind
+
+_EXPORT = "`hexforge llm export {} -o bundle/` makes a bundle of it, where it is a language model"
 
 ADDON = Addon(
     "llm",
@@ -21,6 +23,26 @@ ADDON = Addon(
                 "hexforge llm serve bundle/ --port 8080",
                 "hexforge llm eval bundle/ --checkpoint checkpoint/ --text held_out.txt --blame",
             ),
+        ),
+    ),
+    files=(
+        FileKind("weights in a GGUF file", _EXPORT.format("FILE"), start=b"GGUF"),
+        FileKind(
+            "weights without a graph (safetensors)",
+            _EXPORT.format("FOLDER") + " and FOLDER has its config.json",
+            start=rb".{6}\x00\x00\{\s*\"",
+        ),
+        FileKind(
+            "a bundle of a language model",
+            "`hexforge llm run FOLDER` runs it, `hexforge llm estimate FOLDER` says how fast it answers",
+            members=("bundle.json",),
+            is_folder=True,
+        ),
+        FileKind(
+            "a checkpoint of Hugging Face's",
+            _EXPORT.format("FOLDER"),
+            members=("config.json", "*.safetensors"),
+            is_folder=True,
         ),
     ),
     needs=("executorch", "latency"),

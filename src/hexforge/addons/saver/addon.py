@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this add-on adds."""
 
-from hexforge.addon import Addon, Command, Hook
+from hexforge.addon import Addon, Command, FileKind, Hook
 
 ADDON = Addon(
     "saver",
@@ -15,6 +15,14 @@ ADDON = Addon(
                 "hexforge replay saver_output",
                 "hexforge replay saver_output --backend htp --against cpu --minimise smallest",
             ),
+        ),
+    ),
+    files=(
+        FileKind(
+            "a recording of the Saver",
+            "`hexforge replay FOLDER` runs it again",
+            members=("saver_output.c", "params.bin"),
+            is_folder=True,
         ),
     ),
     hooks={Hook.RECORD_CALLS: "hexforge.addons.saver.recorder:recorded_backend"},

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this add-on adds."""
 
-from hexforge.addon import Addon, Command
+from hexforge.addon import Addon, Command, FileKind
 
 ADDON = Addon(
     "tools",
@@ -25,6 +25,14 @@ ADDON = Addon(
                 'hexforge config check htp_config.json --soc "8 Gen 3"',
                 "hexforge config schema",
             ),
+        ),
+    ),
+    files=(
+        FileKind(  # those of hexforge's own converter are ONNX models
+            "a DLC of the vendor's converter, which only its SDK reads",
+            "give the ONNX file, or convert it with hexforge's qnn-onnx-converter",
+            start=b"PK",
+            suffixes=(".dlc",),
         ),
     ),
     needs=("device", "saver"),

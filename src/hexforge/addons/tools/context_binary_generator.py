@@ -65,8 +65,8 @@ def run(flags: GeneratorFlags, version: Version = False) -> None:
     if not flags.backend:
         raise CallError("--backend is missing; see --help")
     from hexforge.analysis.profile.schematic import write_schematic
+    from hexforge.formats.file_kinds import open_model
     from hexforge.runtime.contexts.compile import compile as compile_models
-    from hexforge.runtime.contexts.context import is_context
     from hexforge.runtime.contexts.lora import make_adapter
     from hexforge.runtime.contexts.request import ContextRequest
     from hexforge.runtime.tool_config import graph_settings, power_of
@@ -75,7 +75,7 @@ def run(flags: GeneratorFlags, version: Version = False) -> None:
     config = config_files.read_config(flags.config_file, TOOL)
     level = level_of(flags.profiling_level, flags.profiling_option, config)
     paths = graphs.model_paths(flags.model, flags.dlc_path)
-    if any(path.is_file() and is_context(path) for path in paths):
+    if any(path.is_file() and open_model(path).does("validate") for path in paths):
         _write_prepared(flags, config, paths, level)
         return
     for path in paths:

@@ -22,12 +22,12 @@ def run(
     """Write what a context binary holds: graphs, tensors, encodings, sizes."""
     if context_binary is None or json_file is None:
         raise CallError("give --context_binary and --json_file")
-    from hexforge.runtime.contexts.context import is_context
+    from hexforge.formats.file_kinds import open_model
     from hexforge.runtime.contexts.describe import describe
 
     if not context_binary.exists():
         raise CallError(f"--context_binary {context_binary}: there is no such file")
-    if not is_context(context_binary):
+    if not open_model(context_binary).does("validate"):
         raise FormatError(f"{context_binary}: is no context of hexforge; one of the vendor's only its own tool reads")
     require_writable(json_file)
     write_atomically(json_file, json.dumps(describe(context_binary), indent=2).encode())

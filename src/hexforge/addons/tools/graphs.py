@@ -13,6 +13,7 @@ from hexforge.backend import Backend, ContextBackend, Program
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.backend_extensions import Config
 from hexforge.formats.config_sections import PerfProfile
+from hexforge.formats.file_kinds import kind_of, open_model
 from hexforge.options import did_you_mean
 from hexforge.rules import require_taken
 
@@ -128,19 +129,9 @@ def require_model(path: Path) -> None:
         raise CallError(
             f"--model {path}: is a model library compiled with the vendor's SDK; give the ONNX file it was made from"
         )
-    if is_vendor_dlc(path):
-        raise CallError(
-            f"{path}: is a DLC of the vendor's converter, which only its SDK reads; give the ONNX file, or convert it "
-            "with hexforge's qnn-onnx-converter"
-        )
-
-
-def is_vendor_dlc(path: Path) -> bool:
-    """True for a .dlc that is an archive, as the vendor's are; those of hexforge's converter are ONNX models."""
-    if path.suffix.lower() != ".dlc":
-        return False
-    with path.open("rb") as file:
-        return file.read(2) == b"PK"
+    kind = kind_of(path)
+    if not kind.does:
+        raise FormatError(f"{path}: is {kind.name}; {kind.advice}")
 
 
 def compiled_model(path: Path, backend: Backend, name: str, exposed: Sequence[str] = ()) -> Compiled:
@@ -190,11 +181,10 @@ def require_suits(path: Path, backend: Backend, strict: bool) -> None:
     from hexforge.formats.container import Container
     from hexforge.formats.context import Info
     from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require_compatible
-    from hexforge.runtime.contexts.context import is_context
 
     if not path.exists():
         raise CallError(f"--retrieve_context {path}: there is no such file")
-    if not is_context(path):
+    if not open_model(path).does("validate"):
         raise FormatError(
             f"{path}: is no context of hexforge; one that the vendor's tools wrote runs only on its libraries: "
             "make one here with qnn-context-binary-generator or `hexforge compile`"

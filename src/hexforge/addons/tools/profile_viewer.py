@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexforge.addons.tools.flags import ToolFlags, Version
-from hexforge.addons.tools.graphs import is_vendor_dlc
 from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.errors import CallError, FormatError, UnsupportedError
@@ -161,11 +160,6 @@ def with_sources(profile: Profile, path: Path) -> Profile:
     """The profile with the model's nodes that its ops come from, by a model, a context, a recording or an op trace."""
     if not path.exists():
         raise CallError(f"--dlc {path}: there is no such file")
-    if is_vendor_dlc(path):
-        raise UnsupportedError(
-            f"--dlc {path}: a DLC of Qualcomm's tools is read by them only; give the ONNX file, the .dlc of hexforge's "
-            "qnn-onnx-converter, a context, a recording or the qnn_op_trace.json of a session"
-        )
     return named_ops(profile, _op_trace(path) if path.suffix == ".json" else _sources_of(profile, path), path)
 
 
@@ -176,12 +170,13 @@ def _sources_of(profile: Profile, path: Path) -> dict[str, tuple[str, ...]]:
     from hexforge.analysis.profile.graph_ops import graph_ops
     from hexforge.analysis.timed_graphs import timed_graphs
     from hexforge.chips.deployment import Deployment
+    from hexforge.formats.file_kinds import open_model
     from hexforge.formats.profile.record import FIRST_NODE
-    from hexforge.runtime.contexts.context import Context, is_context
+    from hexforge.runtime.contexts.context import Context
 
     if path.is_dir():
         held = [recorded.graph for recorded in read_session(Recording(path)).graphs.values()]
-    elif is_context(path):
+    elif open_model(path).does("validate"):
         context = Context(path)
         held = [context.program(row.name).graph for row in context.graphs]
     else:

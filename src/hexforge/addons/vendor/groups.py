@@ -24,7 +24,7 @@ from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import WholeModel
-from hexforge.runtime.opening import open_model
+from hexforge.runtime.opening import open_stages
 
 LARGEST_GROUP = 3
 AT_ONCE = 48
@@ -109,7 +109,7 @@ def _disagreeing(
     model = grouped_model(placed, groups)
     units = unit_tensors(placed)
     session = VendorSession(process, model, separate_options(options), f"groups of {placed.model.name}")
-    plan, outputs = open_model(model, backend)
+    plan, outputs = open_stages(model, backend)
     exact = WholeModel(model, placed.model.name)
     names = [value.name for value in read(model).inputs]
     rows: dict[int, tuple[JudgedTensor, Any]] = {}

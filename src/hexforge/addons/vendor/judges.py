@@ -23,7 +23,7 @@ from hexforge.model.reader import read
 from hexforge.quant.steps import StepCounts, tolerance_of
 from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import WholeModel
-from hexforge.runtime.opening import open_model
+from hexforge.runtime.opening import open_stages
 
 Feeds = Mapping[str, Array]
 Progress = Callable[[str, int, int], None]
@@ -98,7 +98,7 @@ def judged_tensors(placed: PlacedModel, tensors: Sequence[Feeds], backend: Backe
     """Each tensor of the taken units, computed from the package's tensors by hexforge and by onnxruntime's CPU."""
     units = [unit for unit in unit_tensors(placed) if unit.taken]
     separated = separated_model(placed)
-    plan, outputs = open_model(separated, backend)
+    plan, outputs = open_stages(separated, backend)
     exact = WholeModel(separated, placed.model.name)
     names = [value.name for value in read(separated).inputs]
     judged: dict[str, JudgedTensor] = {}

@@ -18,7 +18,7 @@ from hexforge.options import did_you_mean
 from hexforge.runtime import registry
 from hexforge.runtime.cpu_part import WholeModel
 from hexforge.runtime.nonfinite import first_nonfinite, has_nonfinite
-from hexforge.runtime.opening import open_model
+from hexforge.runtime.opening import open_stages
 from hexforge.runtime.plan import Plan
 from hexforge.runtime.prepare import PartitionedModel
 from hexforge.runtime.stages import Stages
@@ -55,7 +55,7 @@ def runner(
         model = to_bytes(model.ir) if isinstance(model, Model) else model
         return WholeModel(model, name if isinstance(model, bytes) else Path(model).name, threads).run
     chosen = registry.backend(backend, threads=threads) if isinstance(backend, str) else backend
-    plan, outputs = open_model(model, chosen)
+    plan, outputs = open_stages(model, chosen)
     return _checked(plan, outputs, chosen, name)
 
 

@@ -20,9 +20,7 @@ _COLOURS = {"optimal": "green", "sub-optimal": "yellow", "unsupported": "bold re
 def info(
     file: Annotated[
         Path,
-        typer.Argument(
-            exists=True, dir_okay=False, help="A context, an EPContext model, or a .pte.", show_default=False
-        ),
+        typer.Argument(exists=True, help="A context, an EPContext model, or a .pte.", show_default=False),
     ],
     soc: Annotated[str, typer.Option("--soc", help="Say how well it suits this chip.")] = "",
     as_json: Json = False,

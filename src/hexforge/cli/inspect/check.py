@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +17,6 @@ from hexforge.cli.fitted_table import WIDE, shorten_middle
 from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
 from hexforge.rules import NAMED, by_reason, counted
-from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 
 QNN = "QNNExecutionProvider"
 MOST_UNSAFE = 5
@@ -49,22 +47,14 @@ def check(
         return
     options = target.provider_options()
     request = inputs.request(model, obey_ep=strict_ep)
-    facts: dict[str, Any] = open_model(model).do("check", options, request, strict or strict_ep)
+    with spinner(f"checking {model.name}"):
+        facts = open_model(model).do("check", options, request, strict or strict_ep).to_json()
     if as_json:
         print_json(facts)
     else:
         print_check(console(), facts, every=every, refused=refused)
     if (strict or strict_ep) and facts["totals"]["refused"]:
         raise typer.Exit(1)
-
-
-def check_facts(
-    path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, strict: bool = False
-) -> dict[str, Any]:
-    """What `--json` prints: nodes, folded nodes and totals."""
-    from hexforge.ort.check import check_loaded_model, load_model
-
-    return check_loaded_model(load_model(path, options, request, strict=strict, waiting=spinner), options).to_json()
 
 
 def print_check(screen: Console, facts: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:

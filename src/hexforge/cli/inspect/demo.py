@@ -38,13 +38,14 @@ def demo(
     """Check the built-in night-shot model, run it on new pictures, and make it fast on a chip, with a page."""
     from hexforge import demo as built_in
     from hexforge.analysis.quality.runners import runner
-    from hexforge.cli.inspect.check import check_facts, print_check
+    from hexforge.cli.inspect.check import print_check
+    from hexforge.ort.check import check_file
 
     screen = console()
     options = provider_options(backend, soc, None)
     flags = f"--backend {backend}" + (f" --soc {soc}" if soc else "")
     screen.print(bold_start("1. Where does each node run?", f"  hexforge check {built_in.MODEL.name} {flags}"))
-    placement = check_facts(built_in.MODEL, options)
+    placement = check_file(built_in.MODEL, options).to_json()
     print_check(screen, placement)
 
     shots, wanted = built_in.held_out()

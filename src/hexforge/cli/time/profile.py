@@ -61,9 +61,7 @@ class ProfileRecording:
 
 @with_request_options
 def profile(
-    model: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="An ONNX file, a context, a .pte or a profiling log.")
-    ],
+    model: Annotated[Path, typer.Argument(exists=True, help="An ONNX file, a context, a .pte or a profiling log.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to.")] = Path("profile"),
     soc: Annotated[str, typer.Option("--soc", help="Chip by name, number or device.")] = DEFAULT_SOC,
     *,

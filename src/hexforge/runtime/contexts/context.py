@@ -18,7 +18,7 @@ from hexforge.backend import Backend, ContextBackend, Program
 from hexforge.chips.graph_config import THREADS
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.adapter import KIND, Adapter
-from hexforge.formats.container import MAGIC, SLACK, Container, Source, json_bytes
+from hexforge.formats.container import SLACK, Container, Source, json_bytes
 from hexforge.formats.context import GraphInfo, Info
 from hexforge.ops import packages
 from hexforge.runtime import registry
@@ -282,12 +282,3 @@ def exchange_adapters(changes: Mapping[Context, Mapping[str, Adapter | None]]) -
                 context._prepare_adapters(name, new_adapters[context])
         for context, adapters in new_adapters.items():
             context.adapters = adapters
-
-
-def is_context(path: str | os.PathLike[str]) -> bool:
-    """True where a file begins as a context does."""
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - any path-like
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False

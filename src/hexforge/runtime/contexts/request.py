@@ -14,7 +14,7 @@ from hexforge.backend import Backend, ContextBackend, GraphSettings
 from hexforge.chips.power import Power
 from hexforge.errors import CallError
 from hexforge.formats.context import MOST_GRAPHS
-from hexforge.runtime.contexts.context import is_context
+from hexforge.formats.file_kinds import kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,8 @@ def check_sources(sources: Sequence[Any], output: str | os.PathLike[str] | None)
     if output is not None and not Path(output).absolute().parent.is_dir():
         raise CallError(f"{output}: cannot be written: there is no folder {Path(output).absolute().parent}")
     for source in sources:
-        if not isinstance(source, bytes) and is_context(source):
-            raise CallError(f"{source}: is a context, compiled already; `hexforge info` says for what, `hexforge wrap` "
-                            "makes a model of it")  # fmt: skip
+        if isinstance(source, str | os.PathLike) and (kind := kind_of(source)).is_compiled:
+            raise CallError(f"{source}: is {kind.name}, compiled already; `hexforge info` says for what")
 
 
 def check_sharing(requested: bool, settings: Sequence[GraphSettings], backend: Backend) -> None:

@@ -24,10 +24,10 @@ from hexforge.analysis.timed_graphs import SharedModel
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import SOCS, require_chip
 from hexforge.errors import CallError, HexforgeError
+from hexforge.formats.file_kinds import kind_of
 from hexforge.model.open_dimensions import declared_inputs, with_batch_of_one
 from hexforge.model.reader import read
 from hexforge.model.tensors import external_files
-from hexforge.runtime.contexts.context import is_context
 
 ALL = "all"
 _READ_BYTES = 1 << 20
@@ -119,7 +119,7 @@ class _ModelTimes:
 
     def __call__(self, model: SweptModel) -> list[SweepRow]:
         source: Any = model.path
-        if not is_context(model.path):
+        if not kind_of(model.path).is_compiled:
             fixed = with_batch_of_one(model.path, _of(model.path, model.dims), model.shapes)
             source = read(model.path, dims=fixed.dims, shapes=fixed.shapes)
             source.require_static()

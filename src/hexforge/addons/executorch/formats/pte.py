@@ -27,15 +27,12 @@ from hexforge.addons.executorch.formats.flatbuffer import Flatbuffer, FlatTable
 from hexforge.addons.executorch.formats.ptd import NamedTensor
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.container import map_file
+from hexforge.formats.file_kinds import UNKNOWN, kind_of_bytes
 
 MAGIC = b"ET12"
 _HEADER = struct.Struct("<4sIQQQ")
 _HEADER_AT, _SHORT_HEADER = 8, 24
 _MOST_RANK = 16
-_OTHERS = {
-    b"BP08": "is a bundled program (test cases around a .pte); take the program out of it",
-    b"FT01": "holds tensors of a program (.ptd), not the program itself; give the .pte",
-}
 
 
 class ScalarType(IntEnum):
@@ -262,16 +259,13 @@ class _Reader:
     def _header(self) -> tuple[int, int, int]:
         data, where = self.data, self.where
         start = bytes(data[4:8])
-        if start in _OTHERS:
-            raise FormatError(f"{where}: {_OTHERS[start]}", 4)
-        if start != MAGIC:
-            other = start[:2] == b"ET" and start[2:].isdigit()
-            what = (
-                f"is of version {start.decode()!r}, this hexforge reads {MAGIC.decode()!r}; export it again"
-                if other
-                else "is not an ExecuTorch program (.pte)"
-            )
+        if start != MAGIC and start[:2] == b"ET" and start[2:].isdigit():
+            what = f"is of version {start.decode()!r}, this hexforge reads {MAGIC.decode()!r}; export it again"
             raise FormatError(f"{where}: {what}", 4)
+        if start != MAGIC:
+            kind = kind_of_bytes(data)
+            other = "" if kind is UNKNOWN else f"; it is {kind.name}: {kind.advice}"
+            raise FormatError(f"{where}: is not an ExecuTorch program (.pte){other}", 4)
         if len(data) < _HEADER_AT + _HEADER.size:
             raise FormatError(f"{where}: ends within the header", len(data))
         magic, length, program, base, segments = _HEADER.unpack_from(data, _HEADER_AT)

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kinds of files: each is told from the others, by little of it, and named with what would work."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hexforge
+from hexforge import addon
+from hexforge.addon import Addon, FileKind, addons, file_kinds, import_target
+from hexforge.cli import main
+from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
+from hexforge.formats import file_kinds as recognition
+from hexforge.formats.file_kinds import MOST_BYTES, UNKNOWN, kind_of, kind_of_bytes, open_model
+from tests.digits import MODEL
+
+
+def zipped(*names: str, filler: int = 0) -> bytes:
+    """A zip archive with these files, the first as large as said."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for i, name in enumerate(names):
+            archive.writestr(name, bytes(filler) if not i else b"x")
+    return buffer.getvalue()
+
+
+def tarred() -> bytes:
+    """A tar archive with an empty file."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("model.onnx"))
+    return buffer.getvalue()
+
+
+def arrays(write: Callable[..., None], *values: Any) -> bytes:
+    """What numpy writes."""
+    buffer = io.BytesIO()
+    write(buffer, *values)
+    return buffer.getvalue()
+
+
+SAFETENSORS = struct.pack("<Q", 2) + b'{"a":{}}'
+FILES: Mapping[str, tuple[str, bytes, str]] = {
+    "tflite": ("m.tflite", b"\x20\0\0\0TFL3" + bytes(60), "is a TensorFlow Lite model; `python -m tf2onnx.convert"),
+    "torch": ("m.pt", zipped("archive/data.pkl", "archive/version"), "is a checkpoint of PyTorch; where it was made"),
+    "torch, large": ("m.pth", zipped("m/data.pkl", "m/data/0", filler=9999), "is a checkpoint of PyTorch; "),
+    "torchscript": ("m.pt", zipped("m/data.pkl", "m/code/m.py", "m/constants.pkl"), "`torch.onnx.export(torch.jit"),
+    "torch.export": ("m.pt2", zipped("archive_format", "models/model.json"), "`torch.onnx.export(torch.export.load("),
+    "older torch.export": ("m.bin", zipped("serialized_exported_program.json", "version"), "exported program of torch"),
+    "pickle": ("m.pth", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "never opened here; where it was made"),
+    "safetensors": ("m.safetensors", SAFETENSORS, "without a graph (safetensors); `hexforge llm export"),
+    "gguf": ("m.gguf", b"GGUF\x03\0\0\0" + bytes(40), "is weights in a GGUF file; `hexforge llm export FILE"),
+    "dlc": ("m.dlc", zipped("model", "model.params", "dlc.metadata"), "which only its SDK reads; give the ONNX file"),
+    "keras": ("m.keras", zipped("metadata.json", "config.json", "model.weights.h5"), "is a Keras model; `python -m"),
+    "hdf5": ("m.h5", b"\x89HDF\r\n\x1a\n" + bytes(40), "is a Keras model; `python -m tf2onnx.convert --keras"),
+    "core ml": ("m.mlmodel", b"\x08\x05\x12\x04\n\x02ab", "is a Core ML model; give the model"),
+    "openvino": ("m.xml", b'<?xml version="1.0"?>\n<net name="m" version="11">', "is a model of OpenVINO; give the"),
+    "tensorrt": ("m.bin", b"ftrt" + bytes(40), "is an engine of TensorRT; it runs on one NVIDIA GPU only"),
+    "tensorrt by its name": ("m.engine", b"\0\1\2\3" * 9, "is an engine of TensorRT"),
+    "ort": ("m.ort", b"\x18\0\0\0ORTM" + bytes(40), "is in ORT format; give the ONNX file"),
+    "library": ("libm.so", b"\x7fELF\2\1\1" + bytes(40), "is an ELF library; give the ONNX file"),
+    "npy": ("x.npy", arrays(np.save, np.zeros(3)), "is arrays of numpy; give them with --input"),
+    "npz": ("x.npz", arrays(np.savez, np.zeros(3)), "is arrays of numpy; give them with --input"),
+    "picture": ("x.png", b"\x89PNG\r\n\x1a\n" + bytes(9), "is a picture; give the folder"),
+    "zip": ("m.zip", zipped("model.onnx"), "is a zip archive; `unzip FILE`"),
+    "empty zip": ("m.zip", zipped(), "is a zip archive; `unzip FILE`"),
+    "tar": ("m.tar", tarred(), "is a tar archive; `tar -xf FILE`"),
+    "gzip": ("m.onnx.gz", b"\x1f\x8b\x08" + bytes(20), "is a compressed file; "),
+    "empty": ("m.onnx", b"", "is empty; get the file again"),
+    "lfs": ("m.onnx", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "fetch it with `git lfs pull`"),
+    "html": ("m.onnx", b"\n<!DOCTYPE html><html><body>Log in", "is a web page, not a model; "),
+    "encodings": ("m.encodings", b'{"version": "1.0.0", "param_encodings": []}', "is encodings of a model in JSON"),
+    "json": ("m.json", b'{"a": 1}', "is a JSON file, which `hexforge {}` does not take; `hexforge estimate MODEL"),
+    "text": ("m.txt", b"just words\n", "is a text file, which `hexforge {}` does not take; `hexforge explain`"),
+    "ptd": ("m.ptd", bytes(4) + b"FT01" + bytes(40), "is a .ptd, which holds tensors of a program; give the program"),
+    "bundled program": ("m.bpte", bytes(4) + b"BP08" + bytes(40), "take the program out of it"),
+    "junk": ("m.bin", bytes(range(256)), "is of no kind that hexforge knows; it may be damaged"),
+}  # fmt: skip
+FOLDERS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "m.mlpackage": (("Manifest.json", "Data"), "is a Core ML model; "),
+    "saved": (("saved_model.pb", "variables"), "is a SavedModel of TensorFlow; `python -m tf2onnx.convert"),
+    "hf": (("config.json", "model.safetensors", "tokenizer.json"), "`hexforge llm export FOLDER"),
+    "bundle": (("bundle.json", "prefill.bin"), "`hexforge llm run FOLDER` runs it"),
+    "saver_output": (("saver_output.c", "params.bin"), "is a recording of the Saver; `hexforge replay FOLDER`"),
+    "models": (("a.onnx",), "is a folder; give the .onnx file in it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FILES)
+@pytest.mark.parametrize("command", ["check", "info"])
+def test_a_file_of_others_is_named(case: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, data, words = FILES[case]
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(HexforgeError) as told:
+        open_model(path).do(command)
+    assert words.format(command) in str(told.value)
+    with pytest.raises(SystemExit) as ended:
+        main([command, str(path)])
+    assert ended.value.code == 2
+    named = kind_of(path).name if kind_of(path) is not UNKNOWN or command == "info" else "is not an ONNX model"
+    assert named in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_python_names_it_too(case: str, tmp_path: Path) -> None:
+    name, data, _ = FILES[case]
+    path = tmp_path / name
+    path.write_bytes(data)
+    for function in (hexforge.estimate, hexforge.profile, hexforge.check):
+        with pytest.raises(HexforgeError, match="is "):
+            function(path)
+    with pytest.raises(FormatError) as told:
+        hexforge.quantize(path, [np.zeros(1)], "w8a8")
+    known = kind_of(path)
+    assert (known.name if known is not UNKNOWN else "is not an ONNX model") in str(told.value)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_folder_is_named(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members, words = FOLDERS[name]
+    (tmp_path / name).mkdir()
+    for member in members:
+        (tmp_path / name / member).touch()
+    for command in ("check", "estimate", "info"):
+        with pytest.raises(SystemExit) as ended:
+            main([command, str(tmp_path / name)])
+        assert ended.value.code == 2
+        assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_command_that_does_not_take_it_says_what_does(tmp_path: Path) -> None:
+    with pytest.raises(
+        UnsupportedError, match="is an ONNX model without compiled graphs, which `hexforge info` does not"
+    ):
+        open_model(MODEL).do("info", "", True)
+    assert open_model(MODEL).does("estimate")
+    copy = tmp_path / "model"
+    copy.write_bytes(MODEL.read_bytes())
+    assert hexforge.estimate(copy).latency_ms == hexforge.estimate(MODEL).latency_ms
+    assert kind_of_bytes(MODEL.read_bytes()) == kind_of(MODEL)
+
+
+def test_a_damaged_model_is_read_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"\xff" * 99)
+    with pytest.raises(FormatError, match="is not an ONNX model, or is cut off or damaged"):
+        hexforge.check(path)
+
+
+# -- hostile files ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
+def test_what_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe, named = tmp_path / "pipe", tmp_path / "socket"
+    os.mkfifo(pipe)
+    with socket.socket(socket.AF_UNIX) as listening:
+        monkeypatch.chdir(tmp_path)  # a long path is no address
+        listening.bind("socket")
+        for path, what in ((pipe, "a pipe"), (named, "a socket"), (Path("/dev/zero"), "a device")):
+            for call in (kind_of, hexforge.estimate, hexforge.check, lambda p: hexforge.quantize(p, [], "w8a8")):
+                with pytest.raises(CallError, match=f"is {what}, not a file"):
+                    call(path)
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for path, words in (
+        (tmp_path / "none", "no such file"),
+        (pipe / "inside", "no such file"),
+        (loop, "cannot be read"),
+    ):
+        with pytest.raises(FormatError, match=words):
+            kind_of(path)
+    with pytest.raises(FormatError, match="cannot be read"):
+        kind_of("a\0b")
+
+
+def test_little_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "large.pt"
+    with path.open("wb") as file:
+        file.write(zipped("archive/data.pkl"))
+        file.truncate(1 << 40)
+    taken = []
+    opened = Path.open
+
+    class Counted(io.FileIO):
+        def read(self, size: int | None = -1) -> Any:
+            taken.append(size)
+            return super().read(size)
+
+    monkeypatch.setattr(
+        Path, "open", lambda self, mode="r": Counted(self, mode) if self == path else opened(self, mode)
+    )
+    assert kind_of(path).name == "a checkpoint of PyTorch"
+    assert taken == [MOST_BYTES, MOST_BYTES]
+
+
+def test_of_a_large_folder_few_names_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(9):
+        (tmp_path / f"{i}.txt").touch()
+    monkeypatch.setattr(recognition, "MOST_MEMBERS", 4)
+    assert len(recognition.sample_of_file(tmp_path).members) == 4
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300), st.sampled_from([b"", b"PK\x03\x04", b"PK\x03\x04" + b"\xff" * 40, b"{", b"\x80\x02"]))
+def test_any_bytes_are_of_one_kind(data: bytes, start: bytes) -> None:
+    assert kind_of_bytes(start + data).name
+
+
+@pytest.mark.parametrize(
+    "data", [b"{" * 4096, b" " * 4096, b"<?xml" + b" " * 4000, b'{"' + b"a" * 4090, b"PK\x03\x04" * 2048]
+)
+def test_no_pattern_takes_long(data: bytes) -> None:
+    for _ in range(20):
+        kind_of_bytes(data)
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_all_that_the_table_names_is_there() -> None:
+    for kind in file_kinds():
+        for target in (*kind.does.values(), *([kind.recognised_by] if kind.recognised_by else [])):
+            assert callable(import_target(target)), target
+
+
+def test_an_addon_brings_a_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "net.toy"
+    path.write_bytes(b"TOY1 and numbers \0\1\2")
+    assert kind_of(path) is UNKNOWN
+    kind = FileKind("a toy", "`hexforge info` says more", start=b"TOY1", does={"estimate": f"{__name__}:time_toy"})
+    monkeypatch.setattr(addon, "addons", lambda: (Addon("toy", "Toys.", files=(kind,)),))
+    file_kinds.cache_clear()
+    try:
+        assert kind_of(path) is kind
+        assert hexforge.estimate(path).latency_ms == hexforge.estimate(MODEL).latency_ms
+        with pytest.raises(UnsupportedError, match="is a toy, which `hexforge check` does not take; `hexforge info`"):
+            hexforge.check(path)
+    finally:
+        file_kinds.cache_clear()
+
+
+def time_toy(path: Path, request: Any, graph: str = "") -> Any:
+    """What an add-on would read of it."""
+    return open_model(MODEL).do("estimate", request, graph)
+
+
+def test_addons_come_before_files_of_others() -> None:
+    names = [kind.name for kind in file_kinds()]
+    own = [kind.name for one in addons() for kind in one.files]
+    places = sorted(map(names.index, own))
+    assert names.index("a context") < places[0] <= places[-1] < names.index("a zip archive")
