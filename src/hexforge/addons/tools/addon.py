@@ -29,7 +29,7 @@ ADDON = Addon(
     ),
     files=(
         FileKind(  # those of hexforge's own converter are ONNX models
-            "a DLC of the vendor's converter, which only its SDK reads",
+            "a DLC of Qualcomm's converter, which only its SDK reads",
             "give the ONNX file, or convert it with hexforge's qnn-onnx-converter",
             start=b"PK",
             suffixes=(".dlc",),
