@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fields of requests: a request is a frozen dataclass, and what an action is asked for is declared in it alone.
 
-A field made by `option` knows how the command line says it: its flags, a sentence, bounds. A function decorated with
-`takes_fields_of` has the fields as its parameters. Commands have them as options (`hexforge.cli.request_options`).
+A field made by `option`, `required` or `argument` knows how the command line says it: its flags, a sentence, bounds.
+A function decorated with `takes_fields_of` has the fields as its parameters. Commands have them as options
+(`hexforge.cli.request_options`), beside parameters of their own, which are declared in the same way.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -41,6 +42,10 @@ class Spelling:
     """What makes the field's value of the command line's."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """What else the command line's library is told: min, max, metavar, exists, dir_okay, rich_help_panel …"""
+
+    def value(self, given: Any) -> Any:
+        """The field's value for what the command line gives."""
+        return given if self.read is None else self.read(given)
 
     def kind_of(self, written: str) -> Any:
         """What it is read as in a field whose type is written so."""
@@ -73,6 +78,16 @@ def spelled(
 def option(default: Any, sentence: str, *flags: str, **more: Any) -> Any:
     """A field with a default that the command line says, too; `more` is what `spelled` takes."""
     return field(default=default, metadata=spelled(sentence, *flags, **more))
+
+
+def required(sentence: str, *flags: str, **more: Any) -> Any:
+    """A field without a default, which the command line must say; `more` is what `spelled` takes."""
+    return field(metadata=spelled(sentence, *flags, **more))
+
+
+def argument(sentence: str, *, default: Any = MISSING, **more: Any) -> Any:
+    """A field that the command line says without a flag, by its place; `more` is what `spelled` takes."""
+    return field(default=default, metadata=spelled(sentence, is_argument=True, **more))
 
 
 def none_if_empty(value: Any) -> Any:

@@ -13,6 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from hexforge.addon import Command, import_target
 from hexforge.cli.command_table import commands
+from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.say import say
 from hexforge.errors import CallError
 
@@ -65,7 +66,7 @@ def _import(row: Command) -> Any:
         command: Any = typer.main.get_group(target)
         command.name, command.epilog = row.name, _epilog(row)
         return command
-    alone = typer.Typer(add_completion=False)
+    alone = CommandGroup(add_completion=False)
     settings = {"allow_interspersed_args": not row.is_program}
     alone.command(row.name, cls=_KnownCommand, epilog=_epilog(row), context_settings=settings)(target)
     return typer.main.get_command(alone)

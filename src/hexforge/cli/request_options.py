@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of a command: it takes whole requests, and each of their fields becomes an option of the command line.
+"""The options of a command: fields of the requests that it takes whole, and parameters that are declared as fields.
 
 Of a request a command has those fields that `hexforge.request_fields` spells for it; of a table of options
 (`hexforge.options`) those that the table spells.
@@ -25,19 +25,38 @@ class GivenOptions(dict[str, Any]):
     """The options of a table that the command line gives, by their fields: `Annotated[GivenOptions, GraphConfig]`."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Parameter:
+    """A parameter of a command: what the command line has for it, and what makes its value of what is given."""
+
+    rows: tuple[inspect.Parameter, ...]
+    value: Callable[[Mapping[str, Any]], Any]
+
+
+class CommandGroup(typer.Typer):
+    """A typer app whose commands take requests."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+        """Register a function as a command, and leave it as it is."""
+        register = super().command(name, **settings)
+
+        def registered(function: Any) -> Any:
+            register(with_request_options(function))
+            return function
+
+        return registered
+
+
 def with_request_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with each parameter that is a request replaced by one option for each of its spelled fields."""
     hints = get_type_hints(command, include_extras=True)
-    rows = {p.name: list(_rows(p, hints[p.name])) for p in inspect.signature(command).parameters.values()}
-    makers = {name: maker for name, hint in hints.items() if (maker := _maker(hint)) is not None}
+    parameters = {p.name: _parameter(p, hints[p.name]) for p in inspect.signature(command).parameters.values()}
 
     @functools.wraps(command)
     def command_with_flat_options(**given: Any) -> None:
-        for name, maker in makers.items():
-            given[name] = maker(**{row.name: given.pop(row.name) for row in rows[name]})
-        command(**given)
+        command(**{name: parameter.value(given) for name, parameter in parameters.items()})
 
-    every = [row for group in rows.values() for row in group]
+    every = [row for parameter in parameters.values() for row in parameter.rows]
     command_with_flat_options.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
     command_with_flat_options.__annotations__ = {row.name: row.annotation for row in every}
     return command_with_flat_options
@@ -50,13 +69,28 @@ def typed(metadata: Mapping[str, Spelling]) -> Any:
     return made(*spelling.flags, help=spelling.sentence, **spelling.settings)
 
 
-def _maker(hint: Any) -> Callable[..., Any] | None:
-    """The function that makes a request of what the command line gives; None for a parameter that is none."""
+def _parameter(parameter: inspect.Parameter, hint: Any) -> _Parameter:
+    """A parameter of a command, by what it is: given options of a table, a request, a field, or typer's own."""
     if get_args(hint)[:1] == (GivenOptions,):
-        return lambda **given: GivenOptions({name: value for name, value in given.items() if value is not None})
-    if not isinstance(hint, type) or not dataclasses.is_dataclass(hint):
-        return None
-    return lambda **given: hint(**given) if issubclass(hint, OptionTable) else _made(hint, given)
+        return _given_options(get_args(hint)[1])
+    if isinstance(hint, type) and issubclass(hint, OptionTable):
+        rows = tuple(_of_table(option, given=False) for option in hint.table() if option.command_line)
+        return _Parameter(rows, lambda given: hint(**{row.name: given[row.name] for row in rows}))
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _Parameter(tuple(_spelled(hint)), lambda given: _made(hint, given))
+    if not isinstance(parameter.default, dataclasses.Field):
+        return _Parameter((_row(parameter.name, parameter.default, hint),), lambda given: given[parameter.name])
+    spelling: Spelling = parameter.default.metadata["spelling"]
+    row = _of_field(parameter.name, hint, parameter.default.default, spelling)
+    return _Parameter((row,), lambda given: spelling.value(given[parameter.name]))
+
+
+def _given_options(table: type[OptionTable]) -> _Parameter:
+    """The options of a table; those that are left out are not among the given ones."""
+    rows = tuple(_of_table(option, given=True) for option in table.table() if option.command_line)
+    return _Parameter(
+        rows, lambda given: GivenOptions({row.name: given[row.name] for row in rows if given[row.name] is not None})
+    )
 
 
 def _made(request: Any, given: Mapping[str, Any], inside: str = "") -> Any:
@@ -65,8 +99,7 @@ def _made(request: Any, given: Mapping[str, Any], inside: str = "") -> Any:
     for field in dataclasses.fields(request):
         spelling: Spelling | None = field.metadata.get("spelling")
         if spelling is not None:
-            value = given[inside + field.name]
-            values[field.name] = value if spelling.read is None else spelling.read(value)
+            values[field.name] = spelling.value(given[inside + field.name])
         elif dataclasses.is_dataclass(field.default_factory):
             values[field.name] = _made(field.default_factory, given, f"{field.name}_")
     return request(**values)
@@ -76,35 +109,23 @@ def _spelled(request: Any, inside: str = "") -> Iterator[inspect.Parameter]:
     """What the command line has of a request, and of requests that are inside of it, whose names begin with theirs."""
     for field in dataclasses.fields(request):
         if "spelling" in field.metadata:
-            row = _of_field(field, field.metadata["spelling"], underlined=issubclass(request, FlagsAsNamed))
-            yield row.replace(name=inside + row.name)
+            spelling: Spelling = field.metadata["spelling"]
+            default = field.default if spelling.given is ... else spelling.given
+            kind = spelling.kind_of(str(field.type))
+            mark = "_" if issubclass(request, FlagsAsNamed) else "-"
+            row = _of_field(field.name, kind | None if default is None else kind, field.default, spelling, mark)
+            yield row.replace(name=inside + field.name)
         elif dataclasses.is_dataclass(field.default_factory):
             yield from _spelled(field.default_factory, f"{field.name}_")
 
 
-def _rows(parameter: inspect.Parameter, hint: Any) -> Iterator[inspect.Parameter]:
-    """A parameter as it is, or one for each option of its request."""
-    if get_args(hint)[:1] == (GivenOptions,):
-        table: type[OptionTable] = get_args(hint)[1]
-        yield from (_of_table(option, given=True) for option in table.table() if option.command_line)
-    elif isinstance(hint, type) and issubclass(hint, OptionTable):
-        yield from (_of_table(option, given=False) for option in hint.table() if option.command_line)
-    elif dataclasses.is_dataclass(hint):
-        yield from _spelled(hint)
-    else:
-        yield _parameter(parameter.name, parameter.default, hint)
-
-
-def _of_field(field: dataclasses.Field[Any], spelling: Spelling, underlined: bool) -> inspect.Parameter:
-    """A field of a request as typer's parameter."""
-    default = field.default if spelling.given is ... else spelling.given
-    kind = spelling.kind_of(str(field.type))
+def _of_field(name: str, kind: Any, default: Any, spelling: Spelling, mark: str = "-") -> inspect.Parameter:
+    """A field as typer's parameter; its flag is its name with this mark between the words, unless it has others."""
     if not spelling.flags and not spelling.is_argument:
-        flag = field.name if underlined else field.name.replace("_", "-")
-        spelling = dataclasses.replace(spelling, flags=(f"--{flag}",))
-    read_as: Any = kind | None if default is None else kind
-    annotation = Annotated[read_as, typed({"spelling": spelling})]
-    return _parameter(field.name, inspect.Parameter.empty if default is dataclasses.MISSING else default, annotation)
+        spelling = dataclasses.replace(spelling, flags=(f"--{name.replace('_', mark)}",))
+    chosen = default if spelling.given is ... else spelling.given
+    annotation = Annotated[kind, typed({"spelling": spelling})]
+    return _row(name, inspect.Parameter.empty if chosen is dataclasses.MISSING else chosen, annotation)
 
 
 def _of_table(option: Option, given: bool) -> inspect.Parameter:
@@ -116,8 +137,8 @@ def _of_table(option: Option, given: bool) -> inspect.Parameter:
     sentence = option.sentence_without_zero if given else option.sentence
     spelled = typer.Option(option.command_line, help=sentence, **bounds)
     annotation = Annotated[kind | None if given else kind, spelled]  # type: ignore[valid-type]
-    return _parameter(option.name, None if given else option.default, annotation)
+    return _row(option.name, None if given else option.default, annotation)
 
 
-def _parameter(name: str, default: Any, annotation: Any) -> inspect.Parameter:
+def _row(name: str, default: Any, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from hexforge.request_fields import option
 
 
 def lib_path(
-    include: Annotated[bool, typer.Option("--include", help="The folder of the headers instead.")] = False,
+    include: bool = option(False, "The folder of the headers instead."),
 ) -> None:
     """Print the folder of libQnnHtp.so and its siblings: QNN's C API, for programs that load it."""
     from hexforge.addons.capi import library

@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from hexforge.cli.arguments import Json
 from hexforge.cli.say import say
 from hexforge.cli.screen import print_json
+from hexforge.request_fields import argument, option
 
 
 def trace(
-    program: Annotated[list[str], typer.Argument(help="The program and its arguments.", show_default=False)],
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A new folder for a recording; hexforge replay runs it.")
-    ] = None,
+    program: list[str] = argument("The program and its arguments.", show_default=False),
+    output: Path | None = option(None, "A new folder for a recording; hexforge replay runs it.", "-o", "--output"),
     as_json: Json = False,
 ) -> None:
     """Run any program on hexforge's QNN libraries, and report every misuse of their API."""

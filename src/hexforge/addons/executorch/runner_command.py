@@ -8,14 +8,12 @@ from dataclasses import fields
 
 from hexforge.addons.executorch.running.runner_flags import RunnerFlags
 from hexforge.cli.arguments import OpPackages
-from hexforge.cli.request_options import with_request_options
 from hexforge.errors import CallError, HexforgeError
 from hexforge.terminal_text import visible
 
 _LETTERS = {1: "E", 2: "W", 3: "I", 4: "V", 5: "D"}
 
 
-@with_request_options
 def executor_runner(flags: RunnerFlags, op_package: OpPackages = None) -> None:
     """Run a .pte over files of inputs, with the flags of ExecuTorch's qnn_executor_runner."""
     from hexforge.addons.executorch.running.runner import INFO, RUNTIME, WARN, Log, execute

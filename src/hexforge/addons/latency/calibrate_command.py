@@ -9,20 +9,16 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hexforge.cli.screen import console, spinner, table
 from hexforge.errors import CallError, FormatError
+from hexforge.request_fields import argument, required
 
 
 def calibrate(
-    measured: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="CSV: model, soc, measured_ms; precision, runtime.")
-    ],
-    soc: Annotated[str, typer.Option("--soc", help="The chip whose rows are read and whose factors are fitted.")],
-    out: Annotated[Path, typer.Option("-o", "--output", help="The file of costs that is written.")],
+    measured: Path = argument("CSV: model, soc, measured_ms; precision, runtime.", exists=True, dir_okay=False),
+    soc: str = required("The chip whose rows are read and whose factors are fitted."),
+    out: Path = required("The file of costs that is written.", "-o", "--output"),
 ) -> None:
     """Fit what makes a chip to times that were measured on a device; `estimate --costs` reads the file it writes.
 

@@ -4,30 +4,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.text import Text
 
 from hexforge.cli.arguments import Json, Options, Soc, pairs
 from hexforge.cli.say import say
 from hexforge.cli.screen import bar, console, print_json, spinner, table
 from hexforge.errors import CallError
+from hexforge.request_fields import argument, option
 
 
 def replay(
-    recording: Annotated[Path, typer.Argument(help="The folder saver_output, or its script.", show_default=False)],
-    backend: Annotated[str, typer.Option("--backend", help="Where to run it; else where it was recorded.")] = "",
+    recording: Path = argument("The folder saver_output, or its script.", show_default=False),
+    backend: str = option("", "Where to run it; else where it was recorded."),
     soc: Soc = "",
     option: Options = None,
-    against: Annotated[
-        str, typer.Option("--against", help="With --minimise: the backend whose numbers are right.")
-    ] = "cpu",
-    minimise: Annotated[
-        Path | None, typer.Option("--minimise", help="A folder for the smallest part that still fails.")
-    ] = None,
-    steps: Annotated[float, typer.Option("--steps", help="Steps that a fixed-point tensor may be off.")] = 1.0,
-    relative: Annotated[float, typer.Option("--relative", help="Share of its range that a float may be off.")] = 0.01,
+    against: str = option("cpu", "With --minimise: the backend whose numbers are right."),
+    minimise: Path | None = option(None, "A folder for the smallest part that still fails."),
+    steps: float = option(1.0, "Steps that a fixed-point tensor may be off."),
+    relative: float = option(0.01, "Share of its range that a float may be off."),
     as_json: Json = False,
 ) -> None:
     """Run a recording of the Saver again and compare what comes out; find the smallest part that fails."""

@@ -11,6 +11,7 @@ import typer
 
 from hexforge.addons.tools.flags import ToolCommand
 from hexforge.cli import exit_with_message
+from hexforge.cli.request_options import CommandGroup
 
 TOOLS = {
     "qnn-onnx-converter": "onnx_converter",
@@ -26,7 +27,7 @@ TOOLS = {
 def tool_command(name: str) -> Any:
     """A tool as a command."""
     module = importlib.import_module(f"hexforge.addons.tools.{TOOLS[name]}")
-    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone = CommandGroup(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name, cls=ToolCommand)(module.run)
     return typer.main.get_command(alone)
 

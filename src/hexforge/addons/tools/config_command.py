@@ -5,22 +5,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from hexforge.cli.arguments import Json, Soc
+from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.screen import console, print_json, table
 from hexforge.errors import CallError
+from hexforge.request_fields import argument, option
 
-config = typer.Typer(no_args_is_help=True, add_completion=False, help="Check and explain config files of QNN's tools.")
+config = CommandGroup(no_args_is_help=True, add_completion=False, help="Check and explain config files of QNN's tools.")
 
 
 @config.command("check")
 def check(
-    file: Annotated[Path, typer.Argument(dir_okay=False, help="A tool's config file, or the HTP's own.")],
+    file: Path = argument("A tool's config file, or the HTP's own.", dir_okay=False),
     soc: Soc = "",
-    tool: Annotated[str, typer.Option("--tool", help="Fail on keys that this tool does not read.")] = "",
+    tool: str = option("", "Fail on keys that this tool does not read."),
     as_json: Json = False,
 ) -> None:
     """Say what every key of a config file does on a chip, or what is wrong with it."""

@@ -14,7 +14,6 @@ from hexforge.addons.tools.flags import NOTHING, ToolFlags, Version
 from hexforge.addons.tools.profiling import level_of
 from hexforge.backend import ContextBackend
 from hexforge.cli import config_files
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
@@ -56,7 +55,6 @@ class GeneratorFlags(ToolFlags):
     backend_binary: str = option("", NOTHING + "the context is the only binary; --binary_file names it.")
 
 
-@with_request_options
 def run(flags: GeneratorFlags, version: Version = False) -> None:
     """Prepare models for the chip that the config file names, into output_dir/<binary_file>.bin."""
     for flag, reason in flags.silent():

@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hexforge.addons.tools.flags import Version
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import require_writable, write_atomically
+from hexforge.request_fields import option
 
 
 def run(
-    context_binary: Annotated[Path | None, typer.Option("--context_binary", help="The context binary.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json_file", help="The JSON file to write.")] = None,
+    context_binary: Path | None = option(None, "The context binary.", "--context_binary"),
+    json_file: Path | None = option(None, "The JSON file to write.", "--json_file"),
     version: Version = False,
 ) -> None:
     """Write what a context binary holds: graphs, tensors, encodings, sizes."""

@@ -25,7 +25,6 @@ from hexforge.addons.tools.raw import (
 )
 from hexforge.backend import Backend, ContextBackend, Program, TimedBackend
 from hexforge.cli import config_files
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import bar, interruptible
 from hexforge.errors import CallError
@@ -49,7 +48,6 @@ class GraphRun:
     folder: Path
 
 
-@with_request_options
 def run(flags: NetRunFlags, version: Version = False) -> None:
     """Run a model or a context binary on raw inputs: outputs are output_dir/Result_<n>/<tensor>.raw."""
     _check(flags)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from hexforge.addons.tools.flags import NOTHING, ToolFlags, Version
 from hexforge.cli import config_files
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import bars
 from hexforge.errors import CallError, UnsupportedError
@@ -53,7 +52,6 @@ class ConverterFlags(ToolFlags):
     debug: bool = option(False, NOTHING + "errors say what is wrong anyway.")
 
 
-@with_request_options
 def run(flags: ConverterFlags, version: Version = False) -> None:
     """Write a model for the tools here: with sizes fixed, and quantized where --input_list says what it is run on."""
     for flag, reason in flags.silent():

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexforge.addons.tools.flags import ToolFlags, Version
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.files import write_together
@@ -44,7 +43,6 @@ class ViewerFlags(ToolFlags):
     standardized_json_output: bool = option(False, _UNPUBLISHED)
 
 
-@with_request_options
 def run(flags: ViewerFlags, version: Version = False) -> None:
     """Show what a profiling log holds: as text, and where --output is given as a trace and a summary beside it."""
     from hexforge.analysis.profile.profile_text import average_reports, heap_lines, reports

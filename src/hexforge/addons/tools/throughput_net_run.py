@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import typer
 
 from hexforge.addons.tools import graphs
 from hexforge.addons.tools.flags import Version
@@ -29,6 +28,7 @@ from hexforge.formats.files import require_writable, write_atomically
 from hexforge.formats.json_text import read_json
 from hexforge.formats.validated import Within, validated
 from hexforge.ir import Array, TensorType
+from hexforge.request_fields import option
 
 TOOL = "qnn-throughput-net-run"
 LONGEST_S = 60
@@ -124,8 +124,8 @@ class Lane:
 
 
 def run(
-    config: Annotated[Path | None, typer.Option("--config", help="The JSON file that says what runs.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="A JSON file for the results.")] = None,
+    config: Path | None = option(None, "The JSON file that says what runs."),
+    output: Path | None = option(None, "A JSON file for the results."),
     version: Version = False,
 ) -> None:
     """Run models in several threads, and print inferences a second for each."""

@@ -11,8 +11,9 @@ import typer
 from hexforge.addons.tools import TOOLS
 from hexforge.addons.tools.flags import ToolCommand
 from hexforge.addons.tools.graphs import CHIP
+from hexforge.cli.request_options import CommandGroup
 
-tool = typer.Typer(
+tool = CommandGroup(
     no_args_is_help=True,
     add_completion=False,
     help="Run one of the vendor's tools, with its own flags: qnn-net-run and its family.",

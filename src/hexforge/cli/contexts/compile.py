@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.text import Text
 
 from hexforge.chips.graph_config import BEST_LEVEL, LEVEL, THREADS, VTCM, GraphConfig, vtcm_text
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, InputArguments, Json, pairs
-from hexforge.cli.request_options import GivenOptions, with_request_options
+from hexforge.cli.request_options import GivenOptions
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
-from hexforge.request_fields import option
+from hexforge.request_fields import argument, option, required
 from hexforge.rules import by_reason, some_of
 
 if TYPE_CHECKING:
@@ -59,28 +58,20 @@ class ContextArguments:
         )
 
 
-@with_request_options
 def compile(
-    models: Annotated[
-        list[Path], typer.Argument(exists=True, dir_okay=False, help="The ONNX files.", show_default=False)
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The context file to write.", dir_okay=False)],
+    models: list[Path] = argument("The ONNX files.", exists=True, dir_okay=False, show_default=False),
+    output: Path = required("The context file to write.", "--output", "-o", dir_okay=False),
     backend: BackendName = "htp",
-    soc: Annotated[
-        list[str] | None,
-        typer.Option("--soc", help=f"Chip by name or device ({DEFAULT_SOC}); again for more in one file."),
-    ] = None,
-    config_file: Annotated[
-        Path | None, typer.Option("--config-file", "--config_file", help="Config file of QNN's tools; flags here win.")
-    ] = None,
+    soc: list[str] | None = option(None, f"Chip by name or device ({DEFAULT_SOC}); again for more in one file."),
+    config_file: Path | None = option(
+        None, "Config file of QNN's tools; flags here win.", "--config-file", "--config_file"
+    ),
     *,
     graph: Annotated[GivenOptions, GraphConfig],
     context: ContextArguments,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A provider option.")
-    ] = None,
+    option: list[str] | None = option(None, "A provider option.", metavar="KEY=VALUE"),
     inputs: InputArguments,
-    wrap: Annotated[bool, typer.Option("--wrap", help="Also write an ONNX model around each graph.")] = False,
+    wrap: bool = option(False, "Also write an ONNX model around each graph."),
     as_json: Json = False,
 ) -> None:
     """Compile models into one context file; nothing is run. A node the backend refuses is an error.

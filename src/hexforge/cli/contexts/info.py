@@ -4,25 +4,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from hexforge.chips.graph_config import LEVEL, THREADS, vtcm_text
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, spinner, table
+from hexforge.request_fields import argument, option
 
 _COLOURS = {"optimal": "green", "sub-optimal": "yellow", "unsupported": "bold red"}
 
 
 def info(
-    file: Annotated[
-        Path,
-        typer.Argument(exists=True, help="A context, an EPContext model, or a .pte.", show_default=False),
-    ],
-    soc: Annotated[str, typer.Option("--soc", help="Say how well it suits this chip.")] = "",
+    file: Path = argument("A context, an EPContext model, or a .pte.", exists=True, show_default=False),
+    soc: str = option("", "Say how well it suits this chip."),
     as_json: Json = False,
 ) -> None:
     """Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified."""

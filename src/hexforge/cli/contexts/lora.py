@@ -4,44 +4,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.text import Text
 
 from hexforge.cli.arguments import Json, pairs
+from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.screen import console, print_json, spinner, table
 from hexforge.errors import CallError
+from hexforge.request_fields import argument, option, required
 
-lora = typer.Typer(no_args_is_help=True, help="LoRA adapters for a compiled context: make them, look at them.")
+lora = CommandGroup(no_args_is_help=True, help="LoRA adapters for a compiled context: make them, look at them.")
 
 
 @lora.command()
 def make(
-    context: Annotated[
-        Path, typer.Argument(exists=True, dir_okay=False, help="The context (compile --updatable).", show_default=False)
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The adapter file to write.", dir_okay=False)],
-    base: Annotated[
-        Path | None,
-        typer.Option("--base", exists=True, dir_okay=False, help="The model the context was compiled from."),
-    ] = None,
-    adapted: Annotated[
-        Path | None, typer.Option("--adapted", exists=True, dir_okay=False, help="That model with other constants.")
-    ] = None,
-    weights: Annotated[
-        Path | None,
-        typer.Option(
-            "--weights", exists=True, dir_okay=False, help="A .safetensors or .npz file of lora_A and lora_B."
-        ),
-    ] = None,
-    alpha: Annotated[
-        float | None, typer.Option("--alpha", help="Times alpha / rank; else what the file says, else 1.")
-    ] = None,
-    names: Annotated[
-        list[str] | None,
-        typer.Option("--map", metavar="NAME=CONSTANT", help="Which constant weights of a name are for."),
-    ] = None,
+    context: Path = argument("The context (compile --updatable).", exists=True, dir_okay=False, show_default=False),
+    output: Path = required("The adapter file to write.", "--output", "-o", dir_okay=False),
+    base: Path | None = option(None, "The model the context was compiled from.", exists=True, dir_okay=False),
+    adapted: Path | None = option(None, "That model with other constants.", exists=True, dir_okay=False),
+    weights: Path | None = option(
+        None, "A .safetensors or .npz file of lora_A and lora_B.", exists=True, dir_okay=False
+    ),
+    alpha: float | None = option(None, "Times alpha / rank; else what the file says, else 1."),
+    names: list[str] | None = option(
+        None, "Which constant weights of a name are for.", "--map", metavar="NAME=CONSTANT"
+    ),
     as_json: Json = False,
 ) -> None:
     """Make an adapter of a base and an adapted model, or of low-rank weights; of neither: one that restores a base."""
@@ -59,7 +47,7 @@ def make(
 
 @lora.command()
 def info(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="An adapter file.", show_default=False)],
+    file: Path = argument("An adapter file.", exists=True, dir_okay=False, show_default=False),
     as_json: Json = False,
 ) -> None:
     """Say what an adapter changes, and of which base; checksums verified."""

@@ -4,18 +4,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hexforge.cli.say import say
 from hexforge.cli.screen import spinner
+from hexforge.request_fields import argument, required
 
 
 def prune(
-    context: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The context.", show_default=False)],
-    soc: Annotated[str, typer.Option("--soc", help="The chip to keep, by name or number.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The context to write.", dir_okay=False)],
+    context: Path = argument("The context.", exists=True, dir_okay=False, show_default=False),
+    soc: str = required("The chip to keep, by name or number."),
+    output: Path = required("The context to write.", "--output", "-o", dir_okay=False),
 ) -> None:
     """Keep one chip of a context that was made for several."""
     from hexforge.runtime.contexts.wrap import prune as pruned

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -14,8 +14,8 @@ from rich.text import Text
 
 from hexforge.cli.arguments import All, BackendArguments, InputArguments, Json, Model
 from hexforge.cli.fitted_table import WIDE, shorten_middle
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
+from hexforge.request_fields import option
 from hexforge.rules import NAMED, by_reason, counted
 
 QNN = "QNNExecutionProvider"
@@ -23,20 +23,15 @@ MOST_UNSAFE = 5
 """Lines about numbers that float16 cannot hold."""
 
 
-@with_request_options
 def check(
     model: Model,
     *,
     target: BackendArguments,
     inputs: InputArguments,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="As without CPU fallback: exit code 1 where a node is refused.")
-    ] = False,
-    strict_ep: Annotated[
-        bool, typer.Option("--strict-ep", help="As --strict, with the limits of onnxruntime's QNN EP too.")
-    ] = False,
+    strict: bool = option(False, "As without CPU fallback: exit code 1 where a node is refused."),
+    strict_ep: bool = option(False, "As --strict, with the limits of onnxruntime's QNN EP too."),
     every: All = False,
-    refused: Annotated[bool, typer.Option("--refused", help="Only what is refused: every node, with why.")] = False,
+    refused: bool = option(False, "Only what is refused: every node, with why."),
     as_json: Json = False,
 ) -> None:
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""

@@ -3,20 +3,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from hexforge.cli.arguments import Model, Out, Output, file_to_write
 from hexforge.cli.say import say
 from hexforge.cli.screen import spinner
 from hexforge.formats.files import require_another_file, require_writable
+from hexforge.request_fields import option
 
 
 def convert_opset(
     model: Model,
     out: Out = None,
-    opset: Annotated[int, typer.Option("--opset", help="The opset to convert to; 21 has QDQ of 4 and 16 bits.")] = 21,
+    opset: int = option(21, "The opset to convert to; 21 has QDQ of 4 and 16 bits."),
     output: Output = None,
 ) -> None:
     """Write a copy of a model in another version of ONNX's operators."""

@@ -6,9 +6,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.color import Color
 from rich.console import Console
 from rich.style import Style
@@ -18,6 +17,7 @@ from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import BackendName, Soc, provider_options
 from hexforge.cli.screen import bars, bold_start, console, interruptible, table
 from hexforge.ir import Array
+from hexforge.request_fields import option
 
 SHOWN_COLUMNS, GAP = 36, "  "
 """Characters that a picture takes on a terminal with colours; each has two pixels, one above the other."""
@@ -30,10 +30,8 @@ REFERENCE = "onnxruntime"
 def demo(
     backend: BackendName = "htp",
     soc: Soc = "",
-    output: Annotated[Path, typer.Option("--output", "-o", file_okay=False, help="Where the files go.")] = Path(
-        "hexforge-demo"
-    ),
-    no_files: Annotated[bool, typer.Option("--no-files", help="Only check and run it.")] = False,
+    output: Path = option(Path("hexforge-demo"), "Where the files go.", "--output", "-o", file_okay=False),
+    no_files: bool = option(False, "Only check and run it."),
 ) -> None:
     """Check the built-in night-shot model, run it on new pictures, and make it fast on a chip, with a page."""
     from hexforge import demo as built_in

@@ -15,6 +15,7 @@ from hexforge.cli.arguments import All, Dims, Json, Precision, Shapes, dims, sha
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
+from hexforge.request_fields import option
 
 if TYPE_CHECKING:
     from hexforge.analysis.difference.changes import Difference, LayerChange
@@ -27,9 +28,9 @@ _File = typer.Argument(
 def diff(
     before: Annotated[Path, _File],
     after: Annotated[Path, _File],
-    soc: Annotated[str, typer.Option("--soc", help="Models are timed for this chip.")] = DEFAULT_SOC,
+    soc: str = option(DEFAULT_SOC, "Models are timed for this chip."),
     precision: Precision = "as-is",
-    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
+    report: Path | None = option(None, "Write a page to look at, as HTML."),
     dim: Dims = None,
     shape: Shapes = None,
     every: All = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -14,9 +14,9 @@ from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import InputArguments, Json
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import console, print_json, spinner
 from hexforge.errors import CallError
+from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
     from hexforge.analysis.explain.reading import ExplainedLine, Explanation
@@ -26,22 +26,14 @@ LARGEST_LOG = 64 << 20
 _COLOURS = {"cause": "bold red", "code": "bold red", "unknown": "bold yellow", "consequence": "bold", "notice": "dim"}
 
 
-@with_request_options
 def explain(
-    log: Annotated[
-        list[str],
-        typer.Argument(metavar="CODE|LOG…", help="Codes, lines, files of them, or - for standard input."),
-    ],
-    model: Annotated[
-        Path | None, typer.Option("--model", exists=True, dir_okay=False, help="The ONNX model that it is about.")
-    ] = None,
-    context: Annotated[
-        Path | None, typer.Option("--context", exists=True, dir_okay=False, help="The context that it is about.")
-    ] = None,
-    soc: Annotated[str, typer.Option("--soc", help="The chip that it ran on, or was to run on.")] = DEFAULT_SOC,
+    log: list[str] = argument("Codes, lines, files of them, or - for standard input.", metavar="CODE|LOG…"),
+    model: Path | None = option(None, "The ONNX model that it is about.", exists=True, dir_okay=False),
+    context: Path | None = option(None, "The context that it is about.", exists=True, dir_okay=False),
+    soc: str = option(DEFAULT_SOC, "The chip that it ran on, or was to run on."),
     *,
     inputs: InputArguments,
-    every: Annotated[bool, typer.Option("--all", help="Consequences and notices in full, too.")] = False,
+    every: bool = option(False, "Consequences and notices in full, too.", "--all"),
     as_json: Json = False,
 ) -> None:
     """Say what a code or a log of QNN means, why, what would work, and what the model or context shows of it.

@@ -4,21 +4,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hexforge.cli.arguments import Json
+from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.say import say
 from hexforge.cli.screen import console, print_json, table
+from hexforge.request_fields import argument, required
 
-op_package = typer.Typer(no_args_is_help=True, add_completion=False, help="Op packages: compile one, look at one.")
+op_package = CommandGroup(no_args_is_help=True, add_completion=False, help="Op packages: compile one, look at one.")
 
 
 @op_package.command("build")
 def build(
-    source: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A C or C++ file.", show_default=False)],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The shared library to write.", dir_okay=False)],
+    source: Path = argument("A C or C++ file.", exists=True, dir_okay=False, show_default=False),
+    output: Path = required("The shared library to write.", "--output", "-o", dir_okay=False),
 ) -> None:
     """Compile an op package against hexforge_op_package.h."""
     from hexforge.formats.files import require_writable
@@ -31,9 +30,7 @@ def build(
 
 @op_package.command("show")
 def show(
-    package: Annotated[
-        str, typer.Argument(help="<OpType>:<path>:<interface>[:<target>], as in op_packages.", show_default=False)
-    ],
+    package: str = argument("<OpType>:<path>:<interface>[:<target>], as in op_packages.", show_default=False),
     as_json: Json = False,
 ) -> None:
     """Load an op of a package and say what it is."""

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, table
 from hexforge.errors import CallError
 from hexforge.options import did_you_mean
+from hexforge.request_fields import argument, option
 from hexforge.rules import Rule, some_of
 
 if TYPE_CHECKING:
@@ -29,10 +29,8 @@ _OUTPUTS = {
 
 
 def ops(
-    op: Annotated[str, typer.Argument(help="An ONNX op or a QNN op; none: all of them.")] = "",
-    refused_by: Annotated[
-        str, typer.Option("--refused-by", metavar="NAME", help="Only what is refused by ep, htp, gpu or executorch.")
-    ] = "",
+    op: str = argument("An ONNX op or a QNN op; none: all of them.", default=""),
+    refused_by: str = option("", "Only what is refused by ep, htp, gpu or executorch.", metavar="NAME"),
     as_json: Json = False,
 ) -> None:
     """Which ONNX ops become which QNN ops, what those are, and what of them is refused, why, and how that is known."""

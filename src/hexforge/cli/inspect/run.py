@@ -14,28 +14,23 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.cli.arguments import BackendArguments, InputArguments, Json, Model, pairs
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.runnable import feeds_for, open_target
 from hexforge.cli.screen import bold_start, console, print_json, spinner, table
 from hexforge.formats.file_names import file_names
 from hexforge.ir import Array
+from hexforge.request_fields import option
 from hexforge.runtime.nonfinite import has_nonfinite
 
 Inputs = Annotated[list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="Data of an input.")]
 GraphName = Annotated[str, typer.Option("--graph", help="Which graph, of a context that has several.")]
 
 
-@with_request_options
 def run(
     model: Model,
     input: Inputs = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for the outputs, one .npy each.", file_okay=False)
-    ] = None,
-    top: Annotated[int, typer.Option("--top", min=0, help="The largest so many numbers of each output's rows.")] = 0,
-    classes: Annotated[
-        Path | None, typer.Option("--classes", exists=True, dir_okay=False, help="Names for --top, one a line.")
-    ] = None,
+    output: Path | None = option(None, "Folder for the outputs, one .npy each.", "--output", "-o", file_okay=False),
+    top: int = option(0, "The largest so many numbers of each output's rows.", min=0),
+    classes: Path | None = option(None, "Names for --top, one a line.", exists=True, dir_okay=False),
     graph: GraphName = "",
     *,
     target: BackendArguments,

@@ -6,15 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from hexforge.cli.arguments import BackendArguments, InputArguments, Model
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import spinner
 from hexforge.errors import CallError
+from hexforge.request_fields import option
 
 if TYPE_CHECKING:
     from hexforge.ir import Graph
@@ -45,15 +43,14 @@ class ShowRequest:
             raise CallError(f"{path}: is compiled already; only --weights can be given with it")
 
 
-@with_request_options
 def show(
     model: Model,
     *,
     target: BackendArguments,
     inputs: InputArguments,
-    onnx_units: Annotated[bool, typer.Option("--onnx-units", help="The model's units instead of QNN graphs.")] = False,
-    passes: Annotated[bool, typer.Option(help="Run the passes first.")] = True,
-    weights: Annotated[bool, typer.Option("--weights", help="All constants in full: text that reads back.")] = False,
+    onnx_units: bool = option(False, "The model's units instead of QNN graphs."),
+    passes: bool = option(True, "Run the passes first.", "--passes/--no-passes"),
+    weights: bool = option(False, "All constants in full: text that reads back."),
 ) -> None:
     """Print the QNN graphs that a model becomes, as text."""
     from hexforge.formats.file_kinds import open_model

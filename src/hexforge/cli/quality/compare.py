@@ -26,7 +26,6 @@ from hexforge.cli.arguments import (
 from hexforge.cli.quality.decisions import print_decisions
 from hexforge.cli.quality.departure import print_departure
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
@@ -53,11 +52,10 @@ class DumpArguments:
     write: Path | None = option(None, "Folder for that op as a model, with its tensors.", file_okay=False)
 
 
-@with_request_options
 def compare(
     request: CompareRequest,
     given: DumpArguments,
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of each table; 0 for all.")] = 20,
+    rows: int = option(20, "Rows of each table; 0 for all.", min=0),
     report: Report = None,
     *,
     cluster: ClusterArguments,

@@ -13,12 +13,10 @@ from hexforge.cli.arguments import ClusterArguments, InputArguments, Json
 from hexforge.cli.quality.compare import Report, engine_of, write_quality_page
 from hexforge.cli.quality.decisions import print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bar, console, interruptible, print_json, table
 from hexforge.formats.files import require_writable
 
 
-@with_request_options
 def evaluate(
     request: EvaluateRequest,
     report: Report = None,

@@ -12,23 +12,17 @@ from rich.text import Text
 
 from hexforge.analysis.requests import JUDGED_BY
 from hexforge.cli.arguments import ClusterArguments, Jobs, Json
-from hexforge.cli.request_options import typed, with_request_options
+from hexforge.cli.request_options import typed
 from hexforge.cli.screen import console, print_json, spinner, table
+from hexforge.request_fields import argument, option
 
 
-@with_request_options
 def gate(
-    budget: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The budget file.", show_default=False)],
-    baseline: Annotated[
-        Path | None, typer.Option("--baseline", exists=True, dir_okay=False, help="Figures of an earlier run.")
-    ] = None,
-    save_baseline: Annotated[
-        Path | None, typer.Option("--save-baseline", dir_okay=False, help="Write the figures of this run.")
-    ] = None,
-    junit: Annotated[Path | None, typer.Option("--junit", dir_okay=False, help="Write JUnit XML.")] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", dir_okay=False, help="Write a comment with what changed.")
-    ] = None,
+    budget: Path = argument("The budget file.", exists=True, dir_okay=False, show_default=False),
+    baseline: Path | None = option(None, "Figures of an earlier run.", exists=True, dir_okay=False),
+    save_baseline: Path | None = option(None, "Write the figures of this run.", dir_okay=False),
+    junit: Path | None = option(None, "Write JUnit XML.", dir_okay=False),
+    markdown: Path | None = option(None, "Write a comment with what changed.", dir_okay=False),
     metric: Annotated[str, typed(JUDGED_BY)] = "",
     jobs: Jobs = 1,
     *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -15,9 +15,9 @@ from hexforge.analysis.requests import SQNR, OptimizeRequest
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model, Runtime, Soc
 from hexforge.cli.quality.decisions import agreement_text, print_alarmed, print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.formats.files import write_atomically
+from hexforge.request_fields import option
 from hexforge.rules import by_reason, some_of
 
 if TYPE_CHECKING:
@@ -28,14 +28,11 @@ SAME_TIME = 0.97
 """A quantized model that is slower than this part of the float one's speed is said to be slower."""
 
 
-@with_request_options
 def optimize(
     model: Model,
     request: OptimizeRequest,
     soc: Soc = "",
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for the files; else MODEL.SOC.", file_okay=False)
-    ] = None,
+    output: Path | None = option(None, "Folder for the files; else MODEL.SOC.", "--output", "-o", file_okay=False),
     runtime: Runtime = "qnn_dlc",
     *,
     cluster: ClusterArguments,

@@ -16,7 +16,6 @@ from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Jobs, Json
 from hexforge.cli.quality.decisions import print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.formats.files import require_writable
 from hexforge.request_fields import option
@@ -40,7 +39,6 @@ class EncodingArguments:
     )  # fmt: skip
 
 
-@with_request_options
 def quantize(
     request: QuantizeRequest,
     given: EncodingArguments,

@@ -8,9 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis.requests import SearchRequest
 from hexforge.analysis.spread.workers import Workers
@@ -19,7 +17,6 @@ from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Runtime
 from hexforge.cli.quality.decisions import agreement_text, print_alarmed
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
@@ -39,13 +36,12 @@ class SearchFiles:
     report: Path | None = option(None, "Write a page with the front drawn.")
 
 
-@with_request_options
 def search(
     request: SearchRequest,
-    soc: Annotated[str, typer.Option("--soc", help="The chip whose latency counts.")] = DEFAULT_SOC,
+    soc: str = option(DEFAULT_SOC, "The chip whose latency counts."),
     runtime: Runtime = "qnn_dlc",
     *,
-    jobs: Annotated[int, typer.Option("--jobs", min=0, help="Processes; 0: one for each processor.")] = 0,
+    jobs: int = option(0, "Processes; 0: one for each processor.", min=0),
     cluster: ClusterArguments,
     files: SearchFiles,
     inputs: InputArguments,

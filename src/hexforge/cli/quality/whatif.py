@@ -4,47 +4,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import InputArguments, Json, Model, Soc, constants_of, dims, shapes
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bars, console, interruptible, print_json, rows_left_out, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
+from hexforge.request_fields import option, required
 
 if TYPE_CHECKING:
     from hexforge.analysis.quality.whatif import WhatIf
 
 
-@with_request_options
 def whatif(
     model: Model,
-    switch: Annotated[
-        str,
-        typer.Option(
-            "--switch", metavar="NAME", help="What is switched: fold_relu, short_depth, float_order, encodings."
-        ),
-    ],
+    switch: str = required("What is switched: fold_relu, short_depth, float_order, encodings.", metavar="NAME"),
     soc: Soc = DEFAULT_SOC,
-    tries: Annotated[int, typer.Option("--tries", min=1, help="Inputs to try, half of them at random.")] = 200,
-    float_range: Annotated[
-        str,
-        typer.Option("--range", metavar="LOW:HIGH", help="Where float inputs lie that the model does not quantize."),
-    ] = "-1:1",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Other inputs for another number.")] = 0,
-    blamed: Annotated[
-        int, typer.Option("--blame", min=0, metavar="N", help="Tell the N nodes most to blame apart; 0 for all.")
-    ] = 32,
-    report: Annotated[
-        Path | None, typer.Option("--report", dir_okay=False, help="Write a page to look at, as HTML.")
-    ] = None,
-    save_input: Annotated[
-        Path | None, typer.Option("--save-input", dir_okay=False, help="Write the input that shows it most, as .npz.")
-    ] = None,
+    tries: int = option(200, "Inputs to try, half of them at random.", min=1),
+    float_range: str = option(
+        "-1:1", "Where float inputs lie that the model does not quantize.", "--range", metavar="LOW:HIGH"
+    ),
+    seed: int = option(0, "Other inputs for another number.", min=0),
+    blamed: int = option(32, "Tell the N nodes most to blame apart; 0 for all.", "--blame", min=0, metavar="N"),
+    report: Path | None = option(None, "Write a page to look at, as HTML.", dir_okay=False),
+    save_input: Path | None = option(None, "Write the input that shows it most, as .npz.", dir_okay=False),
     *,
     inputs: InputArguments,
     as_json: Json = False,

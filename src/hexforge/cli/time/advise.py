@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DeviceRuntime, InputArguments, Json, Model, Precision, Soc
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_another_file, write_atomically
+from hexforge.request_fields import option
 
 if TYPE_CHECKING:
     from hexforge.analysis.advice import AdviceResult
@@ -37,26 +36,18 @@ class AskedAdvice:
     as_json: bool
 
 
-@with_request_options
 def advise(
     model: Model,
     soc: Soc = DEFAULT_SOC,
     precision: Precision = "as-is",
     runtime: DeviceRuntime = "qnn_dlc",
-    apply: Annotated[
-        Path | None,
-        typer.Option(
-            "--apply", dir_okay=False, help="Write the model with every rewrite that keeps its function and gains."
-        ),
-    ] = None,
-    min_gain: Annotated[
-        str, typer.Option("--min-gain", metavar="PERCENT", help="Leave out advice that gains less.")
-    ] = "1%",
-    verify: Annotated[bool, typer.Option(help="Compare rewritten models with the original on random inputs.")] = True,
-    report: Annotated[bool, typer.Option("--report", help="Say of each why, how, where, and who says so.")] = False,
-    cpu: Annotated[
-        bool, typer.Option("--cpu/--no-cpu", help="Measure here what the NPU leaves to the CPU, for a rough time.")
-    ] = True,
+    apply: Path | None = option(
+        None, "Write the model with every rewrite that keeps its function and gains.", dir_okay=False
+    ),
+    min_gain: str = option("1%", "Leave out advice that gains less.", metavar="PERCENT"),
+    verify: bool = option(True, "Compare rewritten models with the original on random inputs.", "--verify/--no-verify"),
+    report: bool = option(False, "Say of each why, how, where, and who says so."),
+    cpu: bool = option(True, "Measure here what the NPU leaves to the CPU, for a rough time.", "--cpu/--no-cpu"),
     *,
     inputs: InputArguments,
     as_json: Json = False,

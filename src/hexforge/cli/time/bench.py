@@ -8,16 +8,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from hexforge.cli.arguments import BackendArguments, InputArguments, Json, Model, pairs
 from hexforge.cli.inspect.run import GraphName, Inputs
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.runnable import feeds_for, open_target
 from hexforge.cli.screen import bar, bold_start, console, print_json, table
 from hexforge.errors import HexforgeError
+from hexforge.request_fields import option
 from hexforge.results import Key, Result, length
 from hexforge.runtime.model_request import ModelRequest
 
@@ -60,15 +58,12 @@ class BenchTimes(Result):
         return ordered[min(len(ordered) - 1, max(0, -(-len(ordered) * int(part) // 100) - 1))]
 
 
-@with_request_options
 def bench(
     model: Model,
-    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Inferences before the clock starts.")] = 3,
-    iterations: Annotated[
-        int, typer.Option("--iterations", "-n", min=0, help="Inferences to time; 0: as many as --duration allows.")
-    ] = 0,
-    duration: Annotated[float, typer.Option("--duration", min=0.01, help="Seconds, unless --iterations.")] = 3.0,
-    threads: Annotated[int, typer.Option("--threads", "-t", min=1, help="Callers at the same time.")] = 1,
+    warmup: int = option(3, "Inferences before the clock starts.", min=0),
+    iterations: int = option(0, "Inferences to time; 0: as many as --duration allows.", "--iterations", "-n", min=0),
+    duration: float = option(3.0, "Seconds, unless --iterations.", min=0.01),
+    threads: int = option(1, "Callers at the same time.", "--threads", "-t", min=1),
     input: Inputs = None,
     graph: GraphName = "",
     *,

@@ -8,9 +8,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
@@ -27,7 +26,6 @@ from hexforge.cli.arguments import (
     Model,
     model_and_priority,
 )
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import TOP, bar, console, print_json, result_table, rows_left_out, spinner, table
 from hexforge.errors import CallError
@@ -82,12 +80,9 @@ class EstimateFiles:
             raise CallError("--trace and --report are files of their own; neither may be the model or the other")
 
 
-@with_request_options
 def estimate(
     model: Model,
-    soc: Annotated[
-        str, typer.Option("--soc", help="Chip by name, number or device, or all to compare them.")
-    ] = DEFAULT_SOC,
+    soc: str = option(DEFAULT_SOC, "Chip by name, number or device, or all to compare them."),
     *,
     deploying: DeploymentArguments,
     calls: CallArguments,

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import CoRunningArguments, DeploymentArguments, InputArguments, model_and_priority, pairs
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import console, spinner, table
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.files import write_together
-from hexforge.request_fields import option
+from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
     from hexforge.analysis.advice import Advice
@@ -59,11 +56,10 @@ class ProfileRecording:
     others: CoRunningArguments = CoRunningArguments()  # noqa: RUF009 - it is frozen
 
 
-@with_request_options
 def profile(
-    model: Annotated[Path, typer.Argument(exists=True, help="An ONNX file, a context, a .pte or a profiling log.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write to.")] = Path("profile"),
-    soc: Annotated[str, typer.Option("--soc", help="Chip by name, number or device.")] = DEFAULT_SOC,
+    model: Path = argument("An ONNX file, a context, a .pte or a profiling log.", exists=True),
+    output: Path = option(Path("profile"), "The folder to write to.", "--output", "-o"),
+    soc: str = option(DEFAULT_SOC, "Chip by name, number or device."),
     *,
     recording: RecordingArguments,
     deploying: DeploymentArguments,

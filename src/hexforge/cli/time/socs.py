@@ -3,19 +3,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, table
+from hexforge.request_fields import argument
 
 if TYPE_CHECKING:
     from hexforge.chips.soc import Soc
 
 
 def socs(
-    name: Annotated[str, typer.Argument(help="One chip in full, by name or number.", show_default=False)] = "",
+    name: str = argument("One chip in full, by name or number.", default="", show_default=False),
     as_json: Json = False,
 ) -> None:
     """List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source."""

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from hexforge.cli.arguments import ClusterArguments, Dims, Json, dims
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.say import say
 from hexforge.cli.screen import TOP, bar, console, interruptible, print_json, rows_left_out, table
 from hexforge.formats.files import require_writable, write_atomically
+from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
     from hexforge.addons.cluster.sweep.table import RowChange, Sweep
@@ -20,30 +18,24 @@ if TYPE_CHECKING:
 PRECISIONS = "float,w8a8,w8a16"
 
 
-@with_request_options
 def sweep(
-    models: Annotated[
-        list[str],
-        typer.Argument(help="Files, patterns, folders, lists (.txt) or manifests (.json, .yaml).", show_default=False),
-    ],
-    soc: Annotated[str, typer.Option("--soc", help="Chips, separated by commas; all: every one.")] = "all",
-    precision: Annotated[str, typer.Option("--precision", help="Precisions, separated by commas.")] = PRECISIONS,
-    runtime: Annotated[str, typer.Option("--runtime", help="qnn_dlc, onnx or tflite.")] = "qnn_dlc",
-    advice: Annotated[bool, typer.Option("--advise", help="Ask of each model what would gain most (slower).")] = False,
+    models: list[str] = argument(
+        "Files, patterns, folders, lists (.txt) or manifests (.json, .yaml).", show_default=False
+    ),
+    soc: str = option("all", "Chips, separated by commas; all: every one."),
+    precision: str = option(PRECISIONS, "Precisions, separated by commas."),
+    runtime: str = option("qnn_dlc", "qnn_dlc, onnx or tflite."),
+    advice: bool = option(False, "Ask of each model what would gain most (slower).", "--advise"),
     dim: Dims = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=0, help="Processes; 0: one for each processor.")] = 0,
+    jobs: int = option(0, "Processes; 0: one for each processor.", "--jobs", "-j", min=0),
     *,
     cluster: ClusterArguments,
-    finished: Annotated[
-        Path | None, typer.Option("--state", help="Keeps what is done: an interrupted sweep goes on.")
-    ] = None,
-    since: Annotated[
-        Path | None, typer.Option("--since", exists=True, dir_okay=False, help="An earlier CSV: say what changed.")
-    ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", help="Write the rows as CSV.")] = None,
-    parquet: Annotated[Path | None, typer.Option("--parquet", help="Write the rows as Parquet.")] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
-    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows of the table; 0 for all.")] = TOP,
+    finished: Path | None = option(None, "Keeps what is done: an interrupted sweep goes on.", "--state"),
+    since: Path | None = option(None, "An earlier CSV: say what changed.", exists=True, dir_okay=False),
+    csv: Path | None = option(None, "Write the rows as CSV."),
+    parquet: Path | None = option(None, "Write the rows as Parquet."),
+    report: Path | None = option(None, "Write a page to look at, as HTML."),
+    rows: int = option(TOP, "Rows of the table; 0 for all.", min=0),
     as_json: Json = False,
 ) -> None:
     """Say how long many models take on many chips at several precisions, and what changed since the last time."""

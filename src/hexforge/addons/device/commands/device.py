@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
 from hexforge.addons.device.commands.device_service import fault, serve, status, stop
 from hexforge.cli.arguments import All, Json
+from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
+from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
     from hexforge.addons.device.scenario.play import PlayedScenario
@@ -31,7 +33,7 @@ class _PlaysByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-device = typer.Typer(
+device = CommandGroup(
     cls=_PlaysByDefault,
     no_args_is_help=True,
     add_completion=False,
@@ -43,9 +45,9 @@ for _command in (serve, status, fault, stop):
 
 @device.command("play")
 def play_scenario(
-    script: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The scenario.", show_default=False)],
-    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
-    log: Annotated[Path | None, typer.Option("--log", help="Write every event, one JSON object a line.")] = None,
+    script: Path = argument("The scenario.", exists=True, dir_okay=False, show_default=False),
+    report: Path | None = option(None, "Write a page to look at, as HTML."),
+    log: Path | None = option(None, "Write every event, one JSON object a line."),
     every: All = False,
     as_json: Json = False,
 ) -> None:

@@ -14,6 +14,7 @@ from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Json
 from hexforge.cli.say import say
 from hexforge.cli.screen import console, print_json, table
+from hexforge.request_fields import argument, option
 
 Address = Annotated[
     str,
@@ -34,19 +35,15 @@ class Fault(StrEnum):
 
 
 def serve(
-    soc: Annotated[str, typer.Option("--soc", help=f"Chip by name, number or device ({DEFAULT_SOC}).")] = DEFAULT_SOC,
+    soc: str = option(DEFAULT_SOC, f"Chip by name, number or device ({DEFAULT_SOC})."),
     address: Address = "",
-    cores: Annotated[int, typer.Option("--cores", min=1, help="NSP cores in use.")] = 1,
-    ram_mb: Annotated[int, typer.Option("--ram-mb", min=1, help="RAM of the device.")] = 16 << 10,
-    platform: Annotated[str, typer.Option("--platform", help="android, windows, linux or qnx.")] = "android",
-    signed_image: Annotated[bool, typer.Option("--signed-image", help="A signed DSP image was pushed to it.")] = False,
-    wait_for: Annotated[
-        int, typer.Option("--wait-for", min=0, help="No time passes until so many programs are attached.")
-    ] = 0,
-    patience: Annotated[
-        float, typer.Option("--patience", min=0.01, help="Seconds that a program which does not wait is waited for.")
-    ] = 1.0,
-    log: Annotated[Path | None, typer.Option("--log", help="Write every event, one JSON object a line.")] = None,
+    cores: int = option(1, "NSP cores in use.", min=1),
+    ram_mb: int = option(16 << 10, "RAM of the device.", min=1),
+    platform: str = option("android", "android, windows, linux or qnx."),
+    signed_image: bool = option(False, "A signed DSP image was pushed to it."),
+    wait_for: int = option(0, "No time passes until so many programs are attached.", min=0),
+    patience: float = option(1.0, "Seconds that a program which does not wait is waited for.", min=0.01),
+    log: Path | None = option(None, "Write every event, one JSON object a line."),
 ) -> None:
     """Serve a simulated device to programs of this computer until `hexforge device stop` or Ctrl-C.
 
@@ -110,11 +107,9 @@ def _process_cells(process: dict[str, Any]) -> tuple[str, ...]:
 
 
 def fault(
-    kind: Annotated[
-        Fault, typer.Argument(help="ssr: the subsystem restarts; pd: a session crashes; kill: a process ends.")
-    ],
-    process: Annotated[str, typer.Argument(help="The process, of pd and kill, as status names it.")] = "",
-    session: Annotated[int, typer.Option("--session", min=0, help="Which of its sessions, of pd.")] = 0,
+    kind: Fault = argument("ssr: the subsystem restarts; pd: a session crashes; kill: a process ends."),
+    process: str = argument("The process, of pd and kill, as status names it.", default=""),
+    session: int = option(0, "Which of its sessions, of pd.", min=0),
     address: Address = "",
 ) -> None:
     """Let a fault happen on a shared device, at this moment of its clock."""

@@ -4,34 +4,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, spinner, table
+from hexforge.request_fields import argument, option, required
 
 if TYPE_CHECKING:
     from hexforge.addons.device.plan.search import PlanResult
 
 
 def plan(
-    workload: Annotated[
-        Path,
-        typer.Option("--workload", exists=True, dir_okay=False, help="What runs when, as YAML.", show_default=False),
-    ],
-    contexts: Annotated[
-        list[Path] | None,
-        typer.Argument(exists=True, dir_okay=False, help="Context files; models have their names.", show_default=False),
-    ] = None,
-    soc: Annotated[str | None, typer.Option("--soc", help="The chip, if not the workload's.")] = None,
-    aim: Annotated[str, typer.Option("--for", help="Best at: latency, ram, energy or sessions.")] = "latency",
-    frames: Annotated[
-        int, typer.Option("--frames", min=1, max=1_000_000, help="Runs of the most frequent model in the proof.")
-    ] = 10_000,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write config files, scenario and page into this folder.")
-    ] = None,
+    workload: Path = required("What runs when, as YAML.", exists=True, dir_okay=False, show_default=False),
+    contexts: list[Path] | None = argument(
+        "Context files; models have their names.", default=None, exists=True, dir_okay=False, show_default=False
+    ),
+    soc: str | None = option(None, "The chip, if not the workload's."),
+    aim: str = option("latency", "Best at: latency, ram, energy or sessions.", "--for"),
+    frames: int = option(10_000, "Runs of the most frequent model in the proof.", min=1, max=1_000_000),
+    output: Path | None = option(None, "Write config files, scenario and page into this folder.", "--output", "-o"),
     as_json: Json = False,
 ) -> None:
     """Find how contexts that run together are best loaded, shared and driven on a chip, and prove it by playing.

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from hexforge.addons.llm.commands.chat import chat
 from hexforge.addons.llm.commands.estimate import estimate
 from hexforge.addons.llm.commands.evaluate import evaluate
@@ -13,8 +11,9 @@ from hexforge.addons.llm.commands.llama_runner import llama_runner
 from hexforge.addons.llm.commands.models import models
 from hexforge.addons.llm.commands.run import run
 from hexforge.addons.llm.commands.serve import serve
+from hexforge.cli.request_options import CommandGroup
 
-llm = typer.Typer(
+llm = CommandGroup(
     no_args_is_help=True,
     help="Language models: export a checkpoint, run it, chat with it, judge it, serve it, say how fast it is.",
 )

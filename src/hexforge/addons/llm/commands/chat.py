@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
-from typing import Annotated
-
-import typer
 
 from hexforge.addons.llm.commands.loading import loaded_model
 from hexforge.addons.llm.commands.sampling_arguments import (
@@ -25,6 +22,7 @@ from hexforge.addons.llm.commands.sampling_arguments import (
 from hexforge.cli.say import say
 from hexforge.errors import CallError
 from hexforge.options import did_you_mean
+from hexforge.request_fields import option
 
 HELP = (
     "/undo forgets the last turn, /reset all of them, /adapter NAME goes on with a LoRA adapter (no name: the base), "
@@ -41,7 +39,7 @@ def chat(
     top_p: TopP = 0.95,
     repetition_penalty: Penalty = 1.1,
     seed: Seed = None,
-    system: Annotated[str, typer.Option("--system", help="What the model is told before the first turn.")] = "",
+    system: str = option("", "What the model is told before the first turn."),
     adapter: AdapterName = "",
     backend: LlmBackend = "",
     context: ContextLength = 0,

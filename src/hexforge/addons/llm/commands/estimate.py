@@ -6,18 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from hexforge.amounts import size
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Json
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bold_start, console, print_json, spinner, table
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
-from hexforge.request_fields import option
+from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
     from hexforge.addons.llm import Bundle, LlmEstimate, LlmShape
@@ -40,31 +37,17 @@ class GraphArguments:
     speculative: bool = option(False, "With a draft that is checked, several tokens at a time.")
 
 
-@with_request_options
 def estimate(
-    model: Annotated[
-        str, typer.Argument(help="A folder with config.json, such a file, or the name of a model.", show_default=False)
-    ],
-    soc: Annotated[
-        str, typer.Option("--soc", help="Chip by name, number or device, or all to compare them.")
-    ] = DEFAULT_SOC,
-    context: Annotated[
-        int | None, typer.Option("--context", help="Positions of the context; a bundle's own, else 4096.")
-    ] = None,
-    precision: Annotated[
-        str,
-        typer.Option("--precision", help="w4a16, w4 (float activations), w8a16, float; a bundle's own, else w4a16."),
-    ] = "",
-    runtime: Annotated[str, typer.Option("--runtime", help="geniex_qairt (geniex) or genie.")] = "geniex_qairt",
-    filled: Annotated[
-        int | None, typer.Option("--filled", help="Positions that hold tokens while the answer is timed.")
-    ] = None,
-    prompt: Annotated[
-        int | None, typer.Option("--prompt", help="Tokens of a prompt to time the first token of.")
-    ] = None,
+    model: str = argument("A folder with config.json, such a file, or the name of a model.", show_default=False),
+    soc: str = option(DEFAULT_SOC, "Chip by name, number or device, or all to compare them."),
+    context: int | None = option(None, "Positions of the context; a bundle's own, else 4096."),
+    precision: str = option("", "w4a16, w4 (float activations), w8a16, float; a bundle's own, else w4a16."),
+    runtime: str = option("geniex_qairt", "geniex_qairt (geniex) or genie."),
+    filled: int | None = option(None, "Positions that hold tokens while the answer is timed."),
+    prompt: int | None = option(None, "Tokens of a prompt to time the first token of."),
     *,
     graphs: GraphArguments,
-    report: Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")] = None,
+    report: Path | None = option(None, "Write a page to look at, as HTML."),
     as_json: Json = False,
 ) -> None:
     """Say how fast a language model answers on a chip: first token, tokens a second by context, memory, energy."""

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hexforge.addons.llm.commands.loading import loaded_model
 from hexforge.addons.llm.commands.sampling_arguments import BundleFolder, ContextLength, LlmBackend
@@ -15,18 +12,16 @@ from hexforge.cli.arguments import Json
 from hexforge.cli.say import say
 from hexforge.cli.screen import console, print_json, spinner, table
 from hexforge.errors import CallError
+from hexforge.request_fields import option, required
 
 
 def evaluate(
     bundle: BundleFolder,
-    checkpoint: Annotated[Path, typer.Option("--checkpoint", help="What it was exported from.")],
-    text: Annotated[Path, typer.Option("--text", help="A text that the model was not trained on.")],
-    length: Annotated[
-        int | None,
-        typer.Option("--length", help="Tokens of a row; each row begins anew. [default: 256, or the context]", min=2),
-    ] = None,
-    rows: Annotated[int, typer.Option("--rows", help="At most so many rows; 0: all.", min=0)] = 0,
-    blame: Annotated[bool, typer.Option("--blame", help="Say what each layer's rounding costs.")] = False,
+    checkpoint: Path = required("What it was exported from."),
+    text: Path = required("A text that the model was not trained on."),
+    length: int | None = option(None, "Tokens of a row; each row begins anew. [default: 256, or the context]", min=2),
+    rows: int = option(0, "At most so many rows; 0: all.", min=0),
+    blame: bool = option(False, "Say what each layer's rounding costs."),
     backend: LlmBackend = "",
     context: ContextLength = 0,
     as_json: Json = False,

@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hexforge.amounts import size
 from hexforge.chips.soc import DEFAULT_SOC
@@ -14,42 +11,32 @@ from hexforge.cli.arguments import Json, Soc
 from hexforge.cli.say import say
 from hexforge.cli.screen import print_json, spinner
 from hexforge.errors import CallError
+from hexforge.request_fields import argument, option, required
 
 ROUNDINGS = ("nearest", "scale", "compensate")
 """What --rounding takes; the last two go together."""
 
 
 def export(
-    checkpoint: Annotated[
-        str,
-        typer.Argument(help="Folder with .safetensors or an ONNX decoder, or a .gguf; with --random a config or name."),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.", file_okay=False)],
+    checkpoint: str = argument(
+        "Folder with .safetensors or an ONNX decoder, or a .gguf; with --random a config or name."
+    ),
+    output: Path = required("The folder to write.", "--output", "-o", file_okay=False),
     soc: Soc = "",
-    context: Annotated[int, typer.Option("--context", help="Tokens that the caches hold.", min=2)] = 4096,
-    ar: Annotated[str, typer.Option("--ar", help="New tokens of each graph, 1 among them.")] = "128,1",
-    precision: Annotated[
-        str, typer.Option("--precision", help="float, w8a16, w4a16 (blocks of 32), w4a16_lpbq or w4a16_channel.")
-    ] = "w8a16",
-    native_kv: Annotated[bool, typer.Option("--native-kv", help="Caches as the matrix unit reads them.")] = False,
-    no_context: Annotated[bool, typer.Option("--no-context", help="ONNX models alone, nothing compiled.")] = False,
-    calibration: Annotated[
-        Path | None, typer.Option("--calibration", help="A text for ranges of activations.", exists=True)
-    ] = None,
-    rounding: Annotated[
-        str,
-        typer.Option(
-            "--rounding",
-            help="Of weights: nearest; scale: channels that are large in the text lose less (AWQ); compensate: weights "
-            "make up for each other's errors (GPTQ); or scale,compensate.",
-        ),
-    ] = "nearest",
-    compensate: Annotated[bool, typer.Option("--compensate", help="The same as --rounding compensate.")] = False,
-    adapter: Annotated[
-        list[str] | None,
-        typer.Option("--adapter", metavar="NAME=FOLDER", help="A LoRA adapter as PEFT writes it; several times."),
-    ] = None,
-    random: Annotated[int | None, typer.Option("--random", metavar="SEED", help="Random weights of this seed.")] = None,
+    context: int = option(4096, "Tokens that the caches hold.", min=2),
+    ar: str = option("128,1", "New tokens of each graph, 1 among them."),
+    precision: str = option("w8a16", "float, w8a16, w4a16 (blocks of 32), w4a16_lpbq or w4a16_channel."),
+    native_kv: bool = option(False, "Caches as the matrix unit reads them."),
+    no_context: bool = option(False, "ONNX models alone, nothing compiled."),
+    calibration: Path | None = option(None, "A text for ranges of activations.", exists=True),
+    rounding: str = option(
+        "nearest",
+        "Of weights: nearest; scale: channels that are large in the text lose less (AWQ); compensate: weights "
+        "make up for each other's errors (GPTQ); or scale,compensate.",
+    ),
+    compensate: bool = option(False, "The same as --rounding compensate."),
+    adapter: list[str] | None = option(None, "A LoRA adapter as PEFT writes it; several times.", metavar="NAME=FOLDER"),
+    random: int | None = option(None, "Random weights of this seed.", metavar="SEED"),
     as_json: Json = False,
 ) -> None:
     """Export a checkpoint as a bundle: ONNX graphs for several new tokens and for one, weights once, a context."""

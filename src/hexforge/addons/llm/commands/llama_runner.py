@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexforge.addons.llm.commands.runner_prompts import PROMPT_FORMS
-from hexforge.cli.request_options import with_request_options
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
 from hexforge.request_fields import FlagsAsNamed, option
@@ -97,7 +96,6 @@ class _Turn:
         ]
 
 
-@with_request_options
 def llama_runner(flags: LlamaRunnerFlags) -> None:
     """Answer prompts with the flags, files and last lines of ExecuTorch's qnn_llama_runner."""
     try:

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hexforge.addons.llm.commands.loading import loaded_model
 from hexforge.addons.llm.commands.sampling_arguments import (
@@ -26,23 +23,22 @@ from hexforge.cli.arguments import Json
 from hexforge.cli.say import say
 from hexforge.cli.screen import print_json
 from hexforge.errors import CallError
+from hexforge.request_fields import option, required
 
 
 def run(
     bundle: BundleFolder,
-    prompt: Annotated[str, typer.Option("--prompt", "-p", help="The text to continue.")],
+    prompt: str = required("The text to continue.", "--prompt", "-p"),
     tokens: Count = 128,
     temperature: Temperature = 0.0,
     top_k: TopK = 0,
     top_p: TopP = 1.0,
     repetition_penalty: Penalty = 1.0,
     seed: Seed = None,
-    stop: Annotated[list[str] | None, typer.Option("--stop", help="End before this text; several times.")] = None,
-    draft: Annotated[
-        Path | None, typer.Option("--draft", help="A bundle of a smaller model that guesses tokens.")
-    ] = None,
+    stop: list[str] | None = option(None, "End before this text; several times."),
+    draft: Path | None = option(None, "A bundle of a smaller model that guesses tokens."),
     adapter: AdapterName = "",
-    ahead: Annotated[int, typer.Option("--ahead", help="How many it guesses at a time.", min=1, max=64)] = 4,
+    ahead: int = option(4, "How many it guesses at a time.", min=1, max=64),
     backend: LlmBackend = "",
     context: ContextLength = 0,
     as_json: Json = False,

@@ -5,30 +5,21 @@ from __future__ import annotations
 
 import secrets
 import socket
-from typing import Annotated
-
-import typer
 
 from hexforge.addons.llm.commands.loading import loaded_model
 from hexforge.addons.llm.commands.sampling_arguments import BundleFolder, ContextLength, LlmBackend
 from hexforge.cli.arguments import Soc
 from hexforge.cli.say import say
 from hexforge.errors import CallError
+from hexforge.request_fields import option
 
 
 def serve(
     bundle: BundleFolder,
-    port: Annotated[
-        int, typer.Option("--port", help="The port, on this machine's own address.", min=1, max=65535)
-    ] = 8080,
-    token: Annotated[
-        str,
-        typer.Option("--token", envvar="HEXFORGE_LLM_TOKEN", help="What clients must show; one is made if left out."),
-    ] = "",
-    together: Annotated[int, typer.Option("--together", help="Answers at a time; others wait.", min=1, max=64)] = 8,
-    at_device_speed: Annotated[
-        bool, typer.Option("--at-device-speed", help="Give tokens as fast as the chip is estimated to.")
-    ] = False,
+    port: int = option(8080, "The port, on this machine's own address.", min=1, max=65535),
+    token: str = option("", "What clients must show; one is made if left out.", envvar="HEXFORGE_LLM_TOKEN"),
+    together: int = option(8, "Answers at a time; others wait.", min=1, max=64),
+    at_device_speed: bool = option(False, "Give tokens as fast as the chip is estimated to."),
     soc: Soc = "",
     backend: LlmBackend = "",
     context: ContextLength = 0,

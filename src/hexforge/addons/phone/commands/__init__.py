@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import typer
-
 from hexforge.addons.phone.commands.measure import measure
 from hexforge.addons.phone.commands.perf_test import perf_test
 from hexforge.addons.phone.commands.run_model import run_model
 from hexforge.addons.phone.commands.virtual_phones import add, env, list_all, path, plug, remove, unplug
+from hexforge.cli.request_options import CommandGroup
 
-phone = typer.Typer(
+phone = CommandGroup(
     no_args_is_help=True,
     add_completion=False,
     help="Virtual phones with an adb of their own: deployment scripts push, run and pull there as they are.",

@@ -12,6 +12,7 @@ from hexforge.cli.arguments import Json
 from hexforge.cli.say import say
 from hexforge.cli.screen import print_json, spinner
 from hexforge.errors import CallError
+from hexforge.request_fields import argument, option
 
 PROGRAM = "onnxruntime_perf_test"
 Phone = Annotated[
@@ -20,17 +21,13 @@ Phone = Annotated[
 
 
 def measure(
-    model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The ONNX model.")],
+    model: Path = argument("The ONNX model.", exists=True, dir_okay=False),
     serial: Phone = "",
-    soc: Annotated[str, typer.Option("--soc", help="The chip, for the estimate; else what the phone says.")] = "",
-    programs: Annotated[
-        Path | None, typer.Option("--programs", help=f"A folder with {PROGRAM} and its libraries, of a real phone.")
-    ] = None,
-    times: Annotated[int, typer.Option("--times", min=1, help="Runs that are timed.")] = 100,
-    costs: Annotated[Path | None, typer.Option("--costs", exists=True, help="Costs that `calibrate` wrote.")] = None,
-    add_to: Annotated[
-        Path | None, typer.Option("--add-to", help="A CSV file that gets a row; for `calibrate`.")
-    ] = None,
+    soc: str = option("", "The chip, for the estimate; else what the phone says."),
+    programs: Path | None = option(None, f"A folder with {PROGRAM} and its libraries, of a real phone."),
+    times: int = option(100, "Runs that are timed.", min=1),
+    costs: Path | None = option(None, "Costs that `calibrate` wrote.", exists=True),
+    add_to: Path | None = option(None, "A CSV file that gets a row; for `calibrate`."),
     as_json: Json = False,
 ) -> None:
     """Push a model to a phone, time it there, and show the time beside the estimate."""

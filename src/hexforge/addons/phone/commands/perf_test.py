@@ -5,30 +5,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from hexforge.cli.say import say
 from hexforge.errors import CallError
+from hexforge.request_fields import argument, option
 
 MOST_REQUESTS = 20_000
 """A test by duration ends after so many runs, however short they are."""
 
 
 def perf_test(
-    model: Annotated[Path, typer.Argument(help="The ONNX model, or a model with a context.")],
-    result_file: Annotated[Path | None, typer.Argument(help="The time of each run is written there, as CSV.")] = None,
-    provider: Annotated[str, typer.Option("-e", help="The execution provider: qnn.")] = "qnn",
-    keys: Annotated[str, typer.Option("-i", help="Provider options: key|value pairs, spaces between.")] = "",
-    session_keys: Annotated[str, typer.Option("-C", help="Session config entries; they change nothing here.")] = "",
-    mode: Annotated[str, typer.Option("-m", help="duration or times.")] = "duration",
-    repeat: Annotated[int, typer.Option("-r", min=1, help="Runs, with -m times.")] = 1000,
-    seconds: Annotated[float, typer.Option("-t", min=0.0, help="Seconds of the device, with -m duration.")] = 600.0,
-    generated: Annotated[bool, typer.Option("-I", help="Inputs are generated; they always are here.")] = False,
-    statistics: Annotated[bool, typer.Option("-s", help="Print percentiles.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", help="Accepted.")] = False,
-    soc: Annotated[str, typer.Option("--soc", help="The chip of the device.")] = "",
+    model: Path = argument("The ONNX model, or a model with a context."),
+    result_file: Path | None = argument("The time of each run is written there, as CSV.", default=None),
+    provider: str = option("qnn", "The execution provider: qnn.", "-e"),
+    keys: str = option("", "Provider options: key|value pairs, spaces between.", "-i"),
+    session_keys: str = option("", "Session config entries; they change nothing here.", "-C"),
+    mode: str = option("duration", "duration or times.", "-m"),
+    repeat: int = option(1000, "Runs, with -m times.", "-r", min=1),
+    seconds: float = option(600.0, "Seconds of the device, with -m duration.", "-t", min=0.0),
+    generated: bool = option(False, "Inputs are generated; they always are here.", "-I"),
+    statistics: bool = option(False, "Print percentiles.", "-s"),
+    verbose: bool = option(False, "Accepted.", "-v"),
+    soc: str = option("", "The chip of the device."),
 ) -> None:
     """Time a model as onnxruntime_perf_test does, with its flags and its lines, on the simulated device of a chip."""
     from hexforge.formats.files import write_atomically

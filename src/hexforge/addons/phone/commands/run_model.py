@@ -4,23 +4,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from hexforge.addons.phone.commands.perf_test import session_on_chip
 from hexforge.cli.arguments import pairs
 from hexforge.cli.say import say
 from hexforge.errors import CallError
+from hexforge.request_fields import argument, option
 
 
 def run_model(
-    model: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The ONNX model.")],
-    inputs: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="Folder with SAMPLE/NUMBER.raw files.")],
-    outputs: Annotated[Path, typer.Argument(help="Folder for the same of the outputs.")],
-    times: Annotated[int, typer.Argument(min=1, help="Runs that are timed.")] = 100,
-    option: Annotated[list[str] | None, typer.Argument(help="Provider options: KEY=VALUE.")] = None,
-    soc: Annotated[str, typer.Option("--soc", help="The chip of the device.")] = "",
+    model: Path = argument("The ONNX model.", exists=True, dir_okay=False),
+    inputs: Path = argument("Folder with SAMPLE/NUMBER.raw files.", exists=True, file_okay=False),
+    outputs: Path = argument("Folder for the same of the outputs."),
+    times: int = argument("Runs that are timed.", default=100, min=1),
+    option: list[str] | None = argument("Provider options: KEY=VALUE.", default=None),
+    soc: str = option("", "The chip of the device."),
 ) -> None:
     """Run a model on files of raw inputs, write files of raw outputs, and time it on the simulated device of a chip."""
     import numpy as np

@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from hexforge.cli.say import say
+from hexforge.request_fields import option
 
 
 def sdk_root(
-    executorch_build: Annotated[
-        bool, typer.Option("--executorch-build", help="Print the folder that stands for ExecuTorch's Android build.")
-    ] = False,
+    executorch_build: bool = option(False, "Print the folder that stands for ExecuTorch's Android build."),
 ) -> None:
     """Print a folder for QNN_SDK_ROOT: tools, libraries and headers of hexforge where scripts look for the SDK's."""
     from hexforge.addons.phone.sdk_root import EXECUTORCH_BUILD, sdk_root

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -15,9 +15,9 @@ from hexforge.addons.vendor.commands.push import PushArguments, print_pushed
 from hexforge.addons.vendor.commands.vendor import MemoryMb, Timeout
 from hexforge.cli.arguments import InputArguments, Json, Options, pairs
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.request_options import with_request_options
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.errors import CallError
+from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
     from hexforge.addons.vendor.deploy import DeployResult
@@ -26,26 +26,14 @@ if TYPE_CHECKING:
 MOST_ROWS = 10
 
 
-@with_request_options
 def deploy(
-    model: Annotated[
-        Path,
-        typer.Argument(exists=True, help="The ONNX file; or with --push a deployed folder.", show_default=False),
-    ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", file_okay=False, help="The folder to ship.", show_default=False)
-    ] = None,
-    soc: Annotated[
-        str, typer.Option("--soc", metavar="S[,S…]", help="Chips by name, number or device.", show_default=False)
-    ] = "",
-    data: Annotated[
-        str, typer.Option("--data", help="Samples that the proof is made on; random:N draws them.")
-    ] = "random:1",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The most samples that are taken.")] = 4,
-    groups: Annotated[
-        bool, typer.Option("--groups/--no-groups", help="Look for groups of ops that differ though each agrees.")
-    ] = True,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a folder that was deployed before.")] = False,
+    model: Path = argument("The ONNX file; or with --push a deployed folder.", exists=True, show_default=False),
+    output: Path | None = option(None, "The folder to ship.", "--output", "-o", file_okay=False, show_default=False),
+    soc: str = option("", "Chips by name, number or device.", metavar="S[,S…]", show_default=False),
+    data: str = option("random:1", "Samples that the proof is made on; random:N draws them."),
+    limit: int = option(4, "The most samples that are taken.", min=1),
+    groups: bool = option(True, "Look for groups of ops that differ though each agrees.", "--groups/--no-groups"),
+    overwrite: bool = option(False, "Replace a folder that was deployed before."),
     option: Options = None,
     timeout: Timeout = 600.0,
     memory_mb: MemoryMb = 16384,

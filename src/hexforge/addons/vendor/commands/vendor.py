@@ -12,6 +12,7 @@ from hexforge.chips.soc import DEFAULT_SOC, require_chip
 from hexforge.cli.arguments import Json, Options, Soc, pairs
 from hexforge.cli.screen import bold_start, console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
+from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
     from hexforge.addons.vendor.compiling import CompiledContexts
@@ -25,19 +26,14 @@ MemoryMb = Annotated[
 
 
 def vendor(
-    models: Annotated[
-        list[Path] | None,
-        typer.Argument(exists=True, dir_okay=False, help="Models to make contexts of.", show_default=False),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", file_okay=False, help="Folder for the contexts.")
-    ] = None,
+    models: list[Path] | None = argument(
+        "Models to make contexts of.", default=None, exists=True, dir_okay=False, show_default=False
+    ),
+    output: Path | None = option(None, "Folder for the contexts.", "--output", "-o", file_okay=False),
     soc: Soc = DEFAULT_SOC,
-    share: Annotated[
-        bool, typer.Option("--share", help="Graphs of one binary that has common weights once; for devices.")
-    ] = False,
-    embed: Annotated[bool, typer.Option("--embed", help="The binary inside the context model.")] = False,
-    prefix: Annotated[str, typer.Option("--node-name-prefix", help="Put before names of EPContext nodes.")] = "",
+    share: bool = option(False, "Graphs of one binary that has common weights once; for devices."),
+    embed: bool = option(False, "The binary inside the context model."),
+    prefix: str = option("", "Put before names of EPContext nodes.", "--node-name-prefix"),
     option: Options = None,
     timeout: Timeout = 600.0,
     memory_mb: MemoryMb = 16384,

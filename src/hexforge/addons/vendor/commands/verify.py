@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -13,11 +12,12 @@ from hexforge.addons.vendor.commands.deploy import print_proofs
 from hexforge.addons.vendor.commands.vendor import MemoryMb, Timeout
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import bars, console, interruptible, print_json
+from hexforge.request_fields import argument, option
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(file_okay=False, help="The folder.", show_default=False)],
-    groups: Annotated[bool, typer.Option("--groups", help="Look for groups of ops that differ, too.")] = False,
+    folder: Path = argument("The folder.", file_okay=False, show_default=False),
+    groups: bool = option(False, "Look for groups of ops that differ, too."),
     timeout: Timeout = 600.0,
     memory_mb: MemoryMb = 16384,
     as_json: Json = False,
