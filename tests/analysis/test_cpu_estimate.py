@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import typer
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
@@ -18,6 +17,7 @@ import hexforge
 from hexforge.chips.cpu_cores import CPU_CORES, cpu_core
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import SOCS
+from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.time.estimate import estimate
 from hexforge.errors import CallError
 from hexforge.model.standalone import Extract
@@ -29,7 +29,7 @@ from tests.digits import MODEL as DIGITS
 from tests.frontends.onnx.single_node import model
 from tests.ort.models import node
 
-app = typer.Typer()
+app = CommandGroup()
 app.command()(estimate)
 
 

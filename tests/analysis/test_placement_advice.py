@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-import typer
 from onnx import TensorProto
 from typer.testing import CliRunner
 
@@ -20,6 +19,7 @@ from hexforge.analysis import placement_advice
 from hexforge.analysis.advice import SLOWER
 from hexforge.analysis.advise import AdviceRequest, advise_and_rewrite
 from hexforge.analysis.whole_cost import IMPOSSIBLE, WholeCost
+from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.time.advise import advise
 from hexforge.frontends.onnx.rewrites.ranges import setting_values
 from hexforge.model.reader import read
@@ -28,7 +28,7 @@ from tests.ort.models import FLOAT, model, node
 
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
 Inputs = dict[str, tuple[int, Sequence[Any] | None]]
-app = typer.Typer()
+app = CommandGroup()
 app.command()(advise)
 
 

@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import typer
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import hexforge
 from hexforge.analysis.estimate import simulate_concurrent
 from hexforge.chips.deployment import Deployment
+from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.time.estimate import estimate
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 
-app = typer.Typer()
+app = CommandGroup()
 app.command()(estimate)
 
 

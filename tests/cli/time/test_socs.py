@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from hexforge.chips.soc import ABILITIES, FIGURES, SOCS
 from hexforge.cli import main
+from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.time.socs import socs
 
-app = typer.Typer()
+app = CommandGroup()
 app.command()(socs)
 
 
