@@ -105,5 +105,5 @@ def test_an_input_that_the_model_itself_normalizes(tmp_path: Path, folder: Path)
 def test_options_for_pictures_without_pictures_are_an_error(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("quantize", str(model), "--data", "random:2", "--mean", "0.5") == 2
     assert "--mean: is about pictures" in capsys.readouterr().err
-    with pytest.raises(CallError, match="one of stretch, crop, pad"):
+    with pytest.raises(CallError, match="expected 'stretch', 'crop' or 'pad' or a whole number of at least 1"):
         PictureOptions.of({"resize": 0.5}, "here")

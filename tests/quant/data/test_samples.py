@@ -13,7 +13,7 @@ import pytest
 from onnxruntime.quantization import CalibrationDataReader
 from PIL import Image
 
-from hexforge.errors import CallError
+from hexforge.errors import CallError, FormatError
 from hexforge.model.reader import read
 from hexforge.quant.data.feeds import Samples
 from hexforge.quant.data.model_inputs import Input, inputs_of
@@ -343,15 +343,18 @@ def test_options_lie_beside_the_pictures(tmp_path: Path) -> None:
     assert one(tmp_path, (1, 4, 8, 3))[0, 0, 0].tolist() == [155, 0, 0]
     assert one(tmp_path, (1, 4, 8, 3), scale=2.0)[0, 0, 0].tolist() == [410, 0, 0]
     for text, said in (
-        ('{"scales": 1}', "no picture option 'scales'; there are color"),
-        ('{"resize": "shrink"}', "one of stretch, crop, pad"),
-        ('{"std": "1"}', "std is a number or one for each channel"),
-        ('{"scale": [1, 2]}', "scale is a number$"),
-        ("[]", "one JSON object"),
-        ("{", "cannot be read as JSON"),
+        ('{"scales": 1}', "scales: unknown key; did you mean 'scale'"),
+        ('{"sharpness": 1}', "sharpness: unknown key; there are layout, resize, crop, color"),
+        ('{"resize": "shrink"}', "resize is 'shrink': expected 'stretch', 'crop' or 'pad'"),
+        ('{"std": "1"}', "std is '1': expected a number or a list"),
+        ('{"scale": [1, 2]}', r"scale is \[1, 2\]: expected a number$"),
     ):
         (tmp_path / "images.json").write_text(text)
         with pytest.raises(CallError, match=said):
+            one(tmp_path, (1, 4, 8, 3))
+    for text, said in (("[]", "expected an object with layout"), ("{", "line 1, column 2: not JSON")):
+        (tmp_path / "images.json").write_text(text)
+        with pytest.raises(FormatError, match=said):
             one(tmp_path, (1, 4, 8, 3))
 
 

@@ -8,17 +8,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from hexforge.errors import CallError
+from hexforge.formats.json_text import read_json
+from hexforge.formats.validated import Count, Within, validated
 from hexforge.ir import Array
 
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
@@ -27,21 +27,19 @@ SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".webp"})
 OPTIONS_FILE = "images.json"
 """Beside the pictures: options by name."""
 
-_CHOICES = {"layout": ("", "NCHW", "NHWC"), "resize": ("stretch", "crop", "pad"), "color": ("", "RGB", "BGR", "L")}
-
 
 @dataclass(frozen=True, slots=True)
 class PictureOptions:
     """How a picture becomes numbers: (pixel * scale - mean) / std, channel by channel."""
 
-    layout: str = ""
+    layout: Literal["", "NCHW", "NHWC"] = ""
     """NCHW or NHWC; empty: where the input has 1 or 3 channels."""
-    resize: str | int = "stretch"
+    resize: Literal["stretch", "crop", "pad"] | Annotated[int, Within(1)] = "stretch"
     """stretch to the input's size, crop the middle of it, or pad it, the sides kept in proportion; a number: the
     shorter side becomes that, and the middle of the input's size is taken."""
-    crop: int = 0
+    crop: Count = 0
     """The middle square of so many pixels is taken, after a number's resize and before any other; 0: none."""
-    color: str = ""
+    color: Literal["", "RGB", "BGR", "L"] = ""
     """RGB, BGR or L (grey); empty: RGB or L as the input has 3 channels or 1."""
     scale: float = 1 / 255
     mean: float | tuple[float, ...] = 0.0
@@ -50,22 +48,7 @@ class PictureOptions:
     @classmethod
     def of(cls, given: Mapping[str, Any], where: str) -> PictureOptions:
         """Options by name; CallError for unknown names and wrong values."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        unknown = sorted(set(given) - known)
-        if unknown:
-            raise CallError(f"{where}: no picture option {unknown[0]!r}; there are {', '.join(sorted(known))}")
-        for name, value in given.items():
-            if name == "resize" and isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                continue
-            if name in _CHOICES and value not in _CHOICES[name]:
-                choices = ", ".join(filter(None, _CHOICES[name]))
-                raise CallError(f"{where}: {name} cannot be {value!r}; it is one of {choices}")
-            several = tuple in (getattr(t, "__origin__", t) for t in get_args(get_type_hints(cls)[name]))
-            numbers = value if several and isinstance(value, (list, tuple)) else [value]
-            if name not in _CHOICES and not all(map(_is_number, numbers)):
-                raise CallError(f"{where}: {name} is a number{' or one for each channel' if several else ''}")
-        values: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in given.items()}
-        return cls(**values)
+        return validated(cls, dict(given), where)
 
     def about(self) -> str:
         """What is done to a picture, in words."""
@@ -73,7 +56,7 @@ class PictureOptions:
             size = f"shorter side resized to {self.resize}"
         else:
             size = {"stretch": "stretched", "crop": "cropped", "pad": "padded"}[self.resize] + " to the input's size"
-        steps = [self.color or "RGB (grey for one channel)"]
+        steps: list[str] = [self.color or "RGB (grey for one channel)"]
         middle = f"middle {self.crop} x {self.crop} taken"
         steps += [size, middle] if isinstance(self.resize, int) and self.crop else []
         steps += ([middle] if self.crop else []) + [size] if len(steps) == 1 else []
@@ -88,18 +71,9 @@ class PictureOptions:
         path = folder / OPTIONS_FILE
         from_file: Any = {}
         if path.is_file():
-            try:
-                from_file = json.loads(path.read_text("utf-8"))
-            except (OSError, ValueError) as error:
-                raise CallError(f"{path}: cannot be read as JSON: {error}") from None
-            if not isinstance(from_file, dict):
-                raise CallError(f"{path}: must hold one JSON object of picture options")
-            cls.of(from_file, str(path))
+            from_file = read_json(path)
+            validated(cls, from_file, str(path))
         return cls.of({**from_file, **given}, "picture options")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def load_picture(
