@@ -20,7 +20,7 @@ from hexforge.analysis.profile.topology import topology
 from hexforge.analysis.profile.trace import ViewerFeatures, chrometrace
 from hexforge.analysis.profile.zoom import zoom_profile
 from hexforge.chips.deployment import Deployment
-from hexforge.errors import CallError
+from hexforge.errors import CallError, FormatError
 from hexforge.formats.profile.record import DMA, HMX, HVX, SERVICES, Activity, Profile
 from tests import ROOT
 from tests.analysis.profile.traces import check_trace
@@ -205,16 +205,16 @@ def test_several_runs_follow_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "kind", "says"),
     [
-        ([], "expected"),
-        ({"feature": {}}, "did you mean 'features'"),
-        ({"features": {"htp_jsn": True}}, "did you mean 'htp_json'"),
-        ({"features": {"gzip": 1}}, "true or false"),
+        ([], FormatError, "expected an object with features"),
+        ({"feature": {}}, CallError, "did you mean 'features'"),
+        ({"features": {"htp_jsn": True}}, CallError, "did you mean 'htp_json'"),
+        ({"features": {"gzip": 1}}, CallError, "true or false"),
     ],
 )
-def test_config_refusals(config: Any, says: str) -> None:
-    with pytest.raises(CallError, match=says):
+def test_config_refusals(config: Any, kind: type[Exception], says: str) -> None:
+    with pytest.raises(kind, match=says):
         ViewerFeatures.parse(config)
 
 

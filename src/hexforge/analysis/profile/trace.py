@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from hexforge.chrome_trace import ChromeTrace
-from hexforge.errors import CallError
 from hexforge.formats.profile.record import (
     CHECKPOINT_SET,
     DMA,
@@ -21,7 +20,7 @@ from hexforge.formats.profile.record import (
     Profile,
     ProfiledRun,
 )
-from hexforge.options import did_you_mean
+from hexforge.formats.validated import validated
 
 _LANES = {"QNN ops": 1, HMX: 2, HVX: 3, DMA: 4, SERVICE: 5, CHECKPOINT_SET: 6, "CPU": 7, "GPU": 8}
 _TITLES = {SERVICE: "System services", CHECKPOINT_SET: "DMA checkpoints"}
@@ -45,19 +44,13 @@ class ViewerFeatures:
 
     @classmethod
     def parse(cls, config: Any, where: str = "config") -> ViewerFeatures:
-        """The features that a config file sets; CallError that names the first unknown one."""
-        if not isinstance(config, Mapping) or not isinstance(config.get("features", {}), Mapping):
-            raise CallError(f'{where}: expected {{"features": {{…}}}}')
-        if strange := [key for key in config if key != "features"]:
-            raise CallError(f"{where}: has no key {strange[0]!r}{did_you_mean(str(strange[0]), ['features'])}")
-        known = [field.name for field in fields(cls)]
-        chosen = dict(config.get("features", {}))
-        for name, value in chosen.items():
-            if name not in known:
-                raise CallError(f"{where}: has no feature {name!r}{did_you_mean(str(name), known)}; it has {known}")
-            if not isinstance(value, bool):
-                raise CallError(f"{where}: {name} is {value!r}; it is true or false")
-        return cls(**chosen)
+        """The features that a config file sets; CallError that names every unknown one."""
+        return validated(_ViewerConfig, config, where).features
+
+
+@dataclass(frozen=True, slots=True)
+class _ViewerConfig:
+    features: ViewerFeatures = ViewerFeatures()
 
 
 def chrometrace(profile: Profile, features: ViewerFeatures = ViewerFeatures()) -> dict[str, Any]:  # noqa: B008
