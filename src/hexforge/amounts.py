@@ -18,6 +18,11 @@ def decibels(ratio: float | None, digits: int = 2) -> str:
     return f"{ratio:.{digits}f}" if math.isfinite(ratio) else "exact" if ratio > 0 else "lost"
 
 
+def with_decibels(ratio: float) -> str:
+    """A ratio with its unit."""
+    return decibels(ratio, 1) + " dB" * math.isfinite(ratio)
+
+
 def size(count: float) -> str:
     """Bytes in the unit that suits them."""
     for unit in ("B", "KiB", "MiB"):

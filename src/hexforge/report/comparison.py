@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from hexforge import amounts
-from hexforge.analysis.difference.changes import Difference, LayerChange, fact_text
+from hexforge.analysis.difference.changes import FACTS, Difference, LayerChange, layer_columns
 from hexforge.analysis.profile.profile_text import average
 from hexforge.formats.profile.record import FIRST_NODE, GraphProfile, Profile
 from hexforge.report.page import sections_page
@@ -74,49 +75,37 @@ def _matched(graphs: tuple[GraphProfile, GraphProfile], by: str) -> list[tuple[A
 
 def difference_page(difference: Difference) -> str:
     """Two contexts, models, profiles or estimates as a page: what changed, why, and every layer."""
-    before, after = difference.before, difference.after
-    name = f"{before.name} and {after.name}"
-    timed = [side.latency_us for side in (before, after)]
+    name = f"{difference.before.name} and {difference.after.name}"
+    return sections_page(name, difference_sections(difference, difference.layers))
+
+
+def difference_sections(difference: Difference, layers: Sequence[LayerChange]) -> tuple[Section, Section]:
+    """What changed and why, then figures, op types, and layers one by one."""
+    sides = difference.before, difference.after
+    timed = [side.latency_us for side in sides]
     figures = [
         Figure(word, amounts.time(us) if us is not None else "no time", side.name)
-        for word, us, side in zip(("before", "after"), timed, (before, after), strict=True)
+        for word, us, side in zip(("before", "after"), timed, sides, strict=True)
     ]
     changed = difference.changed_layers
     figures.append(Figure("layers that changed", f"{len(changed)}", f"of {len(difference.layers)}"))
-    parts: list[Any] = [Figures(figures), Steps([Step(sentence) for sentence in difference.why()])]
+    parts: list[Any] = [Figures(figures), Steps([Step(sentence) for sentence in difference.why()], nothing="")]
     if timed[0] is not None and timed[1] is not None:
         parts.append(Bars(["before", "after"], [float(us or 0) for us in timed], "µs", "One inference", mark=1))
-    facts = [
-        (fact.name, fact_text(fact.name, fact.before), fact_text(fact.name, fact.after))
-        for fact in difference.facts
-        if fact.differs
-    ]
     types = [
         (op, one, two, two - one, two / one if one else None)
         for op, (one, two) in difference.by_type().items()
         if one or two
     ]
     unit = "µs" if any(layer.before and layer.before.us for layer in difference.layers) else "cycles"
-    columns = (Column("layer"), Column("op", choose=True), Column(f"before {unit}", "number", 2, "sum"),
-               Column(f"after {unit}", "number", 2, "sum"), Column("difference", "number", 2, "sum"),
-               Column("weights before", "bytes", total="sum"), Column("weights after", "bytes", total="sum"),
-               Column("what changed"))  # fmt: skip
-    tables = [
-        Table((Column("figure"), Column("before"), Column("after")), facts, "Figures that differ"),
-        Table((Column("type"), *_BEFORE_AFTER), types, f"By op type, {unit}", sort=3, narrow=True),
-        Table(columns, [_layer_row(layer, unit) for layer in difference.layers], "By layer", sort=4),
-    ]
+    of_all = f"{len(changed)} of {len(difference.layers)} layers changed"
+    facts = [fact for fact in difference.facts if fact.differs]
     slots = [(slot, word) for word, group in (("new", difference.slots_added), ("gone", difference.slots_gone))
              for slot in group]  # fmt: skip
-    if slots:
-        tables.append(Table((Column("adapter slot"), Column("is", choose=True)), slots, "Adapter slots"))
-    sections = [Section("What changed", parts), Section("In figures", tables)]
-    return sections_page(name, sections)
-
-
-def _layer_row(layer: LayerChange, unit: str) -> tuple[Any, ...]:
-    sides = layer.before, layer.after
-    amounts_of = [None if s is None else s.us if unit == "µs" else s.cycles for s in sides]
-    op = next(side.op for side in reversed(sides) if side is not None)
-    weights = [None if s is None else s.weight_bytes for s in sides]
-    return layer.name, op, *amounts_of, layer.us if unit == "µs" else layer.cycles, *weights, layer.why
+    tables = (
+        Table.of(FACTS, facts, "Figures that differ"),
+        Table((Column("type"), *_BEFORE_AFTER), types, f"By op type, {unit}", sort=3, narrow=True),
+        Table.of(layer_columns("us" if unit == "µs" else "cycles", unit), layers, of_all, sort=4),
+        Table((Column("adapter slot"), Column("is", choose=True)), slots, "Adapter slots"),
+    )
+    return Section("What changed", parts), Section("In figures", [table for table in tables if table.rows])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 from hexforge.analysis.gate import GateCheck, GateResult
+from hexforge.results import select
 
 
 def junit(result: GateResult) -> bytes:
@@ -29,25 +30,14 @@ def markdown(result: GateResult) -> str:
     lines = [
         f"### hexforge gate: {verdict}",
         "",
-        "| | model | check | is | limit | was | change |",
+        "| | " + " | ".join(column.name for column in select(GateCheck.described)) + " |",
         "|---|---|---|---|---|---|---|",
     ]
     for check in [*failed, *(check for check in result.checks if not check.fault)]:
-        cells = ("fails" if check.fault else "ok", check.model, check.what, *numbers(check))
+        cells = ("fails" if check.fault else "ok", *(str(column.cell(check)) for column in select(GateCheck.described)))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     lines += ["", *(f"- {check.key}: {check.fault}" for check in failed)]
     return "\n".join(lines) + "\n"
-
-
-def numbers(check: GateCheck) -> tuple[str, str, str, str]:
-    """What it is, may be, was, and by how much it changed, as text."""
-    change = check.change_percent
-    return (
-        "-" if check.error else f"{check.value:.4g}",
-        "-" if check.limit is None else f"{check.limit:.4g}",
-        "-" if check.baseline is None else f"{check.baseline:.4g}",
-        "-" if change is None else f"{change:+.1f} %",
-    )
 
 
 def _plain(text: str) -> str:

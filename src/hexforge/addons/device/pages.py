@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import mean
 
 from hexforge.addons.device.plan.proof import PlanOutcome
 from hexforge.addons.device.plan.search import PlanResult
-from hexforge.addons.device.scenario.play import PlayedScenario
+from hexforge.addons.device.scenario.play import PlayedScenario, StepOutcome
 from hexforge.report.page import sections_page
 from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Series, Table
 
@@ -21,18 +21,36 @@ POINTS = 1500
 """The most points of a line; more cannot be told apart."""
 
 
+_STEPS = (
+    Column("from ms", "number", 3, of=lambda step: step.start_us / 1e3),
+    Column("took ms", "number", 3, of=lambda step: (step.end_us - step.start_us) / 1e3, leaves=2),
+    Column("process", choose=True),
+    Column("thread", "number", 0),
+    Column("step", choose=True, of="step.do"),
+    Column("code", choose=True, of=lambda step: step.code or "ok"),
+    Column("as the script says", choose=True, of=lambda step: "yes" if step.as_expected else "UNEXPECTED"),
+    Column("what", of=lambda step: step.message or step.step.note, leaves=1),
+)
+
+
 def device_page(played: PlayedScenario, name: str) -> str:
     """The page."""
-    sections = [_summary(played), _memory(played), _occupancy(played), _executions(played), _steps(played)]
-    return sections_page(name, sections)
+    summary, *runs = played_sections(played, played.steps[:MOST_STEPS])
+    return sections_page(name, [summary, _memory(played), _occupancy(played), *runs])
+
+
+def played_sections(played: PlayedScenario, steps: Sequence[StepOutcome]) -> list[Section]:
+    """What came of a scenario in figures, its executions, and some of its steps."""
+    return [_summary(played), _executions(played), Section("Steps", [Table.of(_STEPS, steps)])]
 
 
 def plan_page(result: PlanResult, name: str) -> str:
     """A plan: what it gives beside what one gets without, the plans that were tried, and the first frames."""
-    return sections_page(name, [_plan_figures(result), _tried_plans(result), *_first_frames(result)])
+    return sections_page(name, [plan_figures(result), _tried_plans(result), *_first_frames(result)])
 
 
-def _plan_figures(result: PlanResult) -> Section:
+def plan_figures(result: PlanResult) -> Section:
+    """What a plan gives, model by model and in all, beside what one gets without."""
     best, naive = result.best, result.naive
     shown = best or naive
     planned = {m.name: m for m in shown.models}
@@ -55,7 +73,8 @@ def _plan_figures(result: PlanResult) -> Section:
         Figure("profile", shown.plan.profile, f"{naive.plan.profile} without"),
     ]
     verdict = "Every deadline and limit is kept." if best else "No plan: " + "; ".join(result.reasons)
-    return Section(f"The plan on {result.workload.soc.name}", [Figures(figures, verdict), Table(columns, rows)])
+    title = f"The plan for {result.aim} on {result.workload.soc.name}"
+    return Section(title, [Figures(figures, verdict), Table(columns, rows)], best.plan.text() if best else "")
 
 
 def _tried_plans(result: PlanResult) -> Section:
@@ -106,15 +125,17 @@ def _summary(played: PlayedScenario) -> Section:
     device = played.device
     runs = sum(map(len, played.executed.values()))
     peak = device.log.peak_bytes
+    sessions = device.memory.sessions.values()
+    held = ", ".join(f"{s.process}/{s.index} {s.used_bytes / MB:.1f} MB" for s in sessions)
     wrong = len(played.unexpected)
     figures = [
         Figure("simulated", f"{device.clock.now_us / 1e3:,.1f} ms", f"{len(device.log.entries):,} events"),
         Figure("executions", f"{runs:,}", f"{len(device.log.of('yield')):,} yields"),
-        Figure("memory, most", f"{peak / GB:.2f} GB", f"{device.memory.used_bytes / GB:.2f} GB at the end"),
+        Figure("memory, most", f"{peak / GB:.2f} GB", f"at the end {held or 'no session'}"),
         Figure("faults", f"{len(device.log.of('fault')):,}", f"{len(device.log.of('recovered')):,} contexts recovered"),
         Figure("energy (assumed)", f"{device.energy_uj / 1e3:,.2f} mJ", "no figure of it is measured"),
     ]
-    verdict = "Every step went as the script says." if not wrong else f"{wrong} steps did not go as the script says."
+    verdict = "every step went as the script says" if not wrong else f"{wrong} steps did not go as the script says"
     return Section(f"On {device.soc.name}", [Figures(figures, verdict)])
 
 
@@ -187,20 +208,6 @@ def _executions(played: PlayedScenario) -> Section:
         Column("µJ (assumed)", "number", 1),
     )  # fmt: skip
     return Section("Executions", [Table(columns, rows)])
-
-
-def _steps(played: PlayedScenario) -> Section:
-    rows = [
-        (s.start_us / 1e3, (s.end_us - s.start_us) / 1e3, s.process, s.thread, s.step.do, s.code or "ok",
-         "as expected" if s.as_expected else "unexpected", s.message or s.step.note)
-        for s in played.steps[:MOST_STEPS]
-    ]  # fmt: skip
-    columns = (
-        Column("from ms", "number", 3), Column("took ms", "number", 3), Column("process", choose=True),
-        Column("thread", "number", 0), Column("step", choose=True), Column("code", choose=True),
-        Column("as the script says", choose=True), Column("what"),
-    )  # fmt: skip
-    return Section("Steps", [Table(columns, rows)])
 
 
 def _thin_points(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hexforge.amounts import size, time
 from hexforge.analysis.difference.sides import CPU, Fact, LayerFigures, Side
 from hexforge.chips.graph_config import TIME_ALONE
-from hexforge.results import Key, Result
+from hexforge.results import Column, Key, Result
 
 SAME = 0.005
 """A part of a figure below which two are taken for the same."""
@@ -62,6 +62,12 @@ class LayerChange(Result):
     after: LayerFigures | None
 
     described = ("name before after", Key("us", rounded=4), "cycles weight_bytes why")
+
+    @property
+    def op(self) -> str:
+        """Its op on the second side, else on the first."""
+        side = self.after or self.before
+        return "" if side is None else side.op
 
     @property
     def us(self) -> float:
@@ -150,6 +156,28 @@ class Difference(Result):
                 if layer is not None:
                     sums[layer.op or layer.name][side] += _us(layer) or layer.cycles or 0.0
         return {op: (one, two) for op, (one, two) in sums.items()}
+
+
+FACTS = (
+    Column("figure", of="name"),
+    Column("before", of=lambda fact: fact_text(fact.name, fact.before)),
+    Column("after", of=lambda fact: fact_text(fact.name, fact.after)),
+)
+"""A figure that differs, as a table has it."""
+
+
+def layer_columns(figure: str, unit: str) -> tuple[Column, ...]:
+    """A layer of both sides as a table has it, by its microseconds or its cycles."""
+    return (
+        Column("layer", of="name"),
+        Column("op", choose=True, leaves=3),
+        Column(f"before {unit}", "number", 2, "sum", of=f"before.{figure}"),
+        Column(f"after {unit}", "number", 2, "sum", of=f"after.{figure}"),
+        Column("difference", "number", 2, "sum", of=figure),
+        Column("weights before", "bytes", total="sum", of="before.weight_bytes", leaves=2),
+        Column("weights after", "bytes", total="sum", of="after.weight_bytes", leaves=1),
+        Column("what changed", of="why"),
+    )
 
 
 def _pair(before: float | None, after: float | None) -> dict[str, float | None]:

@@ -127,11 +127,18 @@ class Comparison(Result):
 
 IN_THE_MODEL = "In the running quantized model, all errors before it included"
 ALONE = "What its own quantization leaves of the float model's numbers"
+
+
+def layer_columns(sensitivity: str) -> tuple[Column, ...]:
+    """The columns of layers: what one wins in float is known where all but it were quantized."""
+    return select(LayerError.described, "name op sqnr_db" if sensitivity == "one" else "name op sqnr_db gain_db")
+
+
 ERRORS = (
     *select(TensorError.described, "name kind op type"),
     Column("SQNR dB", "decibels", 2, about=IN_THE_MODEL, of="running_db", text=lambda error: error.running_text()),
     Column("cosine", "number", 6, of="running.cosine"),
     Column("max error", "number", 5, of="running.max_error", text=lambda error: max_error_text(error.running)),
-    Column("own SQNR dB", "decibels", 2, about=ALONE, of="own.sqnr_db"),
+    Column("own SQNR dB", "decibels", 2, about=ALONE, of="own.sqnr_db", key="own"),
 )
 """A tensor's figures as a table has them."""

@@ -24,7 +24,7 @@ from hexforge.formats.files import write_atomically
 from hexforge.ir import Array, Graph, Role, ScaleOffset
 from hexforge.ir.fixed_point import dequantize, quantized_range
 from hexforge.options import did_you_mean
-from hexforge.results import Column, Key, Result
+from hexforge.results import Column, Key, Result, select
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.plan import Plan
 from hexforge.runtime.prepare import prepare_model, read_static
@@ -83,11 +83,18 @@ class BlamedNode(Result):
     described = (
         Column("node"),
         Column("op", choose=True),
-        Column("of the model's nodes", key="source", text=lambda blamed: ", ".join(blamed.source[:3])),
+        "source",
         Column("switched alone", "significant", 6, key="alone"),
         Column("left out: less by", "significant", 6, key="saves"),
         Column("share", "share"),
     )
+
+
+BLAMED = (
+    *select(BlamedNode.described, "node op share alone saves"),
+    Column("of the model's nodes", of=lambda blamed: ", ".join(blamed.source)),
+)
+"""A blamed node as a table has it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

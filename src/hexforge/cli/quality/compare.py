@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hexforge.amounts import decibels
 from hexforge.analysis.requests import CompareRequest
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import (
@@ -26,16 +27,16 @@ from hexforge.cli.arguments import (
 from hexforge.cli.quality.decisions import print_decisions
 from hexforge.cli.quality.departure import print_departure
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, spinner, table
+from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, result_table, spinner
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
 from hexforge.request_fields import option
+from hexforge.results import select
 
 if TYPE_CHECKING:
-    from hexforge.analysis.quality.comparison import Comparison, TensorError
+    from hexforge.analysis.quality.comparison import Comparison
     from hexforge.analysis.quality.runners import ModelEngine
     from hexforge.model.reader import Model
-    from hexforge.quant.compare import ErrorSums
     from hexforge.report.section import Section
 
 Report = Annotated[Path | None, typer.Option("--report", help="Write a page to look at, as HTML.")]
@@ -136,54 +137,30 @@ def write_quality_page(
 
 
 def _print(comparison: Comparison, count: int) -> None:
+    from hexforge.analysis.quality.comparison import ERRORS, layer_columns
+
     screen = console()
     if comparison.left_out:
         screen.print(comparison.left_out, style="yellow", markup=False)
-    title = f"{comparison.model} on {comparison.backend} against {comparison.reference}, {comparison.samples} samples"
-    screen.print(table(title, ("output", *_COLUMNS), map(_row, comparison.outputs)))
-    shown = comparison.tensors[:count] if count else comparison.tensors
-    if shown:
-        what = f"the worst {len(shown)} of {len(comparison.tensors)} tensors"
-        screen.print(table(what, ("tensor", *_COLUMNS), map(_row, shown)))
-    weights = comparison.weights[: max(count // 2, 1)] if count else comparison.weights
-    if weights:
-        lines = [(row.name, row.op_type, row.dtype, *_figures(row.own)) for row in weights]
-        title = f"the worst {len(weights)} of {len(comparison.weights)} constants"
-        screen.print(table(title, ("constant", "read by", "type", "SQNR dB", "cosine", "max error"), lines))
+    errors, of_constants = ERRORS, select(ERRORS, "name op type own")
+    tensors = comparison.tensors[: count or None]
+    constants = comparison.weights[: max(count // 2, 1) if count else None]
+    layers = comparison.layers[: count or None]
+    compared = f"{comparison.model} on {comparison.backend} against {comparison.reference}"
+    alone = "only this layer" if comparison.sensitivity == "one" else "all but this layer"
+    worst = f"the worst {len(tensors)} of {len(comparison.tensors)} tensors"
+    worst_constants = f"the worst {len(constants)} of {len(comparison.weights)} constants"
+    for title, columns, rows in (
+        (f"{compared}, {comparison.samples} samples", errors, comparison.outputs),
+        (worst, errors, tensors),
+        (worst_constants, of_constants, constants),
+        (f"outputs with {alone} quantized", layer_columns(comparison.sensitivity), layers),
+    ):
+        if rows:
+            screen.print(result_table(title, columns, rows))
     if comparison.unmatched:
         screen.print(
             f"{comparison.unmatched} quantized tensors have no counterpart of the same name in {comparison.reference}"
         )
-    if comparison.layers:
-        alone = comparison.sensitivity == "one"
-        columns = ("layer", "op", "SQNR dB", *(() if alone else ("gain dB",)))
-        figures = [
-            (row.name, row.op_type or "-", _db(row.sqnr_db), *(() if alone else (f"{row.gain_db:+.2f}",)))
-            for row in (comparison.layers[:count] if count else comparison.layers)
-        ]
-        title = f"outputs with {'only this layer' if alone else 'all but this layer'} quantized"
-        screen.print(table(title, columns, figures))
-    screen.print(bold_start(f"{_db(comparison.sqnr_db)} dB", " SQNR: the output that lost most"))
+    screen.print(bold_start(f"{decibels(comparison.sqnr_db)} dB", " SQNR: the output that lost most"))
     print_decisions(screen, comparison.decisions, f"{comparison.samples} samples")
-
-
-_COLUMNS = ("made by", "type", "SQNR dB", "cosine", "max error", "its own SQNR dB")
-
-
-def _row(row: TensorError) -> Sequence[str]:
-    own = "-" if row.own is None else _db(row.own.sqnr_db)
-    figures = _figures(row.running)
-    if row.rescaled_db is not None:
-        figures = f"{_db(row.rescaled_db)} (rescaled)", "-", "-"
-    return (row.name, row.op_type or "-", row.dtype or "float", *figures, own)
-
-
-def _figures(sums: ErrorSums | None) -> tuple[str, str, str]:
-    if sums is None:
-        return "-", "-", "-"
-    broken = f" ({sums.not_finite} not finite)" if sums.not_finite else ""
-    return _db(sums.sqnr_db), f"{sums.cosine:.6f}", f"{sums.max_error:.4g}{broken}"
-
-
-def _db(number: float) -> str:
-    return f"{number:.2f}" if abs(number) != float("inf") else "exact" if number > 0 else "lost"

@@ -8,22 +8,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from hexforge.amounts import with_decibels
+
 if TYPE_CHECKING:
     from hexforge.analysis.quality.decisions.verdict import Decisions
     from hexforge.analysis.quality.search import SearchResult
 
 _COLOURS = {"good": "bold green", "usable": "bold yellow", "unusable": "bold red", "unknown": "bold"}
-
-
-def _db(number: float) -> str:
-    return f"{number:.1f} dB" if abs(number) != float("inf") else "exact" if number > 0 else "lost"
-
-
-def agreement_text(agreement: float) -> str:
-    """How often two models decide alike."""
-    from hexforge.analysis.quality.decisions.verdict import figure_text
-
-    return "-" if agreement != agreement else figure_text("agreement", agreement)
 
 
 def print_alarmed(screen: Console, searched: SearchResult) -> None:
@@ -49,7 +40,7 @@ def print_decisions(screen: Console, decisions: Decisions | None, where: str) ->
     apart = [group for group in decisions.groups if not group.whole]
     for group in apart:
         worst = ", the worst" if group is decisions.worst_group else ""
-        text = f"  {group.name} ({group.low:.4g} to {group.high:.4g}): SQNR {_db(group.sqnr_db)}{worst}"
+        text = f"  {group.name} ({group.low:.4g} to {group.high:.4g}): SQNR {with_decibels(group.sqnr_db)}{worst}"
         screen.print(Text(text))
     for alarm in decisions.alarms:
         screen.print(Text(f"ALARM: {alarm.text}", "bold red"))

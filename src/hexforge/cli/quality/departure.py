@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.cli.screen import console, print_json, spinner, table
+from hexforge.cli.screen import console, print_json, result_table, spinner
 from hexforge.errors import FormatError
 
 if TYPE_CHECKING:
@@ -62,19 +62,8 @@ def _print(result: DepartureResult, dump: Path, write: Path | None, as_json: boo
             share = 100 * (1 - first.counts.share)
             words = f" is the first to depart: {share:.1f} % beyond {first.counts.tolerance} steps"
             screen.print(Text.assemble((f"{first.node} ({first.op})", "bold red"), words))
-            rows = [
-                (
-                    d.node,
-                    d.op,
-                    d.tensor,
-                    f"{100 * (1 - d.counts.share):.1f}",
-                    f"{d.counts.mean:.3g}",
-                    f"{d.counts.largest:g}",
-                )
-                for d in result.departures
-            ]
-            columns = ("node", "op", "tensor", "% beyond", "mean steps", "largest")
-            screen.print(table("ops that depart, each from the dump's own inputs", columns, rows))
+            title = "ops that depart, each from the dump's own inputs"
+            screen.print(result_table(title, first.figures, result.departures))
         if written is not None:
             screen.print(str(written))
     if result.first is not None:

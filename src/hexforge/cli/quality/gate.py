@@ -13,8 +13,11 @@ from rich.text import Text
 from hexforge.analysis.requests import JUDGED_BY
 from hexforge.cli.arguments import ClusterArguments, Jobs, Json
 from hexforge.cli.request_options import typed
-from hexforge.cli.screen import console, print_json, spinner, table
+from hexforge.cli.screen import console, print_json, result_table, spinner
 from hexforge.request_fields import argument, option
+from hexforge.results import Column, select
+
+_VERDICT = Column("", text=lambda check: Text("fails", "bold red") if check.fault else Text("ok", "green"))
 
 
 def gate(
@@ -30,6 +33,7 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it."""
+    from hexforge.analysis.gate import GateCheck
     from hexforge.analysis.gate import gate as checked
     from hexforge.analysis.spread.workers import Workers
     from hexforge.formats.files import require_writable, write_atomically
@@ -48,13 +52,8 @@ def gate(
     if as_json:
         print_json({"passes": result.passes, "checks": [check.to_json() for check in result.checks]})
     else:
-        rows = [
-            (Text("fails", "bold red") if c.fault else Text("ok", "green"), c.model, c.what, *views.numbers(c))
-            for c in sorted(result.checks, key=lambda c: not c.fault)
-        ]
-        screen = console()
-        columns = ("", "model", "check", "is", "limit", "was", "change")
-        screen.print(table("", columns, rows, optional=("was", "change")))
+        screen, failing_first = console(), sorted(result.checks, key=lambda check: not check.fault)
+        screen.print(result_table("", (_VERDICT, *select(GateCheck.described)), failing_first))
         for check in result.checks:
             if check.fault:
                 screen.print(Text(f"{check.key}: {check.fault}", "red"))

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from hexforge.analysis.requests import SQNR, OptimizeRequest
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model, Runtime, Soc
-from hexforge.cli.quality.decisions import agreement_text, print_alarmed, print_decisions
+from hexforge.cli.quality.decisions import print_alarmed, print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.screen import bars, console, interruptible, print_json, table
+from hexforge.cli.screen import bars, console, interruptible, print_json, result_table
 from hexforge.formats.files import write_atomically
 from hexforge.request_fields import option
 from hexforge.rules import by_reason, some_of
@@ -80,7 +80,7 @@ def _quality(value: float, metric: str) -> str:
 def print_optimized(screen: Console, optimized: OptimizeResult) -> None:
     """The verdict, why, what it costs, and what to do next."""
     from hexforge.report.formatting import npu_part_only
-    from hexforge.report.quantized.front import quality_axis
+    from hexforge.report.quantized.front import front_columns, front_rows
 
     gain = optimized.speedup
     faster = "which has no float math"
@@ -121,24 +121,11 @@ def print_optimized(screen: Console, optimized: OptimizeResult) -> None:
         screen.print(Text(f"{output}: {how}"))
     for why, nodes in by_reason(optimized.quantization.refused):
         screen.print(Text(f"CPU  {some_of(nodes)}: {why}", "yellow"))
-    searched, front = optimized.searched, optimized.searched.mixes.front()
-    rows = [
-        (
-            "→" if p == optimized.recommendation.point else "",
-            f"{p.latency_ms:.3f}",
-            _quality(p.quality, optimized.metric),
-            agreement_text(p.agreement),
-            f"{len(p.high)} of {len(searched.groups)}",
-        )
-        for p in front
-    ]
-    unit, _ = quality_axis(optimized.metric)
-    screen.print()
+    searched = optimized.searched
     measured = f"{len(searched.mixes.points)} mixes measured on {optimized.comparison.samples} samples"
-    title = f"the front: {measured}, those no other beats"
-    if rows:
-        columns = ("", "ms", unit, "decisions", f"groups at {searched.high.name}")
-        screen.print(table(title, columns, rows, whole=True))
+    columns = front_columns(searched, optimized.recommendation.point)[:-1]
+    screen.print()
+    screen.print(result_table(f"the front: {measured}, those no other beats", columns, front_rows(searched)))
     print_alarmed(screen, searched)
     if optimized.rewrites.applied:
         screen.print(Text(f"rewritten: {', '.join(optimized.rewrites.applied)}"))

@@ -16,9 +16,10 @@ from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Jobs, Json
 from hexforge.cli.quality.decisions import print_decisions
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.screen import bars, console, interruptible, print_json, table
+from hexforge.cli.screen import bars, console, interruptible, print_json, result_table, table
 from hexforge.formats.files import require_writable
 from hexforge.request_fields import option
+from hexforge.results import select
 from hexforge.rules import by_reason, some_of
 
 if TYPE_CHECKING:
@@ -95,11 +96,7 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
     screen.print(title)
     screen.print(table("", ("what", "type", "count"), rows))
     if quantized.tried:
-        steps = [
-            (t.name, f"{t.before_db:.1f}", f"{t.after_db:.1f}", "kept" if t.kept else "dropped")
-            for t in quantized.tried
-        ]
-        screen.print(table("", ("improvement", "SQNR before", "with it, dB", ""), steps))
+        screen.print(result_table("", select(quantized.tried[0].described), quantized.tried))
     screen.print(f"{quantized.quantized} of {quantized.nodes} nodes compute in fixed point")
     for output, how in quantized.plan.mixed_heads.items():
         screen.print(f"{output}: {how}", soft_wrap=True)
@@ -131,8 +128,7 @@ def _print_quality(quantized: Quantization, model: str, data: str, fixed: str) -
         screen.print(f"output {row.name}: SQNR {row.sqnr_db:.1f} dB on {quality.samples} {where}")
     print_decisions(screen, quality.decisions, f"{quality.samples} {where}")
     if quality.worst:
-        rows = [(row.name, row.op_type, f"{row.sqnr_db:.1f}") for row in quality.worst]
-        screen.print(table("", ("worst layers", "op", "SQNR dB"), rows))
+        screen.print(result_table("", select(quality.worst[0].described), quality.worst))
     screen.print(f"next: {_next(quantized, quality, model, data, fixed)}", markup=False, soft_wrap=True)
 
 

@@ -15,9 +15,9 @@ from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Runtime
-from hexforge.cli.quality.decisions import agreement_text, print_alarmed
+from hexforge.cli.quality.decisions import print_alarmed
 from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, table
+from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, result_table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
 from hexforge.request_fields import option
@@ -104,31 +104,12 @@ def _write_best(
 
 
 def _print(searched: SearchResult) -> None:
+    from hexforge.report.quantized.front import front_columns, front_rows
+
     points, screen = searched.mixes, console()
-    low, high = points.low, points.high
-    rows = [
-        (
-            name,
-            searched.with_unit(p.quality),
-            "alarm" if p.alarms else agreement_text(p.agreement),
-            f"{p.latency_ms:.3f}",
-            f"{len(p.high)} of {len(searched.groups)}",
-            f"{100 * (p.latency_ms / high.latency_ms - 1):+.1f} %",
-        )
-        for name, p in (
-            (searched.low.name, low),
-            *((f"mix {i + 1}", p) for i, p in enumerate(points.front()) if p.high not in (low.high, high.high)),
-            (searched.high.name, high),
-        )
-    ]
+    high = points.high
     title = f"{searched.model} on {searched.soc}: {len(points.points)} mixes measured, those no other beats"
-    screen.print(
-        table(
-            title,
-            ("mix", searched.metric, "decisions", "ms", f"groups {searched.high.name}", f"to {searched.high.name}"),
-            rows,
-        )
-    )
+    screen.print(result_table(title, front_columns(searched, searched.best)[:-1], front_rows(searched)))
     for output, how in searched.mixed_heads.items():
         screen.print(f"{output}: {how}", markup=False, soft_wrap=True)
     print_alarmed(screen, searched)
@@ -165,18 +146,12 @@ def _print(searched: SearchResult) -> None:
 
 def _front_section(searched: SearchResult) -> Any:
     """The front as a section of a report."""
-    from hexforge.report import Column, Plot, Section, Table
-    from hexforge.report.quantized.front import decided_text, front_note, front_series, mix_name, quality_axis
+    from hexforge.report import Plot, Section, Table
+    from hexforge.report.quantized.front import front_columns, front_note, front_rows, front_series, quality_axis
 
-    unit, digits = quality_axis(searched.metric)
-    columns = (
-        Column("ms", "number", 3), Column(unit, "number", digits), Column("decisions"), Column("groups", "number", 0),
-        Column(f"at {searched.high.name}"),
-    )  # fmt: skip
-    front = searched.mixes.front()
-    rows = [(p.latency_ms, p.quality, decided_text(p), len(p.high), mix_name(p, searched)) for p in front]
-    plot = Plot("ms", unit, front_series(searched))
-    return Section("Mixed precision", [plot, Table(columns, rows)], note=front_note(searched))
+    plot = Plot("ms", quality_axis(searched.metric)[0], front_series(searched))
+    table = Table.of(front_columns(searched, searched.best), front_rows(searched))
+    return Section("Mixed precision", [plot, table], note=front_note(searched))
 
 
 def _write_report(searched: SearchResult, title: str, model: bytes, runtime: str, path: Path) -> None:

@@ -10,13 +10,14 @@ from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import InputArguments, Json, Model, Soc, constants_of, dims, shapes
-from hexforge.cli.screen import bars, console, interruptible, print_json, rows_left_out, table
+from hexforge.cli.screen import bars, console, interruptible, print_json
+from hexforge.cli.sections import print_sections
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
 from hexforge.request_fields import option, required
 
 if TYPE_CHECKING:
-    from hexforge.analysis.quality.whatif import WhatIf
+    pass
 
 
 def whatif(
@@ -38,6 +39,8 @@ def whatif(
     """Switch one thing that a chip may compute otherwise, and search the input that shows it most, op by op."""
     from hexforge.analysis.quality.whatif import WhatIfRequest
     from hexforge.analysis.quality.whatif import whatif as switch_one
+    from hexforge.report import sections_page
+    from hexforge.report.quantized.quality import whatif_section
 
     require_writable(save_input, report)
     request = WhatIfRequest(tries, _range(float_range), seed, blamed)
@@ -48,16 +51,15 @@ def whatif(
         )  # fmt: skip
     if save_input is not None:
         result.save_input(save_input)
+    section = whatif_section(result)
     if report is not None:
-        from hexforge.report import sections_page
-        from hexforge.report.quantized.quality import whatif_section
-
-        page = sections_page(f"{result.model}: {result.switch}", [whatif_section(result)])
-        write_atomically(report, [page.encode()])
+        write_atomically(report, [sections_page(f"{result.model}: {result.switch}", [section]).encode()])
     if as_json:
         print_json(result.to_json())
-    else:
-        _print(result, save_input)
+        return
+    print_sections(console(), [section], None)
+    if save_input is not None:
+        console().print(Text(f"the input is in {save_input}"))
 
 
 def _range(text: str) -> tuple[float, float]:
@@ -66,33 +68,3 @@ def _range(text: str) -> tuple[float, float]:
         return float(low), float(high if colon else "")
     except ValueError:
         raise CallError(f"--range {text}: give two numbers, LOW:HIGH") from None
-
-
-def _print(result: WhatIf, saved: Path | None) -> None:
-    screen = console()
-    screen.print(Text(f"{result.model}: {result.switch} ({result.meaning}) changes {result.nodes} nodes"))
-    place = ", ".join(map(str, result.place))
-    screen.print(
-        Text.assemble(
-            (f"output {result.output} differs by up to {result.difference:.6g}", "bold"),
-            f" ({100 * result.relative:.3g} % of its largest number) at [{place}]: {result.without:.6g} without it, "
-            f"{result.with_switch:.6g} with it",
-        )
-    )
-    screen.print(Text(f"{result.tries} inputs tried; random ones showed {result.random_difference:.6g}\n"))
-    rows = [
-        (
-            row.node,
-            row.op,
-            f"{100 * row.share:.1f} %",
-            f"{row.alone:.6g}",
-            f"{row.saves:.6g}",
-            ", ".join(row.source[:3]),
-        )
-        for row in result.blame
-    ]
-    columns = ("node", "op", "share", "switched alone", "left out: less by", "of the model's nodes")
-    screen.print(table("", columns, rows))
-    screen.print(rows_left_out(len(rows), result.nodes, "nodes", "--blame 0"))
-    if saved is not None:
-        screen.print(Text(f"the input is in {saved}"))

@@ -12,13 +12,14 @@ from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import DeviceRuntime, InputArguments, Json, Model, Precision, Soc
-from hexforge.cli.screen import bar, console, print_json, table
+from hexforge.cli.screen import bar, console, print_json, result_table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_another_file, write_atomically
 from hexforge.request_fields import option
+from hexforge.results import Column
 
 if TYPE_CHECKING:
-    from hexforge.analysis.advice import AdviceResult
+    from hexforge.analysis.advice import Advice, AdviceResult
     from hexforge.chips.deployment import Deployment
 
 
@@ -118,33 +119,40 @@ def _part(text: str) -> float:
     return fraction
 
 
+def _columns(whole_known: bool) -> tuple[Column, ...]:
+    """An advice as the table has it; what brings nodes to the NPU gains what is known of NPU and CPU together."""
+
+    def rough(advice: Advice, text: str) -> str:
+        return ("about " if advice.brings else "") + text if whole_known or not advice.brings else "not measured"
+
+    return (
+        Column("µs", text=lambda advice: rough(advice, f"{advice.gain_us:.1f}")),
+        Column("gain", text=lambda advice: rough(advice, f"{100 * advice.gain:.1f} %")),
+        Column("advice", of="title"),
+        Column("keeps the function", text=_keeps),
+        Column("where", text=_where, leaves=1),
+        Column("rule", leaves=2),
+    )
+
+
+def _keeps(advice: Advice) -> Text:
+    if not advice.keeps_function:
+        return Text("no: advice only", "yellow")
+    return Text("yes" if advice.error is None else f"yes, error {advice.error:.0e}", "green")
+
+
+def _where(advice: Advice) -> str:
+    more = f" (+{len(advice.nodes) - 1})" if len(advice.nodes) > 1 else ""
+    return (advice.nodes[0] if advice.nodes else "") + more
+
+
 def _print(screen: Console, result: AdviceResult, report: bool) -> None:
     from hexforge.report.formatting import npu_part_only, whole_time
 
     if result.timed.left_on_cpu:
         screen.print(Text(f"{npu_part_only(result.timed)}. {whole_time(result.timed)}", "yellow"))
-    rows = []
-    for advice in result.advice:
-        if advice.keeps_function:
-            keeps = "yes" if advice.error is None else f"yes, error {advice.error:.0e}"
-        else:
-            keeps = "no: advice only"
-        more = f" (+{len(advice.nodes) - 1})" if len(advice.nodes) > 1 else ""
-        about = "about " if advice.brings else ""
-        known = result.timed.total_us_rough is not None or not advice.brings
-        rows.append(
-            (
-                f"{about}{advice.gain_us:.1f}" if known else "not measured",
-                f"{about}{100 * advice.gain:.1f} %" if known else "",
-                advice.title,
-                Text(keeps, "green" if advice.keeps_function else "yellow"),
-                (advice.nodes[0] if advice.nodes else "") + more,
-                advice.rule,
-            )
-        )
-    if rows:
-        columns = ("us", "gain", "advice", "keeps the function", "where", "rule")
-        screen.print(table("", columns, rows, optional=("rule", "where"), whole=True))
+    if result.advice:
+        screen.print(result_table("", _columns(result.timed.total_us_rough is not None), result.advice, whole=True))
     for advice in result.advice if report else ():
         screen.print(Text(advice.title, "bold"))
         counted = list(dict.fromkeys(advice.places))

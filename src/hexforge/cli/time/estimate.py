@@ -31,7 +31,7 @@ from hexforge.cli.screen import TOP, bar, console, print_json, result_table, row
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 from hexforge.request_fields import option
-from hexforge.results import select
+from hexforge.results import Column, plain, record, select
 from hexforge.rules import by_reason, counted
 
 if TYPE_CHECKING:
@@ -139,7 +139,11 @@ def estimate(
     _say_made_for_another(model, timed.soc)
     if as_json:
         of_file = {"built_ms": None if as_built is None else round(as_built.latency_ms, 4)}
-        print_json(timed.to_json() | of_file | ({"together": _concurrent(shared)} if shared else {}))
+        print_json(
+            timed.to_json()
+            | of_file
+            | ({"together": [record(job, _CO_RUNNING) for job in shared.jobs]} if shared else {})
+        )
         return
     _print(console(), timed, as_built, 0 if shown.every else shown.rows, shown.refused)
     if shared:
@@ -195,63 +199,40 @@ def _co_running(timed: Estimate, given: CoRunningArguments, batch: int) -> Concu
     return simulate_concurrent(others, priorities)
 
 
-def _concurrent(shared: ConcurrentRun) -> list[dict[str, Any]]:
-    return [
-        {
-            "model": o.name,
-            "mean_ms": round(o.mean_us / 1e3, 4),
-            "worst_ms": round(o.worst_us / 1e3, 4),
-            "per_second": round(o.per_second, 1),
-            "yields": o.yields,
-            "moved_ms": round(o.moved_us / 1e3, 4),
-        }
-        for o in shared.jobs
-    ]
+_CO_RUNNING = (
+    Column("model", of="name", key="model"),
+    Column("mean ms", "number", 4, of=lambda job: job.mean_us / 1e3, key="mean_ms", rounded=4),
+    Column("worst ms", "number", 4, of=lambda job: job.worst_us / 1e3, key="worst_ms", rounded=4),
+    Column("per second", "number", 1, key="per_second", rounded=1),
+    Column("yields", "number", 0),
+    Column("VTCM moved ms", "number", 4, of=lambda job: job.moved_us / 1e3, key="moved_ms", rounded=4),
+)
+"""What a model takes that shares the chip with others."""
 
 
 def _print_concurrent(screen: Console, shared: ConcurrentRun, interval_ms: float) -> None:
     """What the models that share the chip take."""
-    cells = [[str(cell) for cell in row.values()] for row in _concurrent(shared)]
     called = f"every {interval_ms:g} ms" if interval_ms else "again when it returns"
     title = f"together on the chip, each called {called}"
-    screen.print(table(title, ("model", "mean ms", "worst ms", "per second", "yields", "VTCM moved ms"), cells))
+    screen.print(result_table(title, _CO_RUNNING, shared.jobs))
 
 
 def _compare(outcomes: Sequence[Estimate | tuple[str, str]], name: str, as_json: bool) -> None:
     from hexforge.analysis.estimate import Estimate
+    from hexforge.analysis.estimate_views import BY_CHIP, chip_columns
     from hexforge.chips.soc import known_for
 
     estimates = sorted((e for e in outcomes if isinstance(e, Estimate)), key=lambda e: e.latency_ms)
     refused = [e for e in outcomes if not isinstance(e, Estimate)]
     if as_json:
-        latencies = {e.soc: round(e.latency_ms, 4) for e in estimates}
-        totals = {e.soc: None if e.total_us_rough is None else round(e.total_us_rough, 3) for e in estimates}
-        on_cpu = {e.soc: len(e.left_on_cpu) for e in estimates}
-        known = {e.soc: known_for(e.soc) for e in estimates}
-        print_json({
-            "latency_ms": latencies, "total_us_rough": totals, "cpu_nodes": on_cpu, "refused": dict(refused),
-            "known_for": known,
-        })  # fmt: skip
+        figures = {key.json_key: {e.soc: plain(key.value(e), key.rounded) for e in estimates} for key in BY_CHIP}
+        print_json(figures | {"refused": dict(refused), "known_for": {e.soc: known_for(e.soc) for e in estimates}})
         return
     partial = any(e.left_on_cpu for e in estimates)
-    lines = [
-        (
-            e.soc, f"{e.latency_ms:.3f}", f"{e.low_ms:.3f} to {e.high_ms:.3f}",
-            *((_total(e), str(len(e.left_on_cpu))) if partial else (f"{e.throughput:.0f}",)),
-            known_for(e.soc), e.provenance,
-        )
-        for e in estimates
-    ]  # fmt: skip
     title = f"{name}, {estimates[0].precision}, {estimates[0].runtime}"
-    last = ("ms with the CPU, rough", "nodes on the CPU") if partial else ("per second",)
-    columns = ("chip", "NPU ms" if partial else "ms", "nine of ten", *last, "known for", "costs")
-    console().print(table(title, columns, lines, optional=("costs", "nine of ten")))
+    console().print(result_table(title, chip_columns(partial), estimates))
     for chip, reason in refused:
         console().print(f"{chip}: {reason}")
-
-
-def _total(timed: Estimate) -> str:
-    return "not measured" if timed.total_us_rough is None else f"about {timed.total_us_rough / 1e3:.3g}"
 
 
 def _print(screen: Console, timed: Estimate, as_built: Estimate | None, count: int, refused: bool) -> None:

@@ -8,27 +8,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.verdict import Decisions, WorstSample, figure_text
+from hexforge.amounts import with_decibels
+from hexforge.analysis.quality.decisions.verdict import DECIDED, GROUPS, Decisions, WorstSample, figure_text
 from hexforge.analysis.quality.pictures import range_of
 from hexforge.ir import Array
 from hexforge.report.quantized.pictures import Picture, Pictures, pixels_of
-from hexforge.report.section import Column, Figure, Figures, Section, SectionPart, Step, Steps, Table
+from hexforge.report.section import Figure, Figures, Section, SectionPart, Step, Steps, Table
 
-_PARTS = (
-    Column("decided by"),
-    Column("kind", choose=True),
-    Column("agreement"),
-    Column("verdict", choose=True),
-    Column("figures"),
-    Column("how", about="How the outputs were read"),
-)
-_GROUPS = (
-    Column("output"),
-    Column("channels"),
-    Column("least", "number", 4, about="In the float model"),
-    Column("largest", "number", 4),
-    Column("SQNR dB", "number", 2, about="Of these channels alone"),
-)
 _BOX = (230, 40, 40)
 _COLOURS = np.array(
     [(0, 0, 0), (230, 40, 40), (40, 160, 60), (50, 90, 220), (230, 190, 40), (150, 60, 190), (40, 190, 200)], np.float64
@@ -41,17 +27,14 @@ def decisions_section(decisions: Decisions) -> Section:
     figures = [Figure("Verdict", decisions.verdict, decisions.kind), _agreement(decisions)]
     worst = decisions.worst_group
     if worst is not None:
-        figures.append(Figure("Worst channels", _db(worst.sqnr_db), worst.name))
+        figures.append(Figure("Worst channels", with_decibels(worst.sqnr_db), worst.name))
     figures.append(Figure("Alarms", str(len(decisions.alarms)), "each makes it unusable"))
     shown: list[SectionPart] = [Figures(figures, decisions.text())]
     if decisions.alarms:
         shown.append(Steps([Step(a.kind, "alarm", a.text) for a in decisions.alarms], "Alarms", ""))
-    shown.append(Table(_PARTS, list(_part_rows(decisions)), "Decisions"))
-    groups = [
-        (g.output, "all" if g.whole else f"{g.first}-{g.last}", g.low, g.high, g.sqnr_db) for g in decisions.groups
-    ]
-    if groups:
-        shown.append(Table(_GROUPS, groups, "Channels of about one range"))
+    shown.append(Table.of(DECIDED, decisions.parts, "Decisions"))
+    if decisions.groups:
+        shown.append(Table.of(GROUPS, decisions.groups, "Channels of about one range"))
     sample = decisions.worst_sample
     if sample is not None and sample.picture is not None:
         shown.append(Pictures(list(_pictures(sample)), _title(sample)))
@@ -64,15 +47,6 @@ def decisions_section(decisions: Decisions) -> Section:
 
 def _agreement(decisions: Decisions) -> Figure:
     return Figure("Agreement", figure_text("agreement", decisions.agreement), f"on {decisions.samples} samples")
-
-
-def _part_rows(decisions: Decisions) -> Iterator[tuple[str, ...]]:
-    for part in decisions.parts:
-        figures = ", ".join(
-            f"{name.replace('_', ' ')} {figure_text(name, value)}" for name, value in part.figures.items()
-        )
-        agreement = figure_text("agreement", part.agreement)
-        yield ", ".join(part.outputs), part.kind, agreement, part.verdict, figures, part.about
 
 
 def _title(sample: WorstSample) -> str:
@@ -118,7 +92,3 @@ def _coloured(classes: Array) -> Array:
     while flat.ndim > 2:
         flat = flat[0]
     return pixels_of(_COLOURS[np.abs(flat) % len(_COLOURS)], 0, 255)
-
-
-def _db(number: float) -> str:
-    return f"{number:.1f} dB" if math.isfinite(number) else "exact" if number > 0 else "lost"

@@ -9,12 +9,36 @@ from hexforge.analysis.quality.decisions.verdict import figure_text
 from hexforge.analysis.quality.metrics import in_decibels
 from hexforge.analysis.quality.search import SearchResult
 from hexforge.quant.search import Point
-from hexforge.report.section import Series
+from hexforge.report.section import Column, Series
 
 
 def quality_axis(metric: str) -> tuple[str, int]:
     """What the quality is called on an axis, and the digits that matter of it."""
     return (f"{metric.upper()} dB", 2 if metric == "psnr" else 1) if in_decibels(metric) else (metric, 4)
+
+
+def front_rows(searched: SearchResult) -> list[tuple[str, Point]]:
+    """The mixes that no other beats, between the two precisions throughout, with their names."""
+    low, high = searched.mixes.low, searched.mixes.high
+    between = [point for point in searched.mixes.front() if point.high not in (low.high, high.high)]
+    mixes = [(f"mix {i}", point) for i, point in enumerate(between, 1)]
+    return [(searched.low.name, low), *mixes, (searched.high.name, high)]
+
+
+def front_columns(searched: SearchResult, chosen: Point | None = None) -> tuple[Column, ...]:
+    """A named mix as a table has it, `chosen` with an arrow; the last column says which groups are at the high one."""
+    unit, digits = quality_axis(searched.metric)
+    high, slowest = searched.high.name, searched.mixes.high.latency_ms
+    return (
+        Column("", of=lambda row: "→" if row[1] == chosen else "", key="chosen"),
+        Column("mix", of=lambda row: row[0]),
+        Column("ms", "number", 3, of=lambda row: row[1].latency_ms),
+        Column(unit, "decibels" if unit.endswith("dB") else "number", digits, of=lambda row: row[1].quality),
+        Column("decisions", of=lambda row: decided_text(row[1])),
+        Column(f"groups {high}", of=lambda row: f"{len(row[1].high)} of {len(searched.groups)}", leaves=2),
+        Column(f"to {high}", of=lambda row: f"{100 * (row[1].latency_ms / slowest - 1):+.1f} %", leaves=1),
+        Column(f"at {high}", of=lambda row: mix_name(row[1], searched)),
+    )
 
 
 def front_series(

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hexforge.amounts import size
+from hexforge.amounts import size, with_decibels
 from hexforge.analysis.advice import Advice
 from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.optimize import OptimizeResult
@@ -20,7 +20,7 @@ from hexforge.report.formatting import npu_part_only
 from hexforge.report.graph import graph_section_of
 from hexforge.report.page import page
 from hexforge.report.quantized.decisions import decisions_section
-from hexforge.report.quantized.front import decided_text, front_note, front_series, mix_name, quality_axis
+from hexforge.report.quantized.front import front_columns, front_note, front_rows, front_series, mix_name, quality_axis
 from hexforge.report.quantized.pictures import pictures_section
 from hexforge.report.quantized.quality import quality_sections
 from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Step, Steps, Table
@@ -52,7 +52,7 @@ def lead_sections(optimized: OptimizeResult) -> list[Section]:
         Figure("One inference", f"{optimized.after.latency_ms:.3f} ms", in_float + part),
         *faster,
         quality_figure(optimized),
-        Figure("Outputs", _db(optimized.comparison.sqnr_db), "signal to noise of the output that lost most"),
+        Figure("Outputs", with_decibels(optimized.comparison.sqnr_db), "signal to noise of the output that lost most"),
     ]
     if optimized.compiled is not None:
         figures.append(Figure("Context", size(optimized.compiled.nbytes), optimized.folder.context.name))
@@ -95,7 +95,7 @@ def quality_figure(optimized: OptimizeResult) -> Figure:
         return Figure("Decisions", agreement, f"as in float: {decisions.kind}, {decisions.verdict}")
     if optimized.float_score is None:
         worst = min((row.sqnr_db for row in optimized.comparison.tensors), default=math.nan)
-        return Figure("Worst tensor", _db(worst), f"on {optimized.comparison.samples} samples, against float")
+        return Figure("Worst tensor", with_decibels(worst), f"on {optimized.comparison.samples} samples, against float")
     about = f"{quality_text(optimized.float_score, optimized.metric)} in float, on {optimized.scored} samples"
     name = optimized.metric.upper() if optimized.metric in ("psnr", "ssim") else optimized.metric
     return Figure(name, quality_text(optimized.score, optimized.metric), about)
@@ -108,17 +108,9 @@ def front_section(optimized: OptimizeResult) -> Section:
     in_float = None
     if optimized.before is not None and optimized.float_score is not None:
         in_float = optimized.before.latency_ms, optimized.float_score
-    unit, digits = quality_axis(searched.metric)
-    columns = (
-        Column(""), Column("ms", "number", 3), Column(unit, "number", digits), Column("decisions"),
-        Column(f"at {searched.high.name}"),
-    )  # fmt: skip
-    rows = [
-        ("→" if p == recommended else "", p.latency_ms, p.quality, decided_text(p), mix_name(p, searched))
-        for p in searched.mixes.front()
-    ]
+    unit, _ = quality_axis(searched.metric)
     plot = Plot("ms", unit, front_series(searched, recommended, in_float), "Every mix that was measured")
-    table = Table(columns, rows, "The front", narrow=True)
+    table = Table.of(front_columns(searched, recommended), front_rows(searched), "The front", narrow=True)
     return Section("Speed and quality", [plot, table], note=front_note(searched))
 
 
@@ -142,7 +134,7 @@ def next_section(optimized: OptimizeResult) -> Section:
         )
     lost = [row for row in optimized.comparison.tensors if row.sqnr_db < EXACT_ENOUGH_DB]
     for row in lost[:WORST]:
-        text = f"{row.name} is at {_db(row.sqnr_db)}: more bits for the node that makes it win the most here."
+        text = f"{row.name} is at {with_decibels(row.sqnr_db)}: more bits for the node that makes it win the most here."
         left.append(Step(f"Look at the {row.op_type or 'input'} that loses most", "accuracy", text))
     refused = [Step(f"{node} stays on the CPU", "", why) for node, why in optimized.quantization.refused[:WORST]]
     return Section(
@@ -181,7 +173,3 @@ def _files(optimized: OptimizeResult) -> Table:
     }
     rows = [(path.name, path.stat().st_size, text) for path, text in about.items() if path.exists()]
     return Table((Column("file"), Column("size", "bytes"), Column("what it is")), rows, "Beside this page")
-
-
-def _db(number: float) -> str:
-    return f"{number:.1f} dB" if math.isfinite(number) else "exact" if number > 0 else "lost"

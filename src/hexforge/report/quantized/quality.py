@@ -3,42 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from hexforge.analysis.quality.comparison import Comparison, TensorError
+from hexforge.analysis.quality.comparison import ERRORS, Comparison, layer_columns
 from hexforge.analysis.quality.evaluate import Evaluation
 from hexforge.analysis.quality.metrics import in_decibels
-from hexforge.analysis.quality.whatif import WhatIf
+from hexforge.analysis.quality.whatif import BLAMED, WhatIf
 from hexforge.report.quantized.decisions import decisions_section
-from hexforge.report.section import Bars, Cell, Column, Figure, Figures, Section, Table
+from hexforge.report.section import Bars, Figure, Figures, Section, Table
 
 _BARS = 30
-_TENSORS = (
-    Column("tensor"),
-    Column("kind", choose=True),
-    Column("op", choose=True, about="What makes it; what reads it, for a weight"),
-    Column("type", choose=True),
-    Column("SQNR dB", "number", 2, about="In the running quantized model, all errors before it included"),
-    Column("cosine", "number", 6),
-    Column("max error", "number", 5),
-    Column("own SQNR dB", "number", 2, about="What its own quantization leaves of the float model's numbers"),
-)
-_LAYERS = (
-    Column("layer"),
-    Column("op", choose=True),
-    Column("SQNR dB", "number", 2, about="Of the output that lost most"),
-    Column("gain dB", "number", 2, about="By leaving this layer in float"),
-)
-
-
-_BLAMED = (
-    Column("node"),
-    Column("op", choose=True),
-    Column("share", "share"),
-    Column("switched alone", "number", 6),
-    Column("left out: less by", "number", 6),
-    Column("of the model's nodes"),
-)
 
 
 def quality_sections(comparison: Comparison, *, decided: bool = True) -> list[Section]:
@@ -56,15 +28,15 @@ def quality_sections(comparison: Comparison, *, decided: bool = True) -> list[Se
     sections: list[Section] = []
     if decided and comparison.decisions is not None:
         sections.append(decisions_section(comparison.decisions))
-    sections.append(Section("Quantization", [bars, Table(_TENSORS, list(_rows(everything)))], note))
+    sections.append(Section("Quantization", [bars, Table.of(ERRORS, everything)], note))
     if comparison.layers:
         alone = comparison.sensitivity == "one"
-        rows = [(r.name, r.op_type, r.sqnr_db, None if alone else r.gain_db) for r in comparison.layers]
+        columns = layer_columns(comparison.sensitivity)
         worst = comparison.layers[:_BARS]
         values = [r.sqnr_db if alone else r.gain_db for r in worst]
         title = "outputs' SQNR with only this layer quantized" if alone else "what leaving this layer in float wins"
         drawn = Bars([r.name for r in worst], values, "dB", title)
-        sections.append(Section("Sensitivity of layers", [drawn, Table(_LAYERS, rows)]))
+        sections.append(Section("Sensitivity of layers", [drawn, Table.of(columns, comparison.layers)]))
     return sections
 
 
@@ -88,17 +60,10 @@ def whatif_section(result: WhatIf) -> Section:
         Figure("without, with", f"{result.without:.6g}, {result.with_switch:.6g}"),
         Figure("random inputs showed", f"{result.random_difference:.6g}", f"{result.tries} inputs tried"),
     ]
+    verdict = f"{result.switch} on {result.soc}: output {result.output} differs by up to {result.difference:.6g}"
     shown = result.blame[:_BARS]
     bars = Bars([row.node for row in shown], [100 * row.share for row in shown], "%", "Share of the blame")
-    rows = [(b.node, b.op, b.share, b.alone, b.saves, ", ".join(b.source)) for b in result.blame]
-    note = f"{result.meaning}; {result.nodes} nodes of the graph have it."
+    note = f"{result.meaning}; {result.nodes} nodes of {result.model} have it."
     if result.blame_left_out:
         note += f" The {len(result.blame)} most to blame are told apart; {result.blame_left_out} others are not."
-    return Section("What if", [Figures(figures, f"{result.switch} on {result.soc}"), bars, Table(_BLAMED, rows)], note)
-
-
-def _rows(errors: Iterable[TensorError]) -> Iterable[tuple[Cell, ...]]:
-    for row in errors:
-        running, own = row.running, row.own
-        figures = (None, None, None) if running is None else (row.sqnr_db, running.cosine, running.max_error)
-        yield (row.name, row.kind, row.op_type, row.dtype, *figures, None if own is None else own.sqnr_db)
+    return Section("What if", [Figures(figures, verdict), bars, Table.of(BLAMED, result.blame)], note)

@@ -16,6 +16,7 @@ from hexforge.addons.device.scenario.play import PlayedScenario, play
 from hexforge.addons.device.scenario.script import parse_script
 from hexforge.chips.graph_config import MB
 from hexforge.chips.priority import Priority
+from hexforge.results import Key, Result
 
 NAIVE_PROFILE = "high_performance"
 """What QNN's tools take unless told otherwise."""
@@ -40,6 +41,17 @@ class DevicePlan:
     switched: tuple[str, ...] = ()
     """Contexts whose other graphs are loaded only when they are to run."""
 
+    def text(self) -> str:
+        """How the models are loaded, in words."""
+        parts = [f"profile {self.profile}; load in the order {', '.join(self.order)}"]
+        if self.group:
+            parts.append(f"one spill-fill buffer for {', '.join(self.group)}")
+        if self.switched:
+            parts.append(f"graphs of {', '.join(self.switched)} are loaded when they are to run")
+        if self.vtcm_mb:
+            parts.append(f"compile these again with the VTCM that the plan gives: {', '.join(self.vtcm_mb)}")
+        return "; ".join(parts)
+
 
 def naive_plan(workload: Workload) -> DevicePlan:
     """What one gets without a plan: the order of the file, one priority, the tools' profile, nothing shared."""
@@ -50,7 +62,7 @@ def naive_plan(workload: Workload) -> DevicePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedRuns:
+class PlannedRuns(Result):
     """How the runs of one model went."""
 
     name: str
@@ -62,6 +74,14 @@ class PlannedRuns:
     """Runs that ended after the deadline."""
     deadline_us: float
 
+    described = (
+        "runs",
+        Key("p50_us", rounded=3),
+        Key("p99_us", rounded=3),
+        Key("worst_us", rounded=3),
+        "late deadline_us",
+    )
+
     @property
     def in_time(self) -> bool:
         """Whether 99 of 100 runs ended before the deadline."""
@@ -69,7 +89,7 @@ class PlannedRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanOutcome:
+class PlanOutcome(Result):
     """A plan that was played."""
 
     plan: DevicePlan
@@ -81,6 +101,15 @@ class PlanOutcome:
     """Assumed: nothing of it is measured."""
     failed: str = ""
     """The first step that went wrong."""
+
+    described = (
+        Key("order", of="plan.order"),
+        Key("priorities", of=lambda outcome: {name: level.name for name, level in outcome.plan.priorities.items()}),
+        *(Key(name, of=f"plan.{name}") for name in ("profile", "group", "concurrent", "vtcm_mb", "switched")),
+        "ram_bytes sessions",
+        Key("energy_mw_assumed", of="energy_mw", rounded=3),
+        Key("models", of=lambda outcome: {runs.name: runs for runs in outcome.models}),
+    )
 
     @property
     def slack(self) -> float:

@@ -21,6 +21,7 @@ from hexforge.addons.device.plan.proposals import Aim, Infeasible, PlanProblem
 from hexforge.addons.device.plan.workload import ModelLoad, Workload
 from hexforge.addons.device.scenario.play import PlayedScenario
 from hexforge.formats.files import write_atomically
+from hexforge.results import Key, Result
 
 PROPOSALS = 12
 """Plans that are played before one is chosen."""
@@ -31,7 +32,7 @@ FRAMES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class PlanResult:
+class PlanResult(Result):
     """What a search found."""
 
     workload: Workload
@@ -44,6 +45,15 @@ class PlanResult:
     """Why there is none."""
     played: PlayedScenario | None = None
     """The best plan's proof."""
+
+    described = (
+        Key("soc", of="workload.soc.name"),
+        Key("for", of="aim"),
+        Key("plan", of="best"),
+        "reasons",
+        Key("without_plan", of="naive"),
+        "tried",
+    )
 
 
 def search_plan(
@@ -81,42 +91,6 @@ def _worth(aim: Aim, outcome: PlanOutcome) -> tuple[float, ...]:
     return (*first[aim], slack, ram, energy)
 
 
-def plan_facts(outcome: PlanOutcome) -> dict[str, Any]:
-    """A played plan as JSON data."""
-    plan = outcome.plan
-    return {
-        "order": list(plan.order),
-        "priorities": {name: priority.name for name, priority in plan.priorities.items()},
-        "profile": plan.profile,
-        "group": list(plan.group),
-        "concurrent": plan.concurrent,
-        "vtcm_mb": dict(plan.vtcm_mb),
-        "switched": list(plan.switched),
-        "ram_bytes": outcome.ram_bytes,
-        "sessions": outcome.sessions,
-        "energy_mw_assumed": round(outcome.energy_mw, 3),
-        "models": {
-            m.name: {
-                "runs": m.runs, "p50_us": round(m.p50_us, 3), "p99_us": round(m.p99_us, 3),
-                "worst_us": round(m.worst_us, 3), "late": m.late, "deadline_us": m.deadline_us,
-            }
-            for m in outcome.models
-        },
-    }  # fmt: skip
-
-
-def result_facts(result: PlanResult) -> dict[str, Any]:
-    """A search's result as JSON data."""
-    return {
-        "soc": result.workload.soc.name,
-        "for": result.aim.value,
-        "plan": None if result.best is None else plan_facts(result.best),
-        "reasons": list(result.reasons),
-        "without_plan": plan_facts(result.naive),
-        "tried": [plan_facts(outcome) for outcome in result.tried],
-    }
-
-
 def write_plan(result: PlanResult, folder: Path, frames: int) -> list[Path]:
     """Write the config files of QNN's tools for each context, the scenario that proves the plan, and its figures."""
     assert result.best is not None
@@ -134,7 +108,7 @@ def write_plan(result: PlanResult, folder: Path, frames: int) -> list[Path]:
         write(f"{model.name}.json", _tool_file(plan, model))
     named = {model.name: str(model.file.resolve()) for model in workload.models}
     write("scenario.json", scenario(workload, plan, frames, loaded_us(workload, plan), named))
-    write("plan.json", result_facts(result))
+    write("plan.json", result.to_json())
     return made
 
 

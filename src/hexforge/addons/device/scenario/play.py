@@ -4,19 +4,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from hexforge.addons.device.codes import DeviceError, ProcessEndedError
 from hexforge.addons.device.contexts import execution
 from hexforge.addons.device.log import audit
+from hexforge.addons.device.memory import CdspSession
 from hexforge.addons.device.scenario.script import ProcessScript, Script, ScriptStep
 from hexforge.addons.device.scenario.steps import ProcessSteps, crash
 from hexforge.addons.device.simulated_device import Device
 from hexforge.errors import CallError
+from hexforge.results import Key, Result, length, record
 from hexforge.scheduling.clock import ClockTask, Waits
 
 
 @dataclass(frozen=True, slots=True)
-class StepOutcome:
+class StepOutcome(Result):
     """How a step went."""
 
     process: str
@@ -30,6 +33,14 @@ class StepOutcome:
     digests: tuple[str, ...] = ()
     """Of the outputs of each execution."""
 
+    described = (
+        "process thread",
+        Key("do", of="step.do"),
+        Key("start_us", rounded=3),
+        Key("end_us", rounded=3),
+        "code as_expected message digests",
+    )
+
     @property
     def as_expected(self) -> bool:
         """Whether it went as the script says."""
@@ -37,7 +48,7 @@ class StepOutcome:
 
 
 @dataclass(slots=True)
-class PlayedScenario:
+class PlayedScenario(Result):
     """A scenario after it was played."""
 
     device: Device
@@ -48,6 +59,18 @@ class PlayedScenario:
     responses_us: dict[str, list[float]] = field(default_factory=dict)
     """From the moment each was due, which is that of the call unless the step has a period, to its end."""
 
+    described = (
+        Key("soc", of="device.soc.name"),
+        Key("simulated_us", of="device.clock.now_us", rounded=3),
+        Key("events", of=length("device.log.entries")),
+        Key("memory_bytes", of="device.memory.used_bytes"),
+        Key("peak_memory_bytes", of="device.log.peak_bytes"),
+        Key("energy_uj_assumed", of="device.energy_uj", rounded=3),
+        Key("sessions", of=lambda played: [_session(session) for session in played.device.memory.sessions.values()]),
+        Key("contexts", of=lambda played: _contexts(played.device)),
+        "steps",
+    )
+
     def responses_by_context(self) -> dict[str, list[float]]:
         """`responses_us` by the name that the script gives a graph's context."""
         return {label.split(" ", 1)[1].partition("#")[0]: times for label, times in self.responses_us.items()}
@@ -56,6 +79,16 @@ class PlayedScenario:
     def unexpected(self) -> list[StepOutcome]:
         """Steps that did not go as the script says."""
         return [step for step in self.steps if not step.as_expected]
+
+
+def _session(session: CdspSession) -> dict[str, Any]:
+    return {**record(session, ("process index used_bytes",)), "by_kind": session.by_kind()}
+
+
+def _contexts(device: Device) -> dict[str, Any]:
+    """The session and the state of each context, by its name."""
+    contexts = [context for client in device.clients.values() for context in client.contexts.values()]
+    return {c.label: {"session": c.session.index if c.session else None, "state": str(c.state)} for c in contexts}
 
 
 def play(script: Script) -> PlayedScenario:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.amounts import size
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import Json
-from hexforge.cli.screen import bold_start, console, print_json, spinner, table
+from hexforge.cli.screen import console, print_json, result_table, spinner
+from hexforge.cli.sections import print_sections
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
 from hexforge.request_fields import argument, option
+from hexforge.results import record, select
 
 if TYPE_CHECKING:
     from hexforge.addons.llm import Bundle, LlmEstimate, LlmShape
@@ -52,6 +53,7 @@ def estimate(
 ) -> None:
     """Say how fast a language model answers on a chip: first token, tokens a second by context, memory, energy."""
     from hexforge.addons.llm import estimate_llm, read_shape
+    from hexforge.addons.llm.commands.estimate_page import llm_page, llm_sections
     from hexforge.addons.llm.time.estimate import LlmSwitches
 
     shape, bundle = read_shape(model), _bundle(Path(model))
@@ -97,7 +99,7 @@ def estimate(
             }
         )  # fmt: skip
         return
-    _print(here, others, variants, remarks, prompt)
+    print_sections(console(), llm_sections(here, list(others.values()), variants, remarks, prompt), None)
 
 
 def _refuse_what_the_context_does_not_hold(context: int, prompt: int | None, filled: int | None) -> None:
@@ -172,9 +174,9 @@ def _attention_remarks(source: Path, bundle: Bundle | None, soc: str) -> list[st
 
 
 def _rates(timed: LlmEstimate) -> dict[str, float]:
-    return {
-        "tokens_per_second": round(timed.tokens_per_second, 3), "first_token_ms": round(timed.first_token_ms(), 3)
-    }  # fmt: skip
+    from hexforge.addons.llm.commands.estimate_page import RATES
+
+    return record(timed, select(RATES, "tokens_per_second first_token_ms"))
 
 
 def _band(timed: LlmEstimate) -> list[float]:
@@ -182,66 +184,10 @@ def _band(timed: LlmEstimate) -> list[float]:
 
 
 def _compare(shape: LlmShape, chips: Sequence[LlmEstimate], as_json: bool) -> None:
-    from hexforge.chips.soc import known_for
+    from hexforge.addons.llm.commands.estimate_page import CHIP_COLUMNS
 
     if as_json:
         print_json({e.soc: _rates(e) | {"tokens_per_second_band": _band(e), "stands_on": e.stands_on} for e in chips})
         return
-    cells = [
-        (
-            e.soc, f"{e.tokens_per_second:.1f}", "{:.1f} to {:.1f}".format(*e.tokens_per_second_band),
-            f"{e.first_token_ms():.0f}", known_for(e.soc), "" if e.stands_on == e.soc else f"as {e.stands_on}, scaled",
-        )
-        for e in chips
-    ]  # fmt: skip
-    columns = ("chip", "tokens/s", "nine of ten in", "first token ms", "known for", "not measured")
-    console().print(table(f"{shape.name}, {shape.parameters / 1e9:.2f} B parameters", columns, cells))
-
-
-def _print(
-    here: LlmEstimate, others: dict[int, LlmEstimate], variants: dict[str, LlmEstimate], remarks: list[str],
-    prompt: int | None,
-) -> None:  # fmt: skip
-    screen = console()
-    low, high = here.tokens_per_second_band
-    first_low, first_high = here.first_token_band()
-    where = f" on {here.soc}, {here.precision}, {here.runtime}, context {here.context:,}"
-    screen.print(bold_start(here.shape.name, where))
-    screen.print(f"tokens per second   {here.tokens_per_second:.1f} ({low:.1f} to {high:.1f})")
-    screen.print(
-        f"first token         {here.first_token_ms():.0f} ms ({first_low:.0f} to {first_high:.0f}), prompt of 128"
-    )
-    longest = prompt or here.context
-    screen.print(f"                    {here.first_token_ms(longest) / 1e3:.2f} s, prompt of {longest:,}")
-    energy = f"{here.token_uj_assumed / 1e3:.0f} mJ a token, {here.chunk_uj_assumed / 1e3:.0f} mJ a chunk of 128"
-    screen.print(f"energy (assumed)    {energy}")
-    switching, adapter = here.switching_ms_assumed, size(here.adapter_bytes())
-    screen.print(
-        f"switching (assumed) {switching['graph_of_shared_weights']:.1f} ms to another graph, "
-        f"{switching['adapter']:.1f} ms to another adapter of {adapter}, "
-        f"{switching['context_from_storage']:.0f} ms from storage"
-    )
-    cells: list[tuple[str, ...]]
-    cells = [(name, f"{ms:.2f}", f"{100 * ms / here.token_ms:.0f} %") for name, ms in here.token._asdict().items()]
-    screen.print(table("where a token's time goes", ("part", "ms", "share"), cells))
-    cells = [
-        (
-            f"{n:,}", f"{e.tokens_per_second:.1f}", "{:.1f} to {:.1f}".format(*e.tokens_per_second_band),
-            f"{e.first_token_ms():.0f}", size(e.memory_bytes["cache"]),
-        )
-        for n, e in others.items()
-    ]  # fmt: skip
-    screen.print(table("by context", ("context", "tokens/s", "nine of ten in", "first token ms", "cache"), cells))
-    cells = [(name, f"{e.tokens_per_second:.1f}", f"{e.first_token_ms():.0f}") for name, e in variants.items()]
-    screen.print(table("graphs made otherwise", ("with", "tokens/s", "first token ms"), cells))
-    cells = [(name, size(count)) for name, count in here.memory_bytes.items()]
-    cells.append(("together", size(sum(here.memory_bytes.values()))))
-    screen.print(
-        table(
-            f"memory, in {here.contexts_on_disk} context file{'s' * (here.contexts_on_disk > 1)}",
-            ("part", "bytes"),
-            cells,
-        )
-    )
-    for note in (*here.notes, *remarks):
-        screen.print(f"note: {note}")
+    title = f"{shape.name}, {shape.parameters / 1e9:.2f} B parameters"
+    console().print(result_table(title, CHIP_COLUMNS, chips))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hexforge.ir import Array
-from hexforge.results import Column, Key, Result
+from hexforge.results import Column, Key, Result, select
 
 AlarmKind = Literal["not finite", "constant", "saturated", "dead channels"]
 
@@ -91,10 +91,14 @@ class OutputDecisions(Result):
         good, usable = LIMITS.get(self.kind, (GOOD, USABLE))
         return "good" if self.agreement >= good else "usable" if self.agreement >= usable else "unusable"
 
+    def figures_text(self) -> str:
+        """The figures that are known, in words."""
+        known = {name: value for name, value in self.figures.items() if not math.isnan(value)}
+        return ", ".join(f"{name.replace('_', ' ')} {figure_text(name, value)}" for name, value in known.items())
+
     def text(self) -> str:
         """The kind and the figures in one line."""
-        known = {name: value for name, value in self.figures.items() if not math.isnan(value)}
-        figures = ", ".join(f"{name.replace('_', ' ')} {figure_text(name, value)}" for name, value in known.items())
+        figures = self.figures_text()
         return f"{self.kind} {figure_text('agreement', self.agreement)}" + (f" ({figures})" if figures else "")
 
 
@@ -195,3 +199,20 @@ def _margin(part: OutputDecisions) -> float:
     """How far decisions are above what is usable, as a part of what is left to lose."""
     _, usable = LIMITS.get(part.kind, (GOOD, USABLE))
     return (part.agreement - usable) / (1 - usable)
+
+
+DECIDED = (
+    Column("decided by", of=lambda part: ", ".join(part.outputs)),
+    Column("kind", choose=True),
+    Column("agreement", of=lambda part: figure_text("agreement", part.agreement)),
+    Column("verdict", choose=True),
+    Column("figures", of=lambda part: part.figures_text()),
+    Column("how", about="How the outputs were read", of="about"),
+)
+"""What is decided by outputs, as a table has it."""
+GROUPS = (
+    Column("output"),
+    Column("channels", of=lambda group: "all" if group.whole else f"{group.first}-{group.last}"),
+    *select(GroupQuality.described, "low high sqnr_db"),
+)
+"""Channels of about one range, as a table has them."""
