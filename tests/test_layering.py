@@ -90,7 +90,6 @@ INNER = {
     "addons.device": (
         ("addon",),
         ("commands",),
-        ("pages",),
         ("sessions", "placed_contexts"),
         ("plan", "shared"),
         ("scenario",),

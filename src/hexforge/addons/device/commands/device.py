@@ -55,7 +55,7 @@ def play_scenario(
 
     The exit status is 1 where a step does not go as the script says. docs/device.md has the fields of a script.
     """
-    from hexforge.addons.device.pages import device_page, played_sections
+    from hexforge.addons.device.commands.pages import device_page, played_sections
     from hexforge.addons.device.scenario.play import play
     from hexforge.addons.device.scenario.script import read_script
     from hexforge.formats.files import write_atomically

@@ -33,7 +33,7 @@ def plan(
     Profile, priorities, load order, the group that shares spill-fill, switching and VTCM are chosen so that every
     deadline and limit of the workload is kept; docs/plan.md has its fields. The exit status is 1 where no plan does.
     """
-    from hexforge.addons.device.pages import plan_figures, plan_page
+    from hexforge.addons.device.commands.pages import plan_figures, plan_page
     from hexforge.addons.device.plan.proposals import Aim
     from hexforge.addons.device.plan.search import search_plan, write_plan
     from hexforge.addons.device.plan.workload import read_workload
