@@ -3,6 +3,7 @@
 # make quick   lint, types and tests of what differs from main, in a minute; the rest is for make test
 # make coverage  all tests, and the share of src's lines that they run; build/coverage has a page
 # make odd-path  tests that meet paths, in a copy below a folder with a space and a letter outside ASCII
+# make core-alone  the README's lines and tests of the core in a copy without add-ons; TESTS=tests runs all of the core's
 # make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
 # make release-check  what a release uploads: source archive and wheel, checked, and each installed into an empty venv
 # make docs    writes docs/api.md, docs/options.md, docs/gpu_ops.md and docs/modules.md; make stubs src/hexforge/_native.pyi; tests say when they are out of date
@@ -38,7 +39,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test quick house coverage odd-path release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
+.PHONY: demo test quick house coverage odd-path core-alone release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
   executorch executorch-check executorch-phone executorch-test small-llama genai
 
 demo: $(INSTALLED)
@@ -63,6 +64,9 @@ coverage: models
 
 odd-path: $(VENV)/.dev
 	@$(BIN)/python -m tools.odd_path -n $(JOBS) --dist loadfile
+
+core-alone: $(VENV)/.dev
+	@$(BIN)/python -m tools.core_alone -n $(JOBS) --dist loadfile $(TESTS)
 
 lint: $(VENV)/.dev
 	@echo "lint: ruff, clang-format"

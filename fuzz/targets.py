@@ -35,10 +35,10 @@ from hexforge.runtime.contexts import lora
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from tests.addons.executorch.pte_files import delegated, ptd_bytes, pte, viewed
+from tests.addons.executorch.test_pte import PLAN
 from tests.addons.executorch.test_running import counted
 from tests.digits import MODEL
 from tests.formats.profile.test_log import made as made_profile
-from tests.formats.test_pte import PLAN
 
 BACKEND = HtpBackend(threads=1)
 U8 = ScaleOffset(0.05, -128)

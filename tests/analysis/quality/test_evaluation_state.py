@@ -12,7 +12,7 @@ import pytest
 import hexforge
 from hexforge.analysis.quality import evaluate as evaluating
 from hexforge.errors import CallError
-from tests.analysis.spread.ray_clusters import NotingEngine
+from tests.addons.cluster.ray_clusters import NotingEngine
 from tests.digits import MODEL, held_out
 
 PICTURES, LABELS = held_out()

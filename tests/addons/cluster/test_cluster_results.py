@@ -34,8 +34,8 @@ from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import CallError
 from hexforge.quant.data import data_sets
 from tests import ROOT
+from tests.addons.cluster.ray_clusters import LocalCluster, NotingEngine, WorkerKilling
 from tests.addons.cluster.test_sweep import write_model
-from tests.analysis.spread.ray_clusters import LocalCluster, NotingEngine, WorkerKilling
 from tests.digits import MODEL, held_out
 from tests.quant.data.test_data_sets import npy, write_tar
 
@@ -272,7 +272,7 @@ def test_a_folder_that_disappears_while_a_cluster_reads_it_says_so(clusters: Loc
 QUANTIZE = """
 import os, signal, sys
 from hexforge.quant.data import calibrate
-from tests.analysis.spread.test_cluster_results import FEEDS, MODEL, Workers, hexforge
+from tests.addons.cluster.test_cluster_results import FEEDS, MODEL, Workers, hexforge
 calibrate.SAVE_SECONDS = 0
 def dying(stage, done, whole):
     if done == 12:
@@ -350,14 +350,14 @@ def test_a_search_whose_driver_was_killed_measures_nothing_twice(
 
 SEARCH = """
 import sys
-from tests.analysis.spread.test_cluster_results import Workers, searched
+from tests.addons.cluster.test_cluster_results import Workers, searched
 searched(Workers(cluster=sys.argv[1]), sys.argv[2])
 """
 
 
 EVALUATE = """
 import sys
-from tests.analysis.spread.test_cluster_results import MODEL, SQNR, NotingEngine, hexforge
+from tests.addons.cluster.test_cluster_results import MODEL, SQNR, NotingEngine, hexforge
 engine = NotingEngine(sys.argv[3], seconds=0.05)
 hexforge.evaluate(MODEL, sys.argv[4], metric=SQNR, backend=engine, cluster=sys.argv[1], state=sys.argv[2])
 """
@@ -407,7 +407,7 @@ import numpy, ray
 from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import HexforgeError
-from tests.analysis.spread.test_cluster_results import takes_bytes
+from tests.addons.cluster.test_cluster_results import takes_bytes
 ray.init(address="local", num_cpus=1, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False,
          _system_config={"local_fs_capacity_threshold": 0.0001})
 try:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests import ROOT
+from tests.addons.cluster.ray_clusters import LocalCluster
 from tests.addons.cluster.test_sweep import write_model
-from tests.analysis.spread.ray_clusters import LocalCluster
 
 yaml = pytest.importorskip("yaml")
 FOLDER = ROOT / "examples" / "cluster"

@@ -17,7 +17,7 @@ from hexforge.analysis.spread.pool import SetAside
 from hexforge.analysis.spread.spread import spread, spread_on
 from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import CallError, HexforgeError
-from tests.analysis.spread.ray_clusters import LocalCluster
+from tests.addons.cluster.ray_clusters import LocalCluster
 
 pytestmark = [
     pytest.mark.cluster,
