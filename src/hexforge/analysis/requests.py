@@ -96,14 +96,11 @@ class CompareRequest:
     """What a quantized model is compared with, and on what."""
 
     float_model: str | Path = field(
-        metadata=spelled("The float ONNX file, or .pte.", is_argument=True, kind=Path, exists=True, dir_okay=False)
+        metadata=spelled("The float ONNX file, or .pte.", is_argument=True, kind=Path, exists=True)
     )
     quantized: str | Path | bytes = field(
-        metadata=spelled(
-            "The QDQ file made of it, or a .pte.", is_argument=True, kind=Path, given=None, exists=True,
-            dir_okay=False,
-        )
-    )  # fmt: skip
+        metadata=spelled("The QDQ file made of it, or a .pte.", is_argument=True, kind=Path, given=None, exists=True)
+    )
     data: str | Path | Samples | Iterable[Feeds] = field(metadata=spelled(DATA_HELP, kind=str, given=""))
     _: KW_ONLY
     backend: str | ModelEngine = field(default="htp", metadata=BACKEND)
