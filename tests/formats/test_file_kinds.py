@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import os
 import socket
-import struct
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -20,11 +19,12 @@ from hypothesis import strategies as st
 
 import hexforge
 from hexforge import addon
-from hexforge.addon import Addon, FileKind, addons, file_kinds, import_target
+from hexforge.addon import Addon, FileKind, file_kinds, import_target
 from hexforge.cli import main
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats import file_kinds as recognition
 from hexforge.formats.file_kinds import MOST_BYTES, UNKNOWN, kind_of, kind_of_bytes, open_model
+from hexforge.model.reader import read
 from tests.digits import MODEL
 
 
@@ -52,7 +52,6 @@ def arrays(write: Callable[..., None], *values: Any) -> bytes:
     return buffer.getvalue()
 
 
-SAFETENSORS = struct.pack("<Q", 2) + b'{"a":{}}'
 FILES: Mapping[str, tuple[str, bytes, str]] = {
     "tflite": ("m.tflite", b"\x20\0\0\0TFL3" + bytes(60), "is a TensorFlow Lite model; `python -m tf2onnx.convert"),
     "torch": ("m.pt", zipped("archive/data.pkl", "archive/version"), "is a checkpoint of PyTorch; where it was made"),
@@ -61,9 +60,6 @@ FILES: Mapping[str, tuple[str, bytes, str]] = {
     "torch.export": ("m.pt2", zipped("archive_format", "models/model.json"), "`torch.onnx.export(torch.export.load("),
     "older torch.export": ("m.bin", zipped("serialized_exported_program.json", "version"), "exported program of torch"),
     "pickle": ("m.pth", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "never opened here; where it was made"),
-    "safetensors": ("m.safetensors", SAFETENSORS, "without a graph (safetensors); `hexforge llm export"),
-    "gguf": ("m.gguf", b"GGUF\x03\0\0\0" + bytes(40), "is weights in a GGUF file; `hexforge llm export FILE"),
-    "dlc": ("m.dlc", zipped("model", "model.params", "dlc.metadata"), "which only its SDK reads; give the ONNX file"),
     "keras": ("m.keras", zipped("metadata.json", "config.json", "model.weights.h5"), "is a Keras model; `python -m"),
     "hdf5": ("m.h5", b"\x89HDF\r\n\x1a\n" + bytes(40), "is a Keras model; `python -m tf2onnx.convert --keras"),
     "core ml": ("m.mlmodel", b"\x08\x05\x12\x04\n\x02ab", "is a Core ML model; give the model"),
@@ -85,26 +81,17 @@ FILES: Mapping[str, tuple[str, bytes, str]] = {
     "encodings": ("m.encodings", b'{"version": "1.0.0", "param_encodings": []}', "is encodings of a model in JSON"),
     "json": ("m.json", b'{"a": 1}', "is a JSON file, which `hexforge {}` does not take; `hexforge estimate MODEL"),
     "text": ("m.txt", b"just words\n", "is a text file, which `hexforge {}` does not take; `hexforge explain`"),
-    "ptd": ("m.ptd", bytes(4) + b"FT01" + bytes(40), "is a .ptd, which holds tensors of a program; give the program"),
-    "bundled program": ("m.bpte", bytes(4) + b"BP08" + bytes(40), "take the program out of it"),
     "junk": ("m.bin", bytes(range(256)), "is of no kind that hexforge knows; it may be damaged"),
 }  # fmt: skip
 FOLDERS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "m.mlpackage": (("Manifest.json", "Data"), "is a Core ML model; "),
     "saved": (("saved_model.pb", "variables"), "is a SavedModel of TensorFlow; `python -m tf2onnx.convert"),
-    "hf": (("config.json", "model.safetensors", "tokenizer.json"), "`hexforge llm export FOLDER"),
-    "bundle": (("bundle.json", "prefill.bin"), "`hexforge llm run FOLDER` runs it"),
-    "saver_output": (("saver_output.c", "params.bin"), "is a recording of the Saver; `hexforge replay FOLDER`"),
     "models": (("a.onnx",), "is a folder; give the .onnx file in it"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", FILES)
-@pytest.mark.parametrize("command", ["check", "info"])
-def test_a_file_of_others_is_named(case: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    name, data, words = FILES[case]
-    path = tmp_path / name
-    path.write_bytes(data)
+def require_named(path: Path, words: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A command ends with what the file is, in the words of its kind."""
     with pytest.raises(HexforgeError) as told:
         open_model(path).do(command)
     assert words.format(command) in str(told.value)
@@ -115,31 +102,45 @@ def test_a_file_of_others_is_named(case: str, command: str, tmp_path: Path, caps
     assert named in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("case", FILES)
-def test_python_names_it_too(case: str, tmp_path: Path) -> None:
-    name, data, _ = FILES[case]
-    path = tmp_path / name
-    path.write_bytes(data)
+def require_named_by_python(path: Path) -> None:
+    """The public functions say what the file is."""
     for function in (hexforge.estimate, hexforge.profile, hexforge.check):
         with pytest.raises(HexforgeError, match="is "):
             function(path)
     with pytest.raises(FormatError) as told:
-        hexforge.quantize(path, [np.zeros(1)], "w8a8")
+        read(path)
     known = kind_of(path)
     assert (known.name if known is not UNKNOWN else "is not an ONNX model") in str(told.value)
 
 
-@pytest.mark.parametrize("name", FOLDERS)
-def test_a_folder_is_named(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    members, words = FOLDERS[name]
-    (tmp_path / name).mkdir()
+def folder_of(path: Path, members: tuple[str, ...]) -> Path:
+    """A folder with these files, all empty."""
+    path.mkdir()
     for member in members:
-        (tmp_path / name / member).touch()
-    for command in ("check", "estimate", "info"):
-        with pytest.raises(SystemExit) as ended:
-            main([command, str(tmp_path / name)])
-        assert ended.value.code == 2
-        assert words in " ".join(capsys.readouterr().err.split())
+        (path / member).touch()
+    return path
+
+
+@pytest.mark.parametrize("case", FILES)
+@pytest.mark.parametrize("command", ["check", "info"])
+def test_a_file_of_others_is_named(case: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, data, words = FILES[case]
+    (tmp_path / name).write_bytes(data)
+    require_named(tmp_path / name, words, command, capsys)
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_python_names_it_too(case: str, tmp_path: Path) -> None:
+    name, data, _ = FILES[case]
+    (tmp_path / name).write_bytes(data)
+    require_named_by_python(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("command", ["check", "estimate", "info"])
+def test_a_folder_is_named(name: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    members, words = FOLDERS[name]
+    require_named(folder_of(tmp_path / name, members), words, command, capsys)
 
 
 def test_a_command_that_does_not_take_it_says_what_does(tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.chdir(tmp_path)  # a long path is no address
         listening.bind("socket")
         for path, what in ((pipe, "a pipe"), (named, "a socket"), (Path("/dev/zero"), "a device")):
-            for call in (kind_of, hexforge.estimate, hexforge.check, lambda p: hexforge.quantize(p, [], "w8a8")):
+            for call in (kind_of, hexforge.estimate, hexforge.check, read):
                 with pytest.raises(CallError, match=f"is {what}, not a file"):
                     call(path)
     loop = tmp_path / "loop"
@@ -257,10 +258,3 @@ def test_an_addon_brings_a_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def time_toy(path: Path, request: Any, graph: str = "") -> Any:
     """What an add-on would read of it."""
     return open_model(MODEL).do("estimate", request, graph)
-
-
-def test_addons_come_before_files_of_others() -> None:
-    names = [kind.name for kind in file_kinds()]
-    own = [kind.name for one in addons() for kind in one.files]
-    places = sorted(map(names.index, own))
-    assert names.index("a context") < places[0] <= places[-1] < names.index("a zip archive")
