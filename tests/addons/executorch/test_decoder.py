@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from typer.testing import CliRunner
 
 import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.addons.executorch.running.attention_sink import SinkEvictor
-from hexforge.addons.executorch.running.decoder import KV, PREFILL, PteDecoder
+from hexforge.addons.executorch.running.decoder import KV, PREFILL, PteGraphs, read_decoder
+from hexforge.addons.llm import LanguageModel, LlmSession
 from hexforge.cli import app
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array, DType, Graph, Role, TensorType
@@ -142,16 +144,25 @@ def evictor_file(path: Path, **facts: int) -> Path:
     return path
 
 
+def opened(path: Path, several: bool = True, evictor: SinkEvictor | None = None) -> LlmSession:
+    """A session over a decoder, without an end where tokens are evicted."""
+    decoder = read_decoder(path)
+    facts = decoder if evictor is None else replace(decoder, context=1000)
+    return LanguageModel(facts, PteGraphs(decoder, several, evictor)).session()
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_logits_are_those_of_the_whole_sequence(file: Path, several: bool) -> None:
     """Prompts of any length, in pieces of four or one by one, up to the end of the context."""
     tokens = [5, 9, 2, 7, 1, 3, 3, 260, 8, 262, 11, 4]
-    session = PteDecoder(file).session(several)
+    session = opened(file, several)
     for start, end in ((0, 6), (6, 7), (7, 12)):
-        logits = session.feed(tokens[start:end])
-        np.testing.assert_allclose(logits, expected(tokens[:end]), atol=0.15)  # float16 of numbers up to 30
-        assert len(session.raw) == end - start
-    with pytest.raises(CallError, match="13 tokens are more than the context of 12"):
+        logits = session.feed(tokens[start:end], all_logits=True)
+        np.testing.assert_allclose(logits[-1], expected(tokens[:end]), atol=0.15)  # float16 of numbers up to 30
+        assert len(logits) == end - start
+    session.rewind(7)
+    np.testing.assert_allclose(session.feed(tokens[7:]), expected(tokens), atol=0.15)
+    with pytest.raises(CallError, match="12 tokens and 1 more do not fit the context of 12"):
         session.feed([1])
 
 
@@ -162,24 +173,24 @@ def test_local_layers_see_a_window(several: bool, tmp_path: Path) -> None:
     facts = [constant(name, number) for name, number in FACTS.items()]
     methods = method(KV, 1, local=True), method(PREFILL, 4, local=True)
     (tmp_path / "two.pte").write_bytes(pte(*methods, *facts, constant("get_sliding_window", window)))
-    session = PteDecoder(tmp_path / "two.pte").session(several)
+    session = opened(tmp_path / "two.pte", several)
     for start, end in ((0, 6), (6, 7), (7, 12)):
         np.testing.assert_allclose(session.feed(tokens[start:end]), expected(tokens[:end], window), atol=0.15)
     (tmp_path / "two.pte").write_bytes(pte(*methods, *facts))
     with pytest.raises(FormatError, match="has no get_sliding_window"):
-        PteDecoder(tmp_path / "two.pte")
+        read_decoder(tmp_path / "two.pte")
     (tmp_path / "two.pte").write_bytes(pte(*methods, *facts, constant("get_sliding_window", 0)))
     with pytest.raises(FormatError, match="a window is of one token or more"):
-        PteDecoder(tmp_path / "two.pte")
+        read_decoder(tmp_path / "two.pte")
 
 
 @pytest.mark.parametrize("several", [False, True])
 def test_a_sequence_goes_on_where_tokens_are_evicted(file: Path, several: bool, tmp_path: Path) -> None:
     """Behind the sink, the oldest tokens go when the caches are full, as if they had never been."""
-    decoder = PteDecoder(file)
+    decoder = read_decoder(file)
     evicts = SinkEvictor(evictor_file(tmp_path / "attention_sink_evictor.pte"), decoder)
     tokens = [5, 9, 2, 7, 1, 3, 3, 260, 8, 262, 11, 4, 12, 13, 14, 15, 6, 21, 22, 23]
-    session, kept = decoder.session(several, evicts), list[int]()
+    session, kept = opened(file, several, evicts), list[int]()
     for token in tokens:
         if len(kept) == CONTEXT - 1:
             del kept[SINK : SINK + EVICTS]
@@ -207,7 +218,7 @@ def test_one_method_for_several_tokens(
     """Lookahead's kv_forward takes several; a single token goes through it, and its caches have fewer rows."""
     facts = [constant(name, number) for name, number in FACTS.items()]
     (tmp_path / "wide.pte").write_bytes(pte(method(KV, 4), *facts))
-    session = PteDecoder(tmp_path / "wide.pte").session()
+    session = opened(tmp_path / "wide.pte")
     tokens = [5, 9, 2, 7, 1, 3, 3, 260, 8]
     np.testing.assert_allclose(session.feed(tokens[:5]), expected(tokens[:5]), atol=0.15)
     for end in range(6, 10):
@@ -253,4 +264,4 @@ def test_files_that_are_no_decoder(tmp_path: Path) -> None:
     ):
         (tmp_path / "model.pte").write_bytes(pte(*plans))
         with pytest.raises((CallError, FormatError), match=words):
-            PteDecoder(tmp_path / "model.pte")
+            read_decoder(tmp_path / "model.pte")

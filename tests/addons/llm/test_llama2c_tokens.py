@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hexforge.addons.llm.tokens.llama2c import Llama2cTokens
+from hexforge.addons.llm.tokenizer_files import read_tokenizer
 from hexforge.errors import CallError, FormatError
 
 WORDS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), " ", "a", "b", "ab", " a", " ab", "ba"]
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_the_pair_with_the_best_score_is_joined_first(path: Path) -> None:
-    tokens = Llama2cTokens(path, 1000)
+    tokens = read_tokenizer(path, 1000)
     assert tokens.encode("ab") == [1, NUMBER[" ab"]]
     assert tokens.encode("abab", special=False) == [NUMBER[" ab"], NUMBER["ab"]]  # " a", then "ab", then " ab"
     assert tokens.encode("ba", special=False) == [NUMBER[" "], NUMBER["ba"]]
@@ -34,7 +34,7 @@ def test_the_pair_with_the_best_score_is_joined_first(path: Path) -> None:
 
 
 def test_letters_that_are_no_token_are_bytes(path: Path) -> None:
-    tokens = Llama2cTokens(path, 1000)
+    tokens = read_tokenizer(path, 1000)
     coded = tokens.encode("aä€", special=False)
     assert coded == [NUMBER[" a"], *(byte + 3 for byte in "ä€".encode())]
     assert tokens.decode([1, *coded, 2]) == "aä€"
@@ -45,13 +45,13 @@ def test_letters_that_are_no_token_are_bytes(path: Path) -> None:
 def test_damaged_files(path: Path) -> None:
     whole = path.read_bytes()
     with pytest.raises(FormatError, match="another model's"):
-        Llama2cTokens(path, 100)
+        read_tokenizer(path, 100)
     for end in (0, 8, 16, 20, 500, len(whole) - 1):
         path.write_bytes(whole[:end])
         with pytest.raises(FormatError, match=r"is no tokenizer.bin|cut short|which the file has not"):
-            Llama2cTokens(path, 1000)
+            read_tokenizer(path, 1000)
     path.write_bytes(whole[:20] + b"\xff\xff\xff\xff" + whole[24:])
     with pytest.raises(FormatError, match="which the file has not"):
-        Llama2cTokens(path, 1000)
+        read_tokenizer(path, 1000)
     with pytest.raises(CallError, match="no such file"):
-        Llama2cTokens(path.with_name("other.bin"), 1000)
+        read_tokenizer(path.with_name("other.bin"), 1000)

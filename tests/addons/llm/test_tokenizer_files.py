@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hexforge.addons.llm.commands.runner_models import read_tokenizer
-from hexforge.addons.llm.tokens.sentencepiece import SentencePieceTokens
-from hexforge.addons.llm.tokens.tiktoken import SPECIAL, TiktokenTokens
+from hexforge.addons.llm.tokenizer_files import SPECIAL, read_tokenizer
 from hexforge.errors import CallError, FormatError, UnsupportedError
 
 MORE = [b"th", b"the", b" t", b" the", b"he", "ä".encode(), b"1234"]
@@ -34,7 +32,6 @@ def number(text: bytes) -> int:
 
 def test_the_pair_of_lowest_rank_is_joined_first(path: Path) -> None:
     tokens = read_tokenizer(path, 128256)
-    assert isinstance(tokens, TiktokenTokens)
     first = len(RANKS)
     assert tokens.encode("the") == [first, number(b"the")]
     assert tokens.encode("the other the", special=False) == [
@@ -51,7 +48,7 @@ def test_the_pair_of_lowest_rank_is_joined_first(path: Path) -> None:
 
 
 def test_special_tokens_are_named_in_texts(path: Path) -> None:
-    tokens = TiktokenTokens(path, 128256)
+    tokens = read_tokenizer(path, 128256)
     end = tokens.number("<|eot_id|>")
     assert end == len(RANKS) + 9
     assert tokens.encode("the<|eot_id|>the", special=False) == [number(b"the"), end, number(b"the")]
@@ -68,7 +65,7 @@ def test_tokens_are_those_of_tiktoken(tmp_path: Path) -> None:
     from tests.addons.phone.llama_models import write_tiktoken
 
     write_tiktoken(tmp_path / "tokenizer.model", Path(__file__), 1200)
-    ours = TiktokenTokens(tmp_path / "tokenizer.model", 128256)
+    ours = read_tokenizer(tmp_path / "tokenizer.model", 128256)
     theirs = tiktoken.TiktokenTokenizer(str(tmp_path / "tokenizer.model"))
     text = Path(pytest.__file__).read_text() + "\n\n  I'LL don't 12345,67  \t€uro 漢字 \U0001f600\r\n<|eot_id|> end   "
     assert ours.encode(text) == theirs.encode(text, bos=True, eos=False, allowed_special="all")
@@ -127,7 +124,6 @@ def sentencepiece_file(kind: int = 2, rules: bytes = b"", pieces: list[tuple[str
 def test_sentencepieces_files(path: Path) -> None:
     path.write_bytes(sentencepiece_file())
     tokens = read_tokenizer(path, 300)
-    assert isinstance(tokens, SentencePieceTokens)
     assert tokens.encode("ab") == [1, NUMBER["▁ab"]]
     assert tokens.encode("abab", special=False) == [NUMBER["▁ab"], NUMBER["ab"]]
     assert tokens.encode("a<turn>", special=False) == [NUMBER["▁a"], NUMBER["<turn>"]]
@@ -144,7 +140,7 @@ def test_tokens_are_those_of_sentencepiece(tmp_path: Path) -> None:
         byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False, minloglevel=2,
         user_defined_symbols=["<turn>"], bos_id=1, eos_id=2, unk_id=0,
     )  # fmt: skip
-    ours = SentencePieceTokens(tmp_path / "tokenizer.model", 500)
+    ours = read_tokenizer(tmp_path / "tokenizer.model", 500)
     theirs = sentencepiece.SentencePieceProcessor(str(tmp_path / "tokenizer.model"))
     for text in ("import pytest  and more", "ä€ 漢字", "from <turn> to"):
         assert ours.encode(text, special=False) == theirs.encode(text)

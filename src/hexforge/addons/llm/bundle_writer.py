@@ -225,7 +225,7 @@ def _copy_texts(checkpoint: Checkpoint, folder: Path) -> list[str]:
             shutil.copyfile(checkpoint.folder / name, folder / name)
             written.append(name)
     if TOKENIZER in written:
-        TextTokens(folder, checkpoint.architecture.shape.vocab)
+        TextTokens.of_folder(folder, checkpoint.architecture.shape.vocab)
     return written
 
 
@@ -241,7 +241,7 @@ def _calibration(checkpoint: Checkpoint, request: ExportRequest) -> list[list[in
         text = request.calibration.read_text(encoding="utf-8", errors="replace")
     else:
         text = "\n".join(text for _, text in sorted(pydoc_data.topics.topics.items()))[: 8 * CALIBRATION_TOKENS]
-    tokens = TextTokens(folder, shape.vocab).encode(text)[:CALIBRATION_TOKENS]
+    tokens = TextTokens.of_folder(folder, shape.vocab).encode(text)[:CALIBRATION_TOKENS]
     length = min(CALIBRATION_LENGTH, request.context)
     rows = [tokens[start : start + length] for start in range(0, len(tokens), length)]
     if not rows:

@@ -14,22 +14,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hexforge.addons.llm.bundle import BUNDLE, Bundle, read_bundle
+from hexforge.addons.llm.bundle import BUNDLE, read_bundle
 from hexforge.addons.llm.graphs.bundle_graphs import BundleGraphs, context_graphs, model_graphs
-from hexforge.addons.llm.graphs.decoder_graphs import Caches, DecoderGraphs
+from hexforge.addons.llm.graphs.decoder_graphs import Caches, DecoderFacts, DecoderGraphs
 from hexforge.addons.llm.lora.context_adapters import ContextAdapters
 from hexforge.addons.llm.sampling import Sampler, Sampling
 from hexforge.addons.llm.text_tokens import TextTokens
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
-
-if TYPE_CHECKING:
-    from hexforge.addons.llm.graphs.onnx_decoder import OnnxDecoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +39,26 @@ class AnswerPiece:
 
 
 class LanguageModel:
-    """A bundle, or an ONNX decoder of others, that is loaded: graphs, tokenizer, and sessions over them."""
+    """A bundle, or a decoder of others, that is loaded: graphs, tokenizer, and sessions over them."""
 
     def __init__(
         self,
-        bundle: Bundle | OnnxDecoder,
+        bundle: DecoderFacts,
         graphs: DecoderGraphs,
         select: Callable[[str], DecoderGraphs] | None = None,
         notes: Sequence[str] = (),
+        text: TextTokens | None = None,
     ) -> None:
         self.bundle, self.graphs, self.notes = bundle, graphs, tuple(notes)
         """What `notes` say: where the nodes of an ONNX decoder run, and with which sizes."""
         self._select, self._running, self._selected = select, Lock(), ""
-        self._text: TextTokens | None = None
+        self._text = text
 
     @property
     def text(self) -> TextTokens:
         """The tokenizer."""
         if self._text is None:
-            self._text = TextTokens(self.bundle.folder, self.bundle.vocabulary)
+            self._text = TextTokens.of_folder(self.bundle.folder, self.bundle.vocabulary)
         return self._text
 
     def session(self, adapter: str = "") -> LlmSession:
@@ -163,7 +160,7 @@ class LlmSession:
         while done < len(new):
             quiet = graphs.has_quiet_runs and not all_logits and done + 1 < len(new)
             end = len(new) - 1 if quiet else len(new)
-            size = graphs.size(end - done, bundle.context - len(self.tokens), all_logits)
+            size = graphs.size(end - done, len(self.tokens), all_logits)
             chunk = [int(token) for token in new[done : min(done + size, end)]]
             logits = self._run(size, chunk, quiet)
             if logits is not None:
@@ -190,6 +187,7 @@ class LlmSession:
     def _read_again(self) -> None:
         """Fill the caches anew."""
         read, self.tokens, self._stale = self.tokens, [], False
+        self._caches = self.model.graphs.empty_caches()
         if read:
             self.feed(read)
 

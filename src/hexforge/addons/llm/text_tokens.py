@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +24,29 @@ Message = Mapping[str, str]
 class TextTokens:
     """A model's tokenizer."""
 
-    def __init__(self, folder: Path, vocabulary: int) -> None:
+    end_tokens: frozenset[int] = frozenset()
+    """Those that end a text, where the tokenizer says so."""
+
+    def __init__(self, tokenizer: Tokenizer, settings: Any = None, template: str | None = None) -> None:
+        self.tokenizer = tokenizer
+        self._settings: Mapping[str, Any] = settings if isinstance(settings, Mapping) else {}
+        self._template = template or self._settings.get("chat_template")
+
+    @classmethod
+    def of_folder(cls, folder: Path, vocabulary: int) -> TextTokens:
+        """The tokenizer.json of a model with so many tokens, with the settings and the template beside it."""
         path = folder / TOKENIZER
         if not path.is_file():
             raise CallError(f"{path}: is missing; put the tokenizer of the model there, and export again")
         if path.stat().st_size > MOST_BYTES:
             raise FormatError(f"{path}: has {path.stat().st_size:,} bytes; a tokenizer has at most {MOST_BYTES:,}")
-        self.tokenizer = _read(path)
-        count = self.tokenizer.get_vocab_size(with_added_tokens=True)
+        tokenizer = _read(path)
+        count = tokenizer.get_vocab_size(with_added_tokens=True)
         if count > vocabulary:
             raise FormatError(f"{path}: has {count} tokens, and the model knows {vocabulary}; it is another model's")
         settings = read_json(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
-        self._settings: Mapping[str, Any] = settings if isinstance(settings, Mapping) else {}
-        self._template = self._settings.get("chat_template")
-        if (folder / TEMPLATE).is_file():
-            self._template = (folder / TEMPLATE).read_text(encoding="utf-8")
+        template = (folder / TEMPLATE).read_text(encoding="utf-8") if (folder / TEMPLATE).is_file() else None
+        return cls(tokenizer, settings, template)
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """The tokens of a text; `special`: with those that the tokenizer puts around a text."""
@@ -109,11 +118,16 @@ class TextStream:
 
 
 def _read(path: Path) -> Tokenizer:
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise CallError(f"{path}: needs the tokenizers package: {INSTALL}") from None
+    require_tokenizers(path)
+    from tokenizers import Tokenizer
+
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises plain Exception
         raise FormatError(f"{path}: is no tokenizer: {error}") from None
+
+
+def require_tokenizers(path: Path) -> None:
+    """CallError where the package that reads a file is not installed."""
+    if find_spec("tokenizers") is None:
+        raise CallError(f"{path}: needs the tokenizers package: {INSTALL}")

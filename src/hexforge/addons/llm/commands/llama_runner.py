@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from hexforge.terminal_text import visible
 
 if TYPE_CHECKING:
     from hexforge.addons.llm.commands.runner_models import RunnerModel
+    from hexforge.ir import Array
 
 DEFAULT_PROMPT = "The answer to the ultimate question is"
 KV, HYBRID, LOOKAHEAD = range(3)
@@ -153,36 +155,37 @@ class _Runner:
         """One turn; times are those of this computer, or of the chip."""
         from hexforge.addons.llm.sampling import Sampler, Sampling
 
-        model, words = self.model, self.model.text
+        model, session, words = self.model, self.model.session, self.model.session.model.text
         turn = _Turn(*self.loaded, start=time.time() * 1e3)
-        tokens = words.encode(text, not model.tokens) if tokens is None else tokens
-        if len(model.tokens) + len(tokens) >= self.seq_len:
+        tokens = words.encode(text, not session.tokens) if tokens is None else tokens
+        if len(session.tokens) + len(tokens) >= self.seq_len:
             raise CallError("sequence length exceeded - please increase the seq_len value")
         self.said.append(text)
-        sampler, stream = Sampler(Sampling(self.temperature)), words.stream()
-        turn.prompt_tokens, before = len(tokens), len(model.tokens)
-        pieces = [[token] for token in tokens] if self.mode == KV else [tokens]
-        for piece in pieces:
-            logits = model.feed(piece)
+        sampler, stream, began = Sampler(Sampling(self.temperature)), words.stream(), model.now_ms()
+        turn.prompt_tokens, before = len(tokens), len(session.tokens)
+
+        def read(piece: Sequence[int]) -> Array:
+            logits = session.feed(piece)
             if dump:
-                self.logits.append(model.raw_logits)
-        turn.first = time.time() * 1e3
-        while True:
-            token = sampler.choose(sampler.shares(logits, model.tokens))
-            if token in model.end_tokens:
-                break
+                self.logits.append(model.dumped(logits))
+            return logits
+
+        for piece in [[token] for token in tokens] if self.mode == KV and tokens else [tokens]:
+            logits = read(piece)
+        prompted = model.now_ms()
+        while (token := sampler.choose(sampler.shares(logits, session.tokens))) not in session.model.bundle.end_tokens:
             self.said.append(stream.text(token))
             turn.generated += 1
-            if len(model.tokens) + 1 >= self.seq_len:
+            if len(session.tokens) + 1 >= self.seq_len:
                 _log(f"Sequence length ({self.seq_len} tokens) reached!")
                 break
-            logits = model.feed([token])
-            if dump:
-                self.logits.append(model.raw_logits)
-        turn.end = time.time() * 1e3
-        if (spent := model.spent_ms(turn.prompt_tokens, before, turn.generated)) is not None:
-            turn.first = turn.start + spent[0]
-            turn.end = turn.first + spent[1]
+            logits = read([token])
+        spent = (prompted - began, model.now_ms() - prompted)
+        if model.pace is not None:
+            later = (model.pace.token(before + turn.prompt_tokens + i) for i in range(1, turn.generated))
+            spent = (1e3 * model.pace.first_token(turn.prompt_tokens), 1e3 * sum(later))
+        turn.first = turn.start + spent[0]
+        turn.end = turn.first + spent[1]
         return turn
 
 

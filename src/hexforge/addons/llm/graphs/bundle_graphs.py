@@ -59,10 +59,10 @@ class BundleGraphs:
             for name in ("key", "value")
         }
 
-    def size(self, left: int, room: int, every: bool) -> int:
+    def size(self, left: int, start: int, every: bool) -> int:
         """New tokens of the graph that reads the next chunk."""
         del every  # logits come after each token
-        return graph_size(self.bundle.tokens, left, room)
+        return graph_size(self.bundle.tokens, left, self.bundle.context - start)
 
     def keeps(self, read: int, count: int) -> bool:
         """Rows stay where they are until others are put there."""

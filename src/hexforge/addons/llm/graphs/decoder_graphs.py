@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DecoderGraphs: what a session asks of whatever runs its model."""
+"""DecoderGraphs: what a session asks of whatever runs its model, and what a model says of itself.
+
+Bundles, ONNX decoders of others and the decoders in .pte files of ExecuTorch are all run through this.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from hexforge.ir import Array
@@ -12,13 +16,52 @@ Run = Callable[[Mapping[str, Array], Mapping[str, Array], Collection[str]], Mapp
 """Outputs by name for inputs by name; an output is the array given for it where the program can write it there. Those
 that are named last are not wanted."""
 Caches = dict[str, Array]
-"""Keys and values by the names of the inputs."""
+"""What a model keeps of the tokens so far, by names that only whoever runs it knows."""
 PADDED_SHARE = 8
 """A rest of a prompt of at least an eighth of a graph's tokens goes through that graph, padded."""
 
 
+class DecoderFacts(Protocol):
+    """What a model says of itself."""
+
+    @property
+    def folder(self) -> Path:
+        """Where it and its tokenizer are."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """The most tokens of a session."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens it knows."""
+        ...
+
+    @property
+    def layers(self) -> int:
+        """How many layers it has."""
+        ...
+
+    @property
+    def end_tokens(self) -> Collection[int]:
+        """Tokens that end an answer."""
+        ...
+
+    @property
+    def adapters(self) -> Sequence[str]:
+        """The names of its LoRA adapters."""
+        ...
+
+
 class DecoderGraphs(Protocol):
-    """The graphs of a decoder."""
+    """The graphs of a decoder: tokens and caches in, logits and caches out."""
 
     @property
     def has_quiet_runs(self) -> bool:
@@ -29,8 +72,8 @@ class DecoderGraphs(Protocol):
         """Caches without a token."""
         ...
 
-    def size(self, left: int, room: int, every: bool) -> int:
-        """How many tokens the next run takes, where so many are left and fit; `every`: with logits after each."""
+    def size(self, left: int, start: int, every: bool) -> int:
+        """How many tokens the run after the first `start` takes, where so many are left; `every`: logits after each."""
         ...
 
     def keeps(self, read: int, count: int) -> bool:

@@ -41,11 +41,11 @@ class OnnxGraphs:
         """Caches without a token; those that grow have no row."""
         return {c.past: np.zeros((1, c.heads, c.rows, c.size), c.dtype) for c in self._decoder.caches}
 
-    def size(self, left: int, room: int, every: bool) -> int:
+    def size(self, left: int, start: int, every: bool) -> int:
         """As many as are left where sizes are open; logits after each come token by token where only the last has."""
         if every and self._decoder.last_logits_only:
             return 1
-        return graph_size(self._sizes, left, room, self._pads) if self._sizes else left
+        return graph_size(self._sizes, left, self._decoder.context - start, self._pads) if self._sizes else left
 
     def keeps(self, read: int, count: int) -> bool:
         """Whether no window has lost what was there after `count` tokens."""

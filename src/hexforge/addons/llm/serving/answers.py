@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hexforge.addons.llm.bundle import Bundle
 from hexforge.addons.llm.generate import AnswerPiece, LanguageModel
-from hexforge.addons.llm.graphs.onnx_decoder import OnnxDecoder
+from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
 from hexforge.addons.llm.serving.requests import AskedAnswer, RequestError
 from hexforge.errors import CallError
 
@@ -26,7 +26,7 @@ class Pace:
     """The next one after so many."""
 
 
-def device_pace(bundle: Bundle | OnnxDecoder, soc: str = "") -> Pace:
+def device_pace(bundle: DecoderFacts, soc: str = "") -> Pace:
     """The estimated pace of the chip that a bundle was exported for, or of another."""
     if not isinstance(bundle, Bundle):
         raise CallError(f"{bundle.folder}: the pace of a chip is that of a bundle; `hexforge llm export` makes one")
