@@ -25,8 +25,8 @@ TOKENIZER_FILES = (
     "merges.txt", "tokenizer.model", "chat_template.jinja", "added_tokens.json",
 )  # fmt: skip
 EMBEDDING, FINAL_NORM, HEAD = "embedding", "final_norm", "head"
-_OUTER = {EMBEDDING: "model.embed_tokens.weight", FINAL_NORM: "model.norm.weight", HEAD: "lm_head.weight"}
-_INNER = {
+_NAMES = {
+    EMBEDDING: "model.embed_tokens.weight", FINAL_NORM: "model.norm.weight", HEAD: "lm_head.weight",
     "query": "self_attn.q_proj.weight", "key": "self_attn.k_proj.weight", "value": "self_attn.v_proj.weight",
     "output": "self_attn.o_proj.weight", "query_bias": "self_attn.q_proj.bias", "key_bias": "self_attn.k_proj.bias",
     "value_bias": "self_attn.v_proj.bias", "output_bias": "self_attn.o_proj.bias",
@@ -43,6 +43,11 @@ _OUTER_NORMS = {
     "attention_out_norm": "post_attention_layernorm.weight", "feed_norm": "pre_feedforward_layernorm.weight",
     "feed_out_norm": "post_feedforward_layernorm.weight",
 }  # fmt: skip
+
+
+def transformers_name(architecture: Architecture, name: str) -> str:
+    """What transformers calls a weight, within its layer where it has one; ONNX exporters call modules so, too."""
+    return (_OUTER_NORMS.get(name) if architecture.outer_norms else None) or _NAMES[name]
 
 
 class Checkpoint(ABC):
@@ -76,7 +81,7 @@ class Checkpoint(ABC):
 
     def names(self) -> tuple[str, ...]:
         """The weights of a layer."""
-        return tuple(name for name in self._shapes if name not in _OUTER)
+        return tuple(name for name in self._shapes if name not in (EMBEDDING, FINAL_NORM, HEAD))
 
 
 def weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
@@ -132,7 +137,7 @@ class SafetensorsCheckpoint(Checkpoint):
 
     def _stored(self, name: str, layer: int | None) -> Array:
         if layer is None:
-            spelled = _OUTER[name].removeprefix("model.")
+            spelled = self._spelled(name).removeprefix("model.")
             head = f"language_model.{spelled}" if f"language_model.{spelled}" in self._arrays else spelled
             return self._array(head if name == HEAD else self._prefix + spelled)
         array = self._array(f"{self._prefix}layers.{layer}.{self._spelled(name)}")
@@ -150,7 +155,7 @@ class SafetensorsCheckpoint(Checkpoint):
         """What a layer's weight, or the matrix that holds it, is called within its layer."""
         if self._packed(name):
             return f"{fused_rows(self.architecture.shape, name)[2]}.weight"
-        return (_OUTER_NORMS.get(name) if self.architecture.outer_norms else None) or _INNER[name]
+        return transformers_name(self.architecture, name)
 
     def _array(self, name: str) -> Array:
         if name not in self._arrays:

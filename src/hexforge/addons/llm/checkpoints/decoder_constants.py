@@ -12,9 +12,11 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx_ir
+from onnx.reference import ReferenceEvaluator
 
 from hexforge.errors import FormatError, UnsupportedError
 from hexforge.frontends.onnx.translate.products.matmul_nbits import unpack
@@ -255,50 +257,16 @@ def _evaluated(value: onnx_ir.Value, where: str) -> Array:
     node = value.producer()
     assert node is not None
     operands = [_evaluated(v, where) if v is not None else None for v in node.inputs]
-    first = operands[0]
-    assert first is not None
+    if node.op_type == "DequantizeLinear" and len(operands) > 1 and operands[1] is not None:
+        operands[1] = operands[1].astype(np.float32)  # float16 is widened first
+    alone = onnx_ir.to_proto(node)
+    alone.domain = ""
+    feeds = {name: array for name, array in zip(alone.input, operands, strict=True) if array is not None}
     try:
-        return np.asarray(_computed(node, first, operands[1:]))
-    except (ValueError, TypeError, IndexError) as error:
+        results: Any = ReferenceEvaluator(alone).run([str(value.name)], feeds)
+    except (ValueError, TypeError, IndexError, KeyError, RuntimeError, AttributeError) as error:
         raise FormatError(f"{where}: {node.name}: {error}") from None
-
-
-def _computed(node: onnx_ir.Node, first: Array, others: list[Array | None]) -> Array:
-    kind = node.op_type
-    given = next(iter(others), None)
-    if kind == "Transpose":
-        order = node.attributes.get("perm")
-        return first.transpose(None if order is None else tuple(order.as_ints()))
-    if kind in ("Reshape", "Unsqueeze", "Squeeze"):
-        shape = [int(n) for n in given.reshape(-1)] if given is not None else []
-        if kind == "Reshape":
-            return first.reshape([first.shape[i] if n == 0 else n for i, n in enumerate(shape)])
-        return np.expand_dims(first, tuple(shape)) if kind == "Unsqueeze" else np.squeeze(first, tuple(shape))
-    if kind == "Cast":
-        return np.asarray(first, onnx_ir.DataType(node.attributes["to"].as_int()).numpy())
-    if kind == "Add":
-        if given is None:
-            raise ValueError("an operand is missing")
-        return first + given
-    if kind == "DequantizeLinear":
-        if given is None:
-            raise ValueError("has no scale")
-        return _dequantized(node, first, given, others[1] if len(others) > 1 else None)
-    return first
-
-
-def _dequantized(node: onnx_ir.Node, codes: Array, scale: Array, zero: Array | None) -> Array:
-    axis, block = int(number(node, "axis", 1)), int(number(node, "block_size", 0))
-
-    def spread(array: Array) -> Array:
-        if block:
-            return np.repeat(array, block, axis)[tuple(slice(n) for n in codes.shape)]
-        sizes = [-1 if i == axis % codes.ndim else 1 for i in range(codes.ndim)]
-        return array.reshape(sizes) if array.size > 1 else array.reshape(())
-
-    centred = codes.astype(np.float32) - (spread(zero.astype(np.float32)) if zero is not None else np.float32(0))
-    result: Array = centred * spread(scale.astype(np.float32))
-    return result
+    return np.asarray(results[0])
 
 
 def upstream(value: onnx_ir.Value | None, most: int = 6) -> Iterator[onnx_ir.Node]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.addons.llm.architecture import architecture_of_config
-from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
+from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint, fused_rows
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.ir import Array
 
@@ -198,14 +198,9 @@ class GgufCheckpoint(Checkpoint):
         if layer is None:
             return self._less_offset(name, self._array(f"{_OUTER[name]}.weight"))
         prefix = f"blk.{layer}."
-        if arch.fused and name in ("query", "key", "value", "gate", "up"):
-            queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-            start, end, where = {
-                "query": (0, queries, "attn_qkv"), "key": (queries, queries + keys, "attn_qkv"),
-                "value": (queries + keys, queries + 2 * keys, "attn_qkv"), "gate": (0, shape.ffn, "ffn_up"),
-                "up": (shape.ffn, 2 * shape.ffn, "ffn_up"),
-            }[name]  # fmt: skip
-            rows: Array = self._array(f"{prefix}{where}.weight")[start:end]
+        if arch.fused and name in _PACKED:
+            start, end, _ = fused_rows(shape, name)
+            rows: Array = self._array(prefix + _PACKED[name])[start:end]
             return rows
         array = self._array(prefix + _INNER[name])
         even = shape.head_dim % 2 == 0 and array.ndim > 0 and array.shape[0] % shape.head_dim == 0

@@ -8,21 +8,22 @@ the numbers are not those of the weights that were read.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hexforge.addons.llm.architecture import architecture_of_config
-from hexforge.addons.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, INDEX, WHOLE, Checkpoint, fused_rows
-from hexforge.addons.llm.checkpoints.decoder_architecture import attentions, decoder_architecture, genai_settings
+from hexforge.addons.llm.checkpoints.checkpoint import INDEX, WHOLE, Checkpoint, fused_rows, transformers_name
+from hexforge.addons.llm.checkpoints.decoder_architecture import decoder_architecture, genai_settings
 from hexforge.addons.llm.checkpoints.decoder_constants import BlockCodes, DecoderConstants, number
 from hexforge.addons.llm.float_decoder import FloatDecoder
 from hexforge.addons.llm.genai_config import GENAI_CONFIG
+from hexforge.addons.llm.graphs.onnx_decoder import read_onnx_decoder
+from hexforge.addons.llm.graphs.onnx_graphs import CPU_ALONE, open_onnx_graphs
 from hexforge.addons.llm.shape import CONFIG
-from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
+from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json
 from hexforge.ir import Array
 from hexforge.model.reader import read
@@ -34,25 +35,6 @@ NEAR = {"FLOAT": 1e-3, "FLOAT16": 0.03, "BFLOAT16": 0.1}
 """The root of the mean square by which logits may differ, as a share of theirs, by the type of a model."""
 NEAR_IN_8_BITS = 0.15
 """The same where MatMulNBits may round what it reads to 8 bits (accuracy_level 4)."""
-_MODULES = {
-    "query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj", "gate": "gate_proj", "up": "up_proj",
-    "down": "down_proj", EMBEDDING: "embed_tokens", HEAD: "lm_head", FINAL_NORM: "norm", "query_norm": "q_norm",
-    "key_norm": "k_norm", "attention_norm": "input_layernorm", "feed_norm": "post_attention_layernorm",
-}  # fmt: skip
-_PAST = re.compile(r"past_key_values\.(\d+)\.(?:key|value)")
-_KINDS: dict[str, type] = {
-    "tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float16)": np.float16, "tensor(bool)": np.bool_,
-}  # fmt: skip
-_OTHER_INPUTS: dict[str, Callable[[Array], Array]] = {
-    "input_ids": lambda tokens: tokens[None],
-    "attention_mask": lambda tokens: np.ones((1, len(tokens))),
-    "position_ids": lambda tokens: np.arange(len(tokens))[None],
-    "use_cache_branch": lambda tokens: np.zeros(1),
-}
-_OUTER_NORMS = {
-    "attention_out_norm": "post_attention_layernorm", "feed_norm": "pre_feedforward_layernorm",
-    "feed_out_norm": "post_feedforward_layernorm",
-}  # fmt: skip
 
 
 def find_decoder(source: Path) -> Path | None:
@@ -99,8 +81,7 @@ class OnnxCheckpoint(Checkpoint):
             raise FormatError(
                 f"{path}: has {self._constants.layers()} layers, and its settings say {arch.shape.layers}"
             )
-        sliding = [i for i, node in enumerate(attentions(graph)) if number(node, "sliding_window_cache", 0)]
-        self._check(_tolerance(self._constants, str(graph.outputs[0].dtype)), sliding)
+        self._check(_tolerance(self._constants, str(graph.outputs[0].dtype)))
 
     def codes(self, name: str, layer: int | None, bits: int, block: int) -> tuple[Array, Array] | None:
         """The stored integers, where they are symmetric ones of these bits and blocks."""
@@ -117,12 +98,11 @@ class OnnxCheckpoint(Checkpoint):
         if name.endswith("_bias") and layer is not None:
             what = name.removesuffix("_bias")
             module, rows = self._rows(what, layer)
-            if constants.has(layer, _MODULES[what], "addend"):
-                module, rows = _MODULES[what], slice(None)
+            if constants.has(layer, self._module(what), "addend"):
+                module, rows = self._module(what), slice(None)
             return self._halved(what, constants.bias(layer, module)[rows])
         if "norm" in name:
-            spelled = {**_MODULES, **(_OUTER_NORMS if self.architecture.outer_norms else {})}
-            norm = constants.norm(layer, spelled[name]) - np.float32(self.architecture.norm_offset)
+            norm = constants.norm(layer, self._module(name)) - np.float32(self.architecture.norm_offset)
             return self._halved(name, norm) if name in ("query_norm", "key_norm") else norm
         matrix = self._matrix(name, layer)
         return matrix.real if isinstance(matrix, BlockCodes) else matrix
@@ -137,9 +117,13 @@ class OnnxCheckpoint(Checkpoint):
             return BlockCodes(integers, scales, zeros, matrix.block, matrix.bits)
         return self._halved(name, matrix[rows])
 
+    def _module(self, name: str) -> str:
+        """The module that has a weight of its own."""
+        return transformers_name(self.architecture, name).split(".")[-2]
+
     def _rows(self, name: str, layer: int | None) -> tuple[str, slice]:
         """The module that holds a matrix or a bias, and which of its rows they are."""
-        module = _MODULES[name]
+        module = self._module(name)
         if layer is None or self._constants.has(layer, module) or name in ("output", "down"):
             return module, slice(None)
         start, end, where = fused_rows(self.architecture.shape, name)
@@ -154,13 +138,15 @@ class OnnxCheckpoint(Checkpoint):
         heads: Array = array.reshape(-1, size, *array.shape[1:])[:, order]
         return heads.reshape(array.shape)
 
-    def _check(self, near: float, sliding: Collection[int]) -> None:
+    def _check(self, near: float) -> None:
         """UnsupportedError where the model itself computes other logits than the weights that were read of it."""
         shape = self.architecture.shape
         count = min(CHECKED_TOKENS, self.architecture.positions)
-        tokens = np.random.default_rng(0).integers(0, shape.vocab, count)
-        expected = _run(self.path, tokens, self, sliding)
-        given = FloatDecoder(self).logits([[int(token) for token in tokens]])[0]
+        tokens = [int(token) for token in np.random.default_rng(0).integers(0, shape.vocab, count)]
+        graphs = open_onnx_graphs(read_onnx_decoder(self.path, self.path, count, needs_caches=False), CPU_ALONE)
+        expected, _ = graphs.run(count, tokens, 0, graphs.empty_caches(), False)
+        assert expected is not None
+        given = FloatDecoder(self).logits([tokens])[0]
         if expected.shape[-1] != shape.vocab:
             raise FormatError(
                 f"{self.path}: gives {expected.shape[-1]} logits, and its embedding has {shape.vocab} rows"
@@ -182,34 +168,3 @@ def _tolerance(constants: DecoderConstants, kind: str) -> float:
     products = [module.product for module in constants.modules.values() if module.product is not None]
     rounded = any(node.op_type == "MatMulNBits" and number(node, "accuracy_level", 0) == 4 for node in products)
     return NEAR_IN_8_BITS if rounded else NEAR.get(kind.rpartition(".")[2], NEAR["FLOAT"])
-
-
-def _run(path: Path, tokens: Array, checkpoint: Checkpoint, sliding: Collection[int]) -> Array:
-    """The logits of a model after each of some tokens, with empty caches before them; onnxruntime computes them.
-
-    Caches of `sliding` layers hold a window from the beginning.
-    """
-    import hexforge
-
-    shape = checkpoint.architecture.shape
-    try:
-        session = hexforge.InferenceSession(path, providers=["CPUExecutionProvider"])
-        feeds: dict[str, Array] = {}
-        for value in session.get_inputs():
-            kind = _KINDS.get(value.type, np.float32)
-            past = _PAST.fullmatch(value.name)
-            if past is not None:
-                rows = shape.window if int(past.group(1)) in sliding else 0
-                feeds[value.name] = np.zeros((1, shape.kv_heads, rows, shape.head_dim), kind)
-            elif value.name in _OTHER_INPUTS:
-                feeds[value.name] = _OTHER_INPUTS[value.name](tokens).astype(kind)
-            else:
-                raise UnsupportedError(f"{path}: input {value.name!r} of {value.shape} is not known")
-        (logits,) = session.run(["logits"], feeds)
-    except HexforgeError:
-        raise
-    except Exception as error:  # onnxruntime's classes have no name in common
-        cause = str(error).partition("Status Message: ")[2] or str(error)
-        raise UnsupportedError(f"{path}: onnxruntime does not run it: {cause.strip()}") from None
-    result: Array = np.asarray(logits, np.float32).reshape(-1, logits.shape[-1])
-    return result

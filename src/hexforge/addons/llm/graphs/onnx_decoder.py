@@ -78,8 +78,11 @@ class OnnxDecoder:
     adapters: tuple[str, ...] = ()
 
 
-def read_onnx_decoder(folder: Path, file: Path, context: int = 0) -> OnnxDecoder:
-    """What is said of a decoder's file; FormatError and UnsupportedError where that is wrong or not known."""
+def read_onnx_decoder(folder: Path, file: Path, context: int = 0, *, needs_caches: bool = True) -> OnnxDecoder:
+    """What is said of a decoder's file; FormatError and UnsupportedError where that is wrong or not known.
+
+    One without caches runs a single time; it is refused where it `needs_caches`.
+    """
     graph = open_source(file, schemas=False, detach=True).proto.graph
     home = folder if folder.is_dir() else folder.parent
     settings = _Settings.of(home)
@@ -104,7 +107,7 @@ def read_onnx_decoder(folder: Path, file: Path, context: int = 0) -> OnnxDecoder
             window = _window(attentions.get(past))
             caches.append(_cache(file, inputs[past], present, settings, rows, window, shared))
         layer += 1
-    if not caches:
+    if not caches and needs_caches:
         raise UnsupportedError(
             f"{file}: has no input {names['past_key_names'].replace('%d', '0')!r}; decoders with past keys and values "
             "as inputs are run, and `hexforge llm export` takes checkpoints"
