@@ -28,7 +28,7 @@ from hexforge.addons.llm.checkpoints.checkpoint import TOKENIZER_FILES, Checkpoi
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.addons.llm.checkpoints.scaled_checkpoint import ScaledCheckpoint, require_free_weights, searched_scales
 from hexforge.addons.llm.float_decoder import FloatDecoder, observed_ranges
-from hexforge.addons.llm.genai_config import GENAI_CONFIG, DecoderStage, genai_config
+from hexforge.addons.llm.graphs.genai_config import GENAI_CONFIG, DecoderStage, genai_config
 from hexforge.addons.llm.lora.low_rank_branches import PATTERN, LowRankBranches
 from hexforge.addons.llm.lora.peft_adapter import read_adapter
 from hexforge.addons.llm.precision import BundlePrecision, precision_named

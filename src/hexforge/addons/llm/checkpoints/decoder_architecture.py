@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,15 +27,6 @@ from hexforge.ir import Array
 _TYPES = {"gemma3_text": "gemma3_text", "gemma3": "gemma3_text", "phi3small": ""}
 _PLAIN = "llama"
 """The family of a model whose type is not told: nothing that its nodes do not say is taken from it."""
-
-
-def genai_settings(settings: Any, where: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The "model" part of a genai_config.json, and its "decoder"; FormatError where they are not there."""
-    model = settings.get("model") if isinstance(settings, Mapping) else None
-    decoder = model.get("decoder") if isinstance(model, Mapping) else None
-    if not isinstance(model, Mapping) or not isinstance(decoder, Mapping):
-        raise FormatError(f"{where}: has no model.decoder")
-    return model, decoder
 
 
 def decoder_architecture(

@@ -16,10 +16,10 @@ import numpy as np
 
 from hexforge.addons.llm.architecture import architecture_of_config
 from hexforge.addons.llm.checkpoints.checkpoint import INDEX, WHOLE, Checkpoint, fused_rows, transformers_name
-from hexforge.addons.llm.checkpoints.decoder_architecture import decoder_architecture, genai_settings
+from hexforge.addons.llm.checkpoints.decoder_architecture import decoder_architecture
 from hexforge.addons.llm.checkpoints.decoder_constants import BlockCodes, DecoderConstants, number
 from hexforge.addons.llm.float_decoder import FloatDecoder
-from hexforge.addons.llm.genai_config import GENAI_CONFIG
+from hexforge.addons.llm.graphs.genai_config import GENAI_CONFIG, genai_settings
 from hexforge.addons.llm.graphs.onnx_decoder import read_onnx_decoder
 from hexforge.addons.llm.graphs.onnx_graphs import CPU_ALONE, open_onnx_graphs
 from hexforge.addons.llm.shape import CONFIG

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.addons.llm.architecture import token_numbers
-from hexforge.addons.llm.checkpoints.decoder_architecture import genai_settings
-from hexforge.addons.llm.genai_config import GENAI_CONFIG
+from hexforge.addons.llm.graphs.genai_config import GENAI_CONFIG, genai_settings
 from hexforge.addons.llm.shape import CONFIG
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json

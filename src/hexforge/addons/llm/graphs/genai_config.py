@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""genai_config.json: what onnxruntime-genai reads of a bundle, to run its ONNX model as it is."""
+"""genai_config.json: what onnxruntime-genai reads of a model: those of others read, and those of bundles written."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hexforge.addons.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS
-from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
+from hexforge.errors import FormatError
+
+if TYPE_CHECKING:
+    from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
 
 GENAI_CONFIG = "genai_config.json"
 
@@ -20,6 +24,15 @@ class DecoderStage:
     file: str
     inputs: list[str]
     outputs: list[str]
+
+
+def genai_settings(settings: Any, where: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The "model" part of a genai_config.json, and its "decoder"; FormatError where they are not there."""
+    model = settings.get("model") if isinstance(settings, Mapping) else None
+    decoder = model.get("decoder") if isinstance(model, Mapping) else None
+    if not isinstance(model, Mapping) or not isinstance(decoder, Mapping):
+        raise FormatError(f"{where}: has no model.decoder")
+    return model, decoder
 
 
 def genai_config(checkpoint: Checkpoint, context: int, stages: Sequence[DecoderStage]) -> dict[str, Any]:
