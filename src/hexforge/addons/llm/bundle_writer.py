@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,6 +40,9 @@ from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import json_bytes
 from hexforge.formats.files import write_atomically
 from hexforge.formats.json_text import read_json
+
+if TYPE_CHECKING:
+    from hexforge.addons.llm.decoder_graph import DecoderGraph
 
 WEIGHTS, OPEN_MODEL = "weights{}.bin", "model{}.onnx"
 FACTORS, COMPILED_ADAPTER = "factors.{}{}.bin", "adapter.{}{}.bin"
@@ -127,14 +131,41 @@ def _require(request: ExportRequest, checkpoint: Checkpoint, precision: BundlePr
 def _exported(
     checkpoint: Checkpoint, folder: Path, request: ExportRequest, precision: BundlePrecision, say: Callable[[str], None]
 ) -> None:
-    import onnx
-
-    from hexforge.addons.llm.decoder_graph import DecoderGraph, GraphRequest
-    from hexforge.addons.llm.weight_file import WeightFile
-
     shape = checkpoint.architecture.shape
-    adapters = [read_adapter(name, at, checkpoint.architecture) for name, at in request.adapters.items()]
     copied, ends = _copy_texts(checkpoint, folder), _ends(checkpoint)
+    graph = _calibrated(checkpoint, request, precision, say)
+    parts: list[BundlePart] = []
+    stages: list[DecoderStage] = []
+    split = _split(graph.checkpoint, precision, request.part_bytes)
+    for index, (first, last) in enumerate(split, 1):
+        say(f"graphs of layers {first} to {last - 1} of {shape.layers}")
+        part, stage = _write_part(graph, folder, request, f".{index}" if len(split) > 1 else "", first, last)
+        parts.append(part)
+        stages += stage
+    for part in parts if request.compiled else ():
+        say(f"{part.context}: the graphs compiled for {request.soc}")
+        _compile(folder, part, request)
+        for name, file in ((name, file) for name, file in part.adapters.items() if file):
+            say(f"{file}: the adapter {name} compiled for {part.context}")
+            _compile_adapter(folder, part, name)
+    if stages:
+        write_atomically(folder / GENAI_CONFIG, json_bytes(genai_config(graph.checkpoint, request.context, stages)))
+    large = [p for p in sorted(folder.iterdir()) if p.suffix in (".bin", ".onnx")]
+    bundle = Bundle(
+        folder, shape.name, precision.name, request.context, shape.vocab, shape.layers, shape.kv_heads, shape.head_dim,
+        ends, request.soc, request.native, request.native, tuple(parts),
+        {p.name: p.stat().st_size for p in large}, {name: checksum(folder / name) for name in copied},
+    )  # fmt: skip
+    write_atomically(folder / BUNDLE, json_bytes(bundle.write()))
+
+
+def _calibrated(
+    checkpoint: Checkpoint, request: ExportRequest, precision: BundlePrecision, say: Callable[[str], None]
+) -> DecoderGraph:
+    """What writes the graphs, with everything that follows from a calibration text."""
+    from hexforge.addons.llm.decoder_graph import DecoderGraph
+
+    adapters = [read_adapter(name, at, checkpoint.architecture) for name, at in request.adapters.items()]
     texts = _calibration(checkpoint, request) if precision.quantized else []
     if request.scaled:
         say("scales of inputs, over calibration text")
@@ -149,55 +180,46 @@ def _exported(
         say("ranges of activations, over calibration text")
         seen = {} if correlations is None else {"also": correlations.observe}
         ranges = branches.widened(observed_ranges(checkpoint, texts, **seen), texts)
-    parts: list[BundlePart] = []
+    return DecoderGraph(checkpoint, precision, ranges, branches, correlations)
+
+
+def _write_part(
+    graph: DecoderGraph, folder: Path, request: ExportRequest, number: str, first: int, last: int
+) -> tuple[BundlePart, list[DecoderStage]]:
+    """The models of some layers and their weights; and the model for onnxruntime-genai, where there is one."""
+    import onnx
+
+    from hexforge.addons.llm.decoder_graph import GraphRequest
+    from hexforge.addons.llm.weight_file import WeightFile
+
+    names: dict[int, str] = {}
     stages: list[DecoderStage] = []
-    split = _split(checkpoint, precision, request.part_bytes)
-    for index, (first, last) in enumerate(split, 1):
-        number = f".{index}" if len(split) > 1 else ""
-        say(f"graphs of layers {first} to {last - 1} of {shape.layers}")
-        names: dict[int, str] = {}
-        with ExitStack() as open_files:
-            weights, *others = (
-                open_files.enter_context(closing(WeightFile(folder / file.format(number))))
-                for file in (WEIGHTS, *(FACTORS.format(adapter.name, "{}") for adapter in adapters))
-            )
-            factors = {adapter.name: file for adapter, file in zip(adapters, others, strict=True)}
-            graph = DecoderGraph(checkpoint, precision, ranges, weights, branches, factors, correlations)
-            for tokens in sorted(request.tokens, reverse=True):
-                names[tokens] = f"{graph_name(tokens)}{number}.onnx"
-                for adapter in ("", *factors):
-                    asked = GraphRequest(tokens, request.context, first, last, request.native, adapter)
-                    onnx.save(graph.model(asked), folder / adapted_file(names[tokens], adapter))
-            for adapter in () if request.native else ("", *factors):
-                asked = GraphRequest("sequence_length", request.context, first, last, adapter=adapter)
-                model, file = graph.model(asked), OPEN_MODEL.format(number)
-                onnx.save(model, folder / adapted_file(file, adapter))
-                if not adapter:
-                    names_of = ([v.name for v in values] for values in (model.graph.input, model.graph.output))
-                    stages.append(DecoderStage(file, *names_of))
-        compiled = {
-            name: COMPILED_ADAPTER.format(name, number)
-            if request.compiled and branches.changed(name, first, last)
-            else ""
-            for name in factors
+    adapters = tuple(graph.branches.adapters)
+    with ExitStack() as open_files:
+        files = {
+            adapter: open_files.enter_context(closing(WeightFile(folder / file.format(number))))
+            for adapter, file in {"": WEIGHTS, **{name: FACTORS.format(name, "{}") for name in adapters}}.items()
         }
-        parts.append(BundlePart(first, last, names, f"context{number}.bin" if request.compiled else "", compiled))
-    if request.compiled:
-        for part in parts:
-            say(f"{part.context}: the graphs compiled for {request.soc}")
-            _compile(folder, part, request)
-            for name, file in ((name, file) for name, file in part.adapters.items() if file):
-                say(f"{file}: the adapter {name} compiled for {part.context}")
-                _compile_adapter(folder, part, name)
-    if stages:
-        write_atomically(folder / GENAI_CONFIG, json_bytes(genai_config(checkpoint, request.context, stages)))
-    large = [p for p in sorted(folder.iterdir()) if p.suffix in (".bin", ".onnx")]
-    bundle = Bundle(
-        folder, shape.name, precision.name, request.context, shape.vocab, shape.layers, shape.kv_heads, shape.head_dim,
-        ends, request.soc, request.native, request.native, tuple(parts),
-        {p.name: p.stat().st_size for p in large}, {name: checksum(folder / name) for name in copied},
-    )  # fmt: skip
-    write_atomically(folder / BUNDLE, json_bytes(bundle.write()))
+        for tokens in sorted(request.tokens, reverse=True):
+            names[tokens] = f"{graph_name(tokens)}{number}.onnx"
+            for adapter in files:
+                asked = GraphRequest(tokens, request.context, first, last, request.native, adapter)
+                onnx.save(graph.model(asked, files), folder / adapted_file(names[tokens], adapter))
+        for adapter in () if request.native else files:
+            asked = GraphRequest("sequence_length", request.context, first, last, adapter=adapter)
+            model, file = graph.model(asked, files), OPEN_MODEL.format(number)
+            onnx.save(model, folder / adapted_file(file, adapter))
+            if not adapter:
+                names_of = ([v.name for v in values] for values in (model.graph.input, model.graph.output))
+                stages.append(DecoderStage(file, *names_of))
+    compiled = {
+        name: COMPILED_ADAPTER.format(name, number)
+        if request.compiled and graph.branches.changed(name, first, last)
+        else ""
+        for name in adapters
+    }
+    context = f"context{number}.bin" if request.compiled else ""
+    return BundlePart(first, last, names, context, compiled), stages
 
 
 def _ends(checkpoint: Checkpoint) -> tuple[int, ...]:

@@ -56,31 +56,28 @@ class GraphRequest:
 
 
 class DecoderGraph:
-    """Writes the graphs of one checkpoint, whose weights go into one file."""
+    """Writes the graphs of one checkpoint; the weights of those of some layers go into one file."""
 
     def __init__(
-        self, checkpoint: Checkpoint, precision: BundlePrecision, ranges: Ranges, weights: WeightFile,
-        branches: LowRankBranches | None = None, factors: Mapping[str, WeightFile] | None = None,
-        correlations: InputCorrelations | None = None,
+        self, checkpoint: Checkpoint, precision: BundlePrecision, ranges: Ranges,
+        branches: LowRankBranches | None = None, correlations: InputCorrelations | None = None,
     ) -> None:  # fmt: skip
-        self.checkpoint, self.precision, self.ranges, self.weights = checkpoint, precision, ranges, weights
+        self.checkpoint, self.precision, self.ranges = checkpoint, precision, ranges
         self.architecture = checkpoint.architecture
         self.branches = branches or LowRankBranches(checkpoint)
         self.correlations = correlations
         """What weights are rounded by, where the errors of some are made up for by others."""
-        self.factors = {"": weights, **(factors or {})}
-        """For each adapter, the base called "" among them, the file that its factors go into."""
 
-    def model(self, request: GraphRequest) -> onnx.ModelProto:
-        """The model of one request."""
-        return _Nodes(self, request).model()
+    def model(self, request: GraphRequest, files: Mapping[str, WeightFile]) -> onnx.ModelProto:
+        """The model of one request; `files` are of the base, called "", for weights, and of each adapter."""
+        return _Nodes(self, request, files).model()
 
 
 class _Nodes:
     """Nodes of one graph, written one after the other."""
 
-    def __init__(self, graph: DecoderGraph, request: GraphRequest) -> None:
-        self.graph, self.request = graph, request
+    def __init__(self, graph: DecoderGraph, request: GraphRequest, files: Mapping[str, WeightFile]) -> None:
+        self.graph, self.request, self.files, self.weights = graph, request, files, files[""]
         self.arch, self.precision = graph.architecture, graph.precision
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
@@ -337,7 +334,7 @@ class _Nodes:
 
     def _factor(self, name: str, factor: Array) -> str:
         """A thin matrix of the adapter [inputs, outputs], in the file of that adapter."""
-        file = self.graph.factors[self.request.adapter]
+        file = self.files[self.request.adapter]
         if not self.precision.quantized:
             return self._placed(file.constant(name, lambda: factor, TensorProto.FLOAT))
         integers, scales = quantized_factor(factor)
@@ -350,7 +347,7 @@ class _Nodes:
     def _matrix(self, name: str, make: Any, round_: Any) -> str:
         """A matrix [inputs, outputs], as integers where weights are."""
         bits, block = self.precision.weight_bits, self.precision.block
-        weights = self.graph.weights
+        weights = self.weights
         if not bits:
             return self._placed(weights.constant(name, make, TensorProto.FLOAT))
         made: list[RoundedWeight] = []
@@ -425,9 +422,9 @@ class _Nodes:
     def _stored(self, name: str, make: Any, limits: tuple[float, float]) -> str:
         """A constant that is no matrix of a product; 16 bits in quantized graphs."""
         if not self.precision.quantized:
-            return self._placed(self.graph.weights.constant(name, make, TensorProto.FLOAT))
+            return self._placed(self.weights.constant(name, make, TensorProto.FLOAT))
         steps = steps_between(*limits)
-        codes = self.graph.weights.constant(f"{name}.uint16", lambda: steps.quantized(make()), TensorProto.UINT16)
+        codes = self.weights.constant(f"{name}.uint16", lambda: steps.quantized(make()), TensorProto.UINT16)
         return self._read_codes(self._placed(codes), steps)
 
     def _placed(self, tensor: onnx.TensorProto) -> str:

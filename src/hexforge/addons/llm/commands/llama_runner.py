@@ -52,6 +52,22 @@ class LlamaRunnerFlags(FlagsAsNamed):
     attention_sink_rope_path: Path | None = option(None, "A .pte that evicts old tokens, so that sequences go on.")
     soc: str = option("", "Report the times that this chip is estimated to take.")
 
+    @property
+    def reads_pieces(self) -> bool:
+        """Whether a prompt is read in pieces of several tokens where the model can."""
+        return self.eval_mode != KV
+
+    def require_sound(self) -> None:
+        """CallError, in the runner's words, for flags that do not go together."""
+        if self.decoder_model_version not in PROMPT_FORMS:
+            raise CallError(f"decoder_model_version {self.decoder_model_version!r}: Unsupported Decoder Model")
+        if self.prompt and self.tokenized_prompt is not None:
+            raise CallError("Only provide prompt or tokenized_input but not both.")
+        if self.dump_logits_path is not None and self.reads_pieces:
+            raise CallError("Only TokenGenerator(kv) mode is supported to dump all logits.")
+        if self.kv_updater not in ("SmartMask", "ShiftPointer"):
+            raise CallError(f"kv_updater {self.kv_updater!r}: SmartMask and ShiftPointer are")
+
 
 @dataclass
 class _Turn:
@@ -101,35 +117,23 @@ class _Turn:
 def llama_runner(flags: LlamaRunnerFlags) -> None:
     """Answer prompts with the flags, files and last lines of ExecuTorch's qnn_llama_runner."""
     try:
-        if flags.decoder_model_version not in PROMPT_FORMS:
-            raise CallError(f"decoder_model_version {flags.decoder_model_version!r}: Unsupported Decoder Model")
-        if flags.prompt and flags.tokenized_prompt is not None:
-            raise CallError("Only provide prompt or tokenized_input but not both.")
-        if flags.dump_logits_path is not None and flags.eval_mode != KV:
-            raise CallError("Only TokenGenerator(kv) mode is supported to dump all logits.")
-        if flags.kv_updater not in ("SmartMask", "ShiftPointer"):
-            raise CallError(f"kv_updater {flags.kv_updater!r}: SmartMask and ShiftPointer are")
-        from hexforge.addons.llm.commands.runner_models import RunnerFiles, load_model
+        flags.require_sound()
+        from hexforge.addons.llm.commands.runner_models import load_model
 
         began = time.time() * 1e3
-        files = RunnerFiles(flags.model_path, flags.tokenizer_path, flags.attention_sink_rope_path)
-        model = load_model(files, flags.decoder_model_version, flags.soc, several=flags.eval_mode != KV)
+        model = load_model(flags)
         _log(f"creating module: model_path={flags.model_path}")
         _log(f"creating runner: tokenizer_path={flags.tokenizer_path}")
         _log(f"eval mode={flags.eval_mode}")
         if flags.eval_mode == LOOKAHEAD:
             _log("lookahead gives the tokens of mode 1; they come as those do here")
-        runner = _Runner(model, flags.eval_mode, flags.temperature, flags.seq_len)
-        runner.loaded = (began, time.time() * 1e3)
+        runner = _Runner(flags, model, (began, time.time() * 1e3))
         for _ in range(flags.num_iters):
-            for text in (None,) if flags.tokenized_prompt is not None else (flags.prompt or [DEFAULT_PROMPT]):
-                tokens = None if flags.tokenized_prompt is None else _tokens_of(flags.tokenized_prompt)
-                given = "" if text is None else model.formatted(text, flags.system_prompt)
-                turn = runner.answer(tokens, given, dump=flags.dump_logits_path is not None)
-                sys.stdout.write(f"{turn.report()}\n")
-                for line in turn.lines():
-                    _log(line)
-                write_atomically(flags.performance_output_path, f"{turn.rate:g}".encode())
+            if flags.tokenized_prompt is not None:
+                runner.answer(_tokens_of(flags.tokenized_prompt), "")
+                continue
+            for prompt in flags.prompt or [DEFAULT_PROMPT]:
+                runner.answer(None, model.formatted(prompt, flags.system_prompt))
         write_atomically(flags.output_path, "".join(runner.said).encode())
         if flags.dump_logits_path is not None:
             write_atomically(flags.dump_logits_path, b"".join(runner.logits))
@@ -141,17 +145,24 @@ def llama_runner(flags: LlamaRunnerFlags) -> None:
 class _Runner:
     """Prompts and answers over one session."""
 
-    def __init__(self, model: RunnerModel, mode: int, temperature: float, seq_len: int) -> None:
-        self.model, self.mode, self.temperature = model, mode, temperature
+    def __init__(self, flags: LlamaRunnerFlags, model: RunnerModel, loaded: tuple[float, float]) -> None:
+        self.flags, self.model, self.loaded = flags, model, loaded
         self.said: list[str] = []
         self.logits: list[bytes] = []
-        self.loaded = (0.0, 0.0)
-        self.seq_len = seq_len
-        if seq_len <= 0 or (seq_len > model.context and not model.endless):
-            _log(f"Warning: seq_len ({seq_len}) is not from 1 to the context of the model. Using {model.context}.")
+        self.seq_len = flags.seq_len
+        if self.seq_len <= 0 or (self.seq_len > model.context and not model.endless):
+            _log(f"Warning: seq_len ({self.seq_len}) is not from 1 to the context of the model. Using {model.context}.")
             self.seq_len = model.context
 
-    def answer(self, tokens: list[int] | None, text: str, dump: bool) -> _Turn:
+    def answer(self, tokens: list[int] | None, text: str) -> None:
+        """One turn, and what the runner says of it."""
+        turn = self._turn(tokens, text)
+        sys.stdout.write(f"{turn.report()}\n")
+        for line in turn.lines():
+            _log(line)
+        write_atomically(self.flags.performance_output_path, f"{turn.rate:g}".encode())
+
+    def _turn(self, tokens: list[int] | None, text: str) -> _Turn:
         """One turn; times are those of this computer, or of the chip."""
         from hexforge.addons.llm.sampling import Sampler, Sampling
 
@@ -161,16 +172,16 @@ class _Runner:
         if len(session.tokens) + len(tokens) >= self.seq_len:
             raise CallError("sequence length exceeded - please increase the seq_len value")
         self.said.append(text)
-        sampler, stream, began = Sampler(Sampling(self.temperature)), words.stream(), model.now_ms()
+        sampler, stream, began = Sampler(Sampling(self.flags.temperature)), words.stream(), model.now_ms()
         turn.prompt_tokens, before = len(tokens), len(session.tokens)
 
         def read(piece: Sequence[int]) -> Array:
             logits = session.feed(piece)
-            if dump:
+            if self.flags.dump_logits_path is not None:
                 self.logits.append(model.dumped(logits))
             return logits
 
-        for piece in [[token] for token in tokens] if self.mode == KV and tokens else [tokens]:
+        for piece in [tokens] if self.flags.reads_pieces or not tokens else [[token] for token in tokens]:
             logits = read(piece)
         prompted = model.now_ms()
         while (token := sampler.choose(sampler.shares(logits, session.tokens))) not in session.model.bundle.end_tokens:

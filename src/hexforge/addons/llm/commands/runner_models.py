@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexforge.addons.llm.commands.runner_prompts import PROMPT_FORMS
@@ -15,22 +14,13 @@ from hexforge.ir import Array
 
 if TYPE_CHECKING:
     from hexforge.addons.llm import LlmSession
+    from hexforge.addons.llm.commands.llama_runner import LlamaRunnerFlags
     from hexforge.addons.llm.serving.answers import Pace
 
-DEFAULT_TOKENIZER = Path("tokenizer.bin")
 AS_THEY_ARE = ("llama2", "codegen")
 """Models whose bundles take a prompt without a chat template."""
 ENDLESS = 1 << 62
 """The context of a session whose caches evict tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerFiles:
-    """What the runner is given: a model, its tokenizer, and maybe what evicts tokens."""
-
-    model: Path
-    tokenizer: Path = DEFAULT_TOKENIZER
-    evictor: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +45,33 @@ class RunnerModel:
         return self.session.model.bundle.context == ENDLESS
 
 
-def load_model(files: RunnerFiles, version: str, soc: str, several: bool) -> RunnerModel:
-    """The model of a path: a .pte, or a bundle; `several`: prompts are read in pieces where the file can."""
-    if files.model.suffix == ".pte" and not (files.model.parent / "bundle.json").is_file():
-        return _pte_model(files, version, soc, several)
-    return _bundle_model(files, version, soc)
+def load_model(flags: LlamaRunnerFlags) -> RunnerModel:
+    """The model of a path: a .pte, or a bundle."""
+    path = flags.model_path
+    if path.suffix == ".pte" and not (path.parent / "bundle.json").is_file():
+        return _pte_model(flags)
+    return _bundle_model(flags)
 
 
-def _bundle_model(files: RunnerFiles, version: str, soc: str) -> RunnerModel:
+def _bundle_model(flags: LlamaRunnerFlags) -> RunnerModel:
     """A bundle of `hexforge llm export`, with its own chat template; its times are the estimate's."""
     from hexforge.addons.llm import load
     from hexforge.addons.llm.serving.answers import device_pace
 
-    path, tokenizer = files.model, files.tokenizer
-    if files.evictor is not None:
-        raise CallError(f"{files.evictor}: evicts tokens of a .pte; {path} is a bundle")
+    path, tokenizer = flags.model_path, flags.tokenizer_path
+    if flags.attention_sink_rope_path is not None:
+        raise CallError(f"{flags.attention_sink_rope_path}: evicts tokens of a .pte; {path} is a bundle")
     model = load(path if path.is_dir() else path.parent)
     own = model.bundle.folder / "tokenizer.json"
-    if tokenizer != DEFAULT_TOKENIZER:
+    if tokenizer != type(flags)().tokenizer_path:
         if not tokenizer.is_file():
             raise CallError(f"{tokenizer}: Failed to load tokenizer: no such file")
         if tokenizer.read_bytes() != own.read_bytes():
             raise CallError(f"{tokenizer}: is another model's tokenizer; the bundle's is {own}")
-    pace = device_pace(model.bundle, soc) if soc else None
+    pace = device_pace(model.bundle, flags.soc) if flags.soc else None
 
     def formatted(prompt: str, system: str) -> str:
-        if version in AS_THEY_ARE:
+        if flags.decoder_model_version in AS_THEY_ARE:
             return prompt
         before = [{"role": "system", "content": system}] if system else []
         return model.text.chat([*before, {"role": "user", "content": prompt}])
@@ -88,17 +79,17 @@ def _bundle_model(files: RunnerFiles, version: str, soc: str) -> RunnerModel:
     return RunnerModel(model.session(), model.bundle.context, formatted, lambda logits: logits.tobytes(), pace=pace)
 
 
-def _pte_model(files: RunnerFiles, version: str, soc: str, several: bool) -> RunnerModel:
+def _pte_model(flags: LlamaRunnerFlags) -> RunnerModel:
     """A decoder of ExecuTorch's llama.py, with the words that qnn_llama_runner puts around a prompt."""
     from hexforge.addons.executorch.running.attention_sink import SinkEvictor
     from hexforge.addons.executorch.running.decoder import PteGraphs, read_decoder
     from hexforge.addons.llm.generate import LanguageModel
     from hexforge.addons.llm.tokenizer_files import read_tokenizer
 
-    decoder = read_decoder(files.model, soc)
-    evictor = None if files.evictor is None else SinkEvictor(files.evictor, decoder, soc)
-    graphs, form = PteGraphs(decoder, several, evictor), PROMPT_FORMS[version]
-    text = read_tokenizer(files.tokenizer, decoder.vocabulary)
+    decoder, sink = read_decoder(flags.model_path, flags.soc), flags.attention_sink_rope_path
+    evictor = None if sink is None else SinkEvictor(sink, decoder, flags.soc)
+    graphs, form = PteGraphs(decoder, flags.reads_pieces, evictor), PROMPT_FORMS[flags.decoder_model_version]
+    text = read_tokenizer(flags.tokenizer_path, decoder.vocabulary)
     # What the tokenizer says, and the words of the version that are tokens; else what the file says.
     ends = {number for word in form.ends if (number := text.number(word)) is not None} | text.end_tokens
     # Where every method takes several tokens, caches are full before the context is; the last token is not fed.
@@ -106,4 +97,4 @@ def _pte_model(files: RunnerFiles, version: str, soc: str, several: bool) -> Run
     facts = replace(decoder, context=context if evictor is None else ENDLESS, end_tokens=ends or decoder.end_tokens)
     session = LanguageModel(facts, graphs, text=text).session()
     model = RunnerModel(session, context, form.formatted, lambda logits: graphs.raw.tobytes())
-    return replace(model, now_ms=lambda: graphs.spent_ms) if soc else model
+    return replace(model, now_ms=lambda: graphs.spent_ms) if flags.soc else model
