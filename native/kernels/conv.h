@@ -106,6 +106,10 @@ struct WinogradScratch {
 using WinogradKernel = void (*)(const ConvArgs&, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
                                 std::int64_t block_end, const WinogradScratch&);
 
+// The shortest run of taps and channels that AMX's tiles multiply; shorter ones, and 16 bits without weights8, go
+// through the kernels of AVX-512, which read wide weights.
+constexpr std::int64_t kLeastTileRun = 32;
+
 struct ConvKernels {
   ConvKernel u8, s16, f32;
   DepthwiseKernel depthwise_u8, depthwise_s16, depthwise_f32;

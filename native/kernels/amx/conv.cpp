@@ -13,7 +13,6 @@ constexpr int kRows = 16;                 // pixels of one tile
 constexpr std::int64_t kChunkSteps = 16;  // k-steps of one tile: 64 bytes of input
 
 // Shorter runs fill so little of a tile's 64 bytes that vectors are faster.
-constexpr std::int64_t kLeastRun = 32;
 
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -161,7 +160,7 @@ inline void store_rows(const ConvArgs& a, const std::int32_t (*sums)[kBlock], st
 
 void conv_u8_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
                  std::int64_t block_end, const Scratch& scratch) {
-  if (a.run < kLeastRun) {
+  if (a.run < kLeastTileRun) {
     run_conv<Avx512, 8>(a, begin, end, block_begin, block_end, scratch);
     return;
   }
@@ -245,7 +244,7 @@ inline void store_planes(const ConvArgs& a, const std::int32_t* low_sums, const 
 
 void conv_s16_amx(const ConvArgs& a, std::int64_t begin, std::int64_t end, std::int64_t block_begin,
                   std::int64_t block_end, const Scratch& scratch) {
-  if (!a.weights8 || a.run < kLeastRun) {
+  if (!a.weights8 || a.run < kLeastTileRun) {
     run_conv<Avx512, 16>(a, begin, end, block_begin, block_end, scratch);
     return;
   }

@@ -352,7 +352,8 @@ Run make_conv(const Attributes& at, std::span<const Tensor> ins, std::span<const
     ConvArgs a = args;
     ComputedWeights::Room room;
     const Stationary stationary = packer ? packer->packed(operands.in<char>(1), room, a, members) : held;
-    const bool all_blocks = Bits != 32 && !Depthwise && kernels.all_blocks && (!halves || held.weights8);
+    const bool all_blocks =
+        Bits != 32 && !Depthwise && kernels.all_blocks && (!halves || (held.weights8 && args.run >= kLeastTileRun));
     const Split split =
         Depthwise ? rows_of(a, pixels)
                   : split_of(a, pixels, blocks, groups, members, all_blocks, held.weight_bytes, in_bytes / groups);
