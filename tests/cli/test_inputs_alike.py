@@ -91,7 +91,7 @@ def test_a_pinned_input_goes_the_whole_way(folder: Path, capsys: pytest.CaptureF
 def test_a_context_of_a_pinned_input_is_of_that_value(folder: Path) -> None:
     import hexforge
     from hexforge.runtime.contexts.context import Context
-    from hexforge.runtime.contexts.provenance import is_made_from
+    from hexforge.runtime.contexts.context_builder import is_made_from
 
     how: dict[str, Any] = {"dims": {"n": 1, "side": 8}, "shapes": None, "constants": {"gain": [0.5]}}
     hexforge.compile(folder / "m.onnx", folder / "m.bin", "SM8650", **how)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from hexforge.backend import Backend, ContextBackend, GraphSettings, Schematic
+from hexforge.backend import Backend, ContextBackend, GraphSettings
 from hexforge.errors import HexforgeError, UnsupportedError
 from hexforge.frontends.qnn import library_limits
 from hexforge.frontends.qnn.declarations import QnnOp
@@ -67,10 +67,7 @@ def compile_graph(name: str, ops: Sequence[QnnOp], backend: Backend, notes: Note
     run(graph, NEUTRAL)
     program = backend.compile(graph)
     wanted = chips is not None and (timed or not chips.fits(program.graph))
-    schematics = _schematics(program.graph, chips, settings) if chips is not None and wanted else {}
-    spill = max((s.spill_fill_bytes for s in schematics.values()), default=0)
-    data = {soc: schematic.data for soc, schematic in schematics.items()}
-    return ContextGraph(name, program, settings, spill, (), data)
+    return ContextGraph.prepared(name, program, backend, settings, timed=wanted)
 
 
 def context_bytes(builder: ContextBuilder, graphs: Sequence[ContextGraph]) -> bytes:
@@ -103,8 +100,3 @@ def record_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, folde
 @functools.lru_cache(16)
 def _graph_settings(chips: ContextBackend) -> GraphSettings:
     return chips.graph_settings()
-
-
-def _schematics(graph: Graph, backend: ContextBackend, settings: Mapping[str, int]) -> dict[str, Schematic]:
-    by_chip = {target.name: backend.schematic(graph, target, settings) for target in backend.targets}
-    return {soc: schematic for soc, schematic in by_chip.items() if schematic is not None}

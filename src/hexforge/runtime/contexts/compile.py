@@ -6,25 +6,23 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend, ContextBackend, GraphSettings, Program, Schematic
+from hexforge.backend import Backend, ContextBackend, GraphSettings, Program
 from hexforge.chips.deployment import Deployment
-from hexforge.chips.power import BURST, Power
+from hexforge.chips.power import BURST
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.formats.container import Buffer
 from hexforge.formats.context import Info
 from hexforge.formats.files import write_atomically
-from hexforge.ir import Graph
 from hexforge.options import did_you_mean
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph, model_record, models_metadata
 from hexforge.runtime.contexts.native_kv import NativeCaches, NativeFormat, native_metadata
-from hexforge.runtime.contexts.provenance import metadata, model_record
 from hexforge.runtime.contexts.request import ContextRequest, check_sharing, check_sources, item_of
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import backend_for
@@ -157,10 +155,9 @@ def compile(
         for number, ((graph_name, program), (updatable, updatable_bytes)) in enumerate(
             zip(programs, _updatable(plan, request.updatable, source, how), strict=True)
         ):
-            schematics = _schematics(program.graph, backend, settings, power, report if number == 0 else None)
-            spill = max((s.spill_fill_bytes for s in schematics.values()), default=0)
-            data = {soc: schematic.data for soc, schematic in schematics.items()}
-            entry = ContextGraph(graph_name, program, settings, spill, updatable, data, updatable_bytes)
+            step = report.step if number == 0 else _no_step
+            prepared = ContextGraph.prepared(graph_name, program, backend, settings, power, step=step)
+            entry = replace(prepared, updatable=updatable, updatable_bytes=updatable_bytes)
             weights[name] = weights.get(name, 0) + builder.add(entry)
         graphs.setdefault(label if label not in graphs else name, []).extend(n for n, _ in programs)
         report.step()
@@ -172,7 +169,7 @@ def compile(
     _require_updatable(request.updatable, builder.info)
     if request.native:
         builder.metadata |= native_metadata(request.native, formats)
-    builder.metadata.update(metadata(dict(zip(names, map(model_record, sources, hows), strict=True))))
+    builder.metadata.update(models_metadata(dict(zip(names, map(model_record, sources, hows), strict=True))))
     compiled = Compiled(builder, graphs, weights, left_on_cpu)
     if output is not None:
         compiled.save(output)
@@ -189,6 +186,10 @@ def _settings(request: ContextRequest, count: int, backend: Backend) -> list[Gra
     if strange:
         raise CallError(f"{', '.join(strange)}: the {backend.name} backend has no such settings; leave it out")
     return [{} for _ in requested]
+
+
+def _no_step() -> None:
+    """Count nothing: a model's first graph does, on each chip."""
 
 
 class _Steps:
@@ -267,19 +268,3 @@ def _programs(plan: Plan, name: str, label: str) -> list[tuple[str, Program]]:
     for graph_name, program in zip(names, taken, strict=True):
         program.graph.name = graph_name
     return list(zip(names, taken, strict=True))
-
-
-def _schematics(
-    graph: Graph, backend: Backend, settings: Mapping[str, int], power: Power, steps: _Steps | None
-) -> dict[str, Schematic]:
-    """The graph as each chip runs it."""
-    schematics: dict[str, Schematic] = {}
-    if not isinstance(backend, ContextBackend):
-        return schematics
-    for target in backend.targets:
-        schematic = backend.schematic(graph, target, settings, power)
-        if schematic is not None:
-            schematics[target.name] = schematic
-        if steps is not None:
-            steps.step()
-    return schematics

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Context builder: programs on their way into the file of a context."""
+"""Context builder: programs on their way into the file of a context, and what it says of the models they are of."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from hexforge.backend import Backend, ContextBackend, GraphSettings, Program, Target
+import numpy as np
+
+from hexforge.backend import Backend, ContextBackend, GraphSettings, Program, Schematic, Target
+from hexforge.chips.power import BURST, Power
 from hexforge.errors import CallError
 from hexforge.formats.container import Pool, Writer, json_bytes
 from hexforge.formats.context import MOST_GRAPHS, GraphInfo, Info
@@ -34,6 +40,27 @@ class ContextGraph:
     """The graph as chips run it, by their names."""
     updatable_bytes: int = 0
     """What the constants that adapters may change take on the chip."""
+
+    @classmethod
+    def prepared(
+        cls, name: str, program: Program, backend: Backend, settings: GraphSettings | None = None,
+        power: Power = BURST, timed: bool = True, step: Callable[[], None] = lambda: None,
+    ) -> ContextGraph:  # fmt: skip
+        """A program as the chips of a backend run it, prepared with some settings, else with the backend's own.
+
+        Without `timed` it has no such schematics, and spills nothing. `step` is called after each chip.
+        """
+        if not isinstance(backend, ContextBackend):
+            return cls(name, program)
+        settings = backend.graph_settings() if settings is None else settings
+        schematics: dict[str, Schematic] = {}
+        for target in backend.targets if timed else ():
+            schematic = backend.schematic(program.graph, target, settings, power)
+            if schematic is not None:
+                schematics[target.name] = schematic
+            step()
+        spill = max((s.spill_fill_bytes for s in schematics.values()), default=0)
+        return cls(name, program, settings, spill, schematics={soc: s.data for soc, s in schematics.items()})
 
 
 @dataclass(slots=True)
@@ -113,3 +140,60 @@ class ContextBuilder:
             writer.add_json("schematic", name, schematic)
         writer.add("weights", "", *self.pool.parts)
         return writer
+
+
+# -- which models a context was made of, so that one of another model is not taken for it ------------------------------
+
+
+def models_metadata(models: Mapping[str, Any]) -> dict[str, str]:
+    """What a context says of its models."""
+    return {"models": json.dumps(models, sort_keys=True)}
+
+
+def model_record(source: Any, how: Mapping[str, Any]) -> dict[str, Any]:
+    """The record by which a model is recognized: what was fixed of its inputs, digests of its file and weight files."""
+    return {"files": _digests(source), **_sizes(how)}
+
+
+def is_made_from(info: Info, name: str, source: Any, how: Mapping[str, Any]) -> bool:
+    """True where a model's graphs in a context were made of this very model, with these sizes."""
+    try:
+        known = json.loads(info.metadata["models"])[name]
+        files = known.pop("files")
+        if not files or known != _sizes(how):
+            return False
+        if isinstance(source, bytes):
+            return bool(files == {"": _digest(source)})
+        path = Path(source)
+        return all(_digest((path.parent / f if f else path).read_bytes()) == digest for f, digest in files.items())
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return False
+
+
+def _sizes(how: Mapping[str, Any]) -> dict[str, Any]:
+    shapes = {name: list(shape) for name, shape in (how.get("shapes") or {}).items()}
+    fixed = {"dims": dict(how.get("dims") or {}), "shapes": shapes}
+    values = {name: _digest(_bytes_of(value)) for name, value in (how.get("constants") or {}).items()}
+    return fixed | ({"constants": values} if values else {})
+
+
+def _bytes_of(value: Any) -> bytes:
+    array = np.asarray(value)
+    return f"{array.dtype.kind} {array.shape} ".encode() + array.astype(np.float64).tobytes()
+
+
+def _digests(source: Any) -> dict[str, str]:
+    if isinstance(source, bytes):
+        return {"": _digest(source)}
+    if not isinstance(source, (str, os.PathLike)):
+        return {}
+    from hexforge.model.source import open_source
+
+    path = Path(source)
+    external = (t.external_data for t in open_source(path).proto.graph.initializer if t.data_location == 1)
+    files = {entry.value for entries in external for entry in entries if entry.key == "location"}
+    return {"": _digest(path.read_bytes()), **{f: _digest((path.parent / f).read_bytes()) for f in sorted(files)}}
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()

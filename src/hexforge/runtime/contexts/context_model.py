@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.backend import Backend, ContextBackend, GraphSettings
+from hexforge.backend import Backend, ContextBackend
 from hexforge.errors import CallError, CapacityError, ExistingFileError
 from hexforge.formats.context import Info
 from hexforge.formats.files import Data, write_together
 from hexforge.frontends.onnx.context_node import COMPATIBILITY, EpContext
-from hexforge.ir import Graph
 from hexforge.model.standalone import MOST_BYTES, Extract
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context_builder import PRODUCER, ContextBuilder, ContextGraph
@@ -184,18 +183,10 @@ def _save_shared(model: Model, plan: Stages, cuts: Mapping[str, Extract], backen
 
 
 def _context_graph(stage: Stage, backend: Backend, prefix: str) -> ContextGraph:
+    """A graph without how the chips run it, of which only a model's buffers ask."""
     assert not isinstance(stage.runner, CpuPart)
-    if not isinstance(backend, ContextBackend):
-        return ContextGraph(prefix + stage.name, stage.runner)
-    settings = backend.graph_settings()
-    spill = _spill_fill_bytes(stage.runner.graph, backend, settings) if backend.needs_spill_fill_size else 0
-    return ContextGraph(prefix + stage.name, stage.runner, settings, spill)
-
-
-def _spill_fill_bytes(graph: Graph, backend: ContextBackend, settings: GraphSettings) -> int:
-    """Bytes of the largest spill-fill buffer that the graph needs on one of the chips."""
-    schematics = [backend.schematic(graph, target, settings) for target in backend.targets]
-    return max((s.spill_fill_bytes for s in schematics if s is not None), default=0)
+    timed = isinstance(backend, ContextBackend) and backend.needs_spill_fill_size
+    return replace(ContextGraph.prepared(prefix + stage.name, stage.runner, backend, timed=timed), schematics={})
 
 
 def _compose_model(model: Model, plan: Stages, cuts: Mapping[str, Extract], output: Output,

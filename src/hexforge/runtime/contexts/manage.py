@@ -25,7 +25,7 @@ from hexforge.ir import Array
 from hexforge.runtime.contexts.compatibility import require_compatible
 from hexforge.runtime.contexts.compile import Compiled, compile
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.provenance import is_made_from
+from hexforge.runtime.contexts.context_builder import is_made_from
 from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.registry import backend_for
 
