@@ -79,11 +79,11 @@ INNER = {
         ("conversions", "collecting"),
     ),
     "runtime.contexts": (
-        ("manage", "describe", "wrap", "loading"),
+        ("manage", "describe", "wrap", "load_contexts"),
         ("context_plan", "context_model"),
         ("lora",),
         ("compile",),
-        ("share", "request", "provenance", "compatibility"),
+        ("share", "request", "compatibility"),
         ("context",),
         ("context_builder", "adapted_program", "native_kv"),
     ),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -22,9 +21,8 @@ from hexforge.ir import Array
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compile import compiled_programs
 from hexforge.runtime.contexts.context import Context, exchange_adapters
-from hexforge.runtime.contexts.context_builder import PRODUCER
+from hexforge.runtime.contexts.context_builder import PRODUCER, is_made_from
 from hexforge.runtime.contexts.native_kv import recorded_format
-from hexforge.runtime.contexts.provenance import is_made_from
 
 if TYPE_CHECKING:
     from hexforge.frontends.onnx.context_constants import Constants
@@ -92,8 +90,7 @@ class _Put:
             self._known.setdefault(_key(data), (offset, size))
             return data
 
-        read = functools.partial(context.container.json, "program", row.program)
-        program = base.load(name, *row.values(), read, seen)
+        program = base.load(name, *row.values(), context.saved_program(name), seen)
         assert program.graph  # which reads what only it refers to
 
     def __call__(self, data: Buffer | Array) -> tuple[int, int]:
