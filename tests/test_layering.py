@@ -79,7 +79,7 @@ INNER = {
         ("conversions", "collecting"),
     ),
     "runtime.contexts": (
-        ("manage", "describe", "wrap", "load_contexts"),
+        ("manage", "describe", "wrap", "loading"),
         ("context_plan", "context_model"),
         ("lora",),
         ("compile",),

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Zlib streams (RFC 1950, RFC 1951), for tables of a context that lie compressed in it (native/README.md says why it is
-// ours).
+// Zlib streams (RFC 1950, RFC 1951), for tables of a context that lie compressed in it.
 #pragma once
 #include <cstddef>
 #include <span>

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -165,7 +166,8 @@ def _weights(context: Context) -> tuple[dict[str, int], int]:
             used.add((offset, size))
             return context.weights(offset, size)
 
-        program = backend.load(row.name, *row.values(), context.saved_program(row.name), get)
+        read = functools.partial(context.container.json, "program", row.program)
+        program = backend.load(row.name, *row.values(), read, get)
         len(program.graph)  # constants that only references use are read with the graph
         by_graph[row.name] = sum(size for _, size in used)
         everywhere |= used

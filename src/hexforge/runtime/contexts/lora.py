@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -90,7 +91,8 @@ class _Put:
             self._known.setdefault(_key(data), (offset, size))
             return data
 
-        program = base.load(name, *row.values(), context.saved_program(name), seen)
+        read = functools.partial(context.container.json, "program", row.program)
+        program = base.load(name, *row.values(), read, seen)
         assert program.graph  # which reads what only it refers to
 
     def __call__(self, data: Buffer | Array) -> tuple[int, int]:
