@@ -15,7 +15,7 @@ from pathlib import Path
 
 import hexforge
 from hexforge.addons.device.plan.proposals import Aim
-from hexforge.addons.device.plan.search import FRAMES, result_facts, search_plan
+from hexforge.addons.device.plan.search import FRAMES, search_plan
 from hexforge.addons.device.plan.workload import parse_workload
 from tests import ROOT
 
@@ -58,7 +58,7 @@ def main() -> None:
         result = search_plan(work, Aim(given.aim), given.frames)
         took, cpu = time.perf_counter() - began, time.process_time() - spent
     if given.json:
-        print(json.dumps(result_facts(result) | {"seconds": took, "cpu_seconds": cpu}, indent=2))
+        print(json.dumps(result.to_json() | {"seconds": took, "cpu_seconds": cpu}, indent=2))
         return
     assert result.best is not None, result.reasons
     print("| model | deadline ms | p99 ms | without a plan | ratio | late | without |")

@@ -186,7 +186,7 @@ def adapter(data: bytes) -> None:
     with contextlib.suppress(HexforgeError):
         _BASE.apply(Adapter(made.to_bytes()))
         base.run(_FEEDS)
-    _BASE.base()
+    _BASE.remove_adapters()
     assert np.array_equal(base.run(_FEEDS)["y"], _WANTED), "the base is not what it was"
 
 

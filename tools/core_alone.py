@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     model = COPY / "src" / "hexforge" / "demo" / "night.onnx"
     subprocess.run([python, COPY / "tests" / "wheel" / "run_readme.py", COPY / "README.md"], cwd=COPY, check=True)
     for line in LINES:
-        command = [python, "-m", "hexforge", *(word.format(model=model) for word in line)]
+        command = [str(python), "-m", "hexforge", *(word.format(model=model) for word in line)]
         subprocess.run(command, cwd=COPY.parent, check=True, stdout=subprocess.DEVNULL)
     named = any((ROOT / argument.partition("::")[0]).exists() for argument in arguments)
     return run_tests(COPY, python, [*arguments, *(() if named else TESTS)])
