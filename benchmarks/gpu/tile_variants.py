@@ -18,9 +18,9 @@ from hexforge.addons.gpu.config import GpuConfig
 from hexforge.addons.gpu.device import choose
 from hexforge.addons.gpu.kernel_launches import GpuLowering
 from hexforge.addons.gpu.kernels.launch import Epilogue, Launch
+from hexforge.addons.gpu.kernels.machine import Machine
 from hexforge.addons.gpu.kernels.products.product import Product
 from hexforge.addons.gpu.kernels.products.tiles import ProductTile
-from hexforge.addons.gpu.machine import Machine
 from hexforge.addons.gpu.tuning import measure
 from hexforge.errors import HexforgeError
 from hexforge.ir import Graph

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from hexforge.addons.tools import TOOLS, tool_command
-from hexforge.addons.tools.data_formats import read_data_formats
+from hexforge.addons.tools.context_binary_generator import read_data_formats
 from hexforge.formats.backend_extensions import load, load_htp
 from hexforge.formats.json_text import parse_json
 from tests import ROOT

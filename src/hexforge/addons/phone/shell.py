@@ -19,8 +19,8 @@ from typing import Protocol
 
 from hexforge.addons.phone.phones import Phone
 from hexforge.addons.phone.shell_syntax import (
+    BracketedCommands,
     Choice,
-    CommandGroup,
     Loop,
     Piece,
     Pipeline,
@@ -171,7 +171,7 @@ class Shell:
                 self.variables[command.name] = value
                 code = self._script(command.body, streams)
             return code
-        assert isinstance(command, CommandGroup)
+        assert isinstance(command, BracketedCommands)
         with ExitStack() as opened:
             try:
                 inner = self._redirected(command.redirects, streams, opened)

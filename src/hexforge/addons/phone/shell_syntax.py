@@ -67,7 +67,7 @@ class Simple:
 
 
 @dataclass(frozen=True, slots=True)
-class CommandGroup:
+class BracketedCommands:
     """Commands in brackets; those in round ones change nothing outside."""
 
     script: Script
@@ -92,7 +92,7 @@ class Loop:
     body: Script
 
 
-ShellCommand = Simple | CommandGroup | Choice | Loop
+ShellCommand = Simple | BracketedCommands | Choice | Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ class _Reader:
             closing = ")" if word == "(" else "}"
             script = self.script((closing,))
             self._expect(closing)
-            return CommandGroup(script, word == "(", self._redirects())
+            return BracketedCommands(script, word == "(", self._redirects())
         if word == "if":
             return self._choice()
         if word == "for":

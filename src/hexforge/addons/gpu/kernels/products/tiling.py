@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from hexforge.addons.gpu.kernels.code import HALF
+from hexforge.addons.gpu.kernels.machine import Machine
 from hexforge.addons.gpu.kernels.products.product import Product
 from hexforge.addons.gpu.kernels.products.tiles import ProductTile
 from hexforge.addons.gpu.kernels.products.winograd import POINTS, Winograd
-from hexforge.addons.gpu.machine import Machine
 
 _SHAPES = (
     (16, 16, 2, 2), (16, 32, 2, 4), (16, 32, 4, 4), (16, 64, 4, 4), (32, 16, 4, 2), (32, 32, 2, 4), (32, 32, 4, 4),
