@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write docs/api.md out of the docstrings of what `import hexforge` offers, docs/options.md out of the tables of
-options, docs/gpu_ops.md out of what the gpu backend takes, docs/modules.md out of the modules' first lines, and
-docs/htp_features.md out of the tests' markers: `python -m docs.generate` (make docs)."""
+options, docs/gpu_ops.md out of what the gpu backend takes, docs/modules.md out of the modules' first lines,
+docs/htp_features.md out of the tests' markers, and sections of docs/c_api.md and docs/device.md:
+`python -m docs.generate` (make docs)."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ from typing import Any
 
 import hexforge
 import hexforge.ops
+from docs.generated_sections import FOLDER, with_sections
+from docs.generated_sections import SECTIONS as PAGE_SECTIONS
 from docs.htp_features import FEATURES_PAGE, features_page
 from hexforge.addons.gpu.qnn_ops import EXCLUDED, SOURCES
 from hexforge.addons.gpu.support import KNOWN
@@ -338,3 +341,7 @@ if __name__ == "__main__":
     for path, written in pages:
         path.write_text(written(), encoding="utf-8")
         print(f"docs: wrote {path}")
+    for name in PAGE_SECTIONS:
+        path = FOLDER / name
+        path.write_text(with_sections(name, path.read_text(encoding="utf-8")), encoding="utf-8")
+        print(f"docs: wrote the sections of {path}")

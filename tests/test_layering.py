@@ -35,6 +35,7 @@ FLOORS = (
     ("ops", "timeline", "chips", "rules"),
     ("ir", "chrome_trace"),
     ("options", "request_fields", "results"),
+    ("qnn_api",),
     ("addon",),
     ("errors", "_native"),
     ("terminal_text", "amounts"),

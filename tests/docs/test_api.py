@@ -17,6 +17,7 @@ from docs.generate import (
     options_page,
     page,
 )
+from docs.generated_sections import FOLDER, SECTIONS, with_sections
 from tests import ROOT
 
 
@@ -36,6 +37,12 @@ def test_the_gpus_ops_are_up_to_date() -> None:
 def test_the_modules_are_up_to_date() -> None:
     assert MODULES_PAGE.read_text(encoding="utf-8") == modules_page(), "run make docs"
     assert not re.findall(r"^- `\w+`: $", modules_page(), re.M), "a module has no docstring"
+
+
+def test_sections_of_pages_are_up_to_date() -> None:
+    for name in SECTIONS:
+        text = (FOLDER / name).read_text(encoding="utf-8")
+        assert text == with_sections(name, text), f"docs/{name}: run make docs"
 
 
 def test_what_pages_teach_is_public() -> None:

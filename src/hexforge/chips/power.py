@@ -14,23 +14,24 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from hexforge.errors import CallError
+from hexforge.qnn_api.enumerations import value_of
 
 
 class Corner(IntEnum):
-    """DCVS_VOLTAGE_VCORNER_* with the numbers of QnnHtpPerfInfrastructure.h, slowest first."""
+    """QnnHtpPerfInfrastructure_VoltageCorner_t, slowest first."""
 
-    DISABLE = 0x10
-    MIN_VOLTAGE_CORNER = 0x20
-    SVS2 = 0x30
-    SVS = 0x40
-    SVS_PLUS = 0x50
-    NOM = 0x60
-    NOM_PLUS = 0x70
-    TURBO = 0x80
-    TURBO_PLUS = 0x90
-    TURBO_L2 = 0x92
-    TURBO_L3 = 0x93
-    MAX_VOLTAGE_CORNER = 0xA0
+    DISABLE = value_of("DCVS_VOLTAGE_CORNER_DISABLE")
+    MIN_VOLTAGE_CORNER = value_of("DCVS_VOLTAGE_VCORNER_MIN_VOLTAGE_CORNER")
+    SVS2 = value_of("DCVS_VOLTAGE_VCORNER_SVS2")
+    SVS = value_of("DCVS_VOLTAGE_VCORNER_SVS")
+    SVS_PLUS = value_of("DCVS_VOLTAGE_VCORNER_SVS_PLUS")
+    NOM = value_of("DCVS_VOLTAGE_VCORNER_NOM")
+    NOM_PLUS = value_of("DCVS_VOLTAGE_VCORNER_NOM_PLUS")
+    TURBO = value_of("DCVS_VOLTAGE_VCORNER_TURBO")
+    TURBO_PLUS = value_of("DCVS_VOLTAGE_VCORNER_TURBO_PLUS")
+    TURBO_L2 = value_of("DCVS_VOLTAGE_VCORNER_TURBO_L2")
+    TURBO_L3 = value_of("DCVS_VOLTAGE_VCORNER_TURBO_L3")
+    MAX_VOLTAGE_CORNER = value_of("DCVS_VOLTAGE_VCORNER_MAX_VOLTAGE_CORNER")
 
 
 TIMER, RELAXED, RELEASED, KEPT = "timer", "RELAXED_POWER_STATE", "RELEASED_POWER_STATE", "kept"

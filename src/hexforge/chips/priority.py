@@ -6,16 +6,17 @@ from __future__ import annotations
 from enum import IntEnum
 
 from hexforge.errors import CallError
+from hexforge.qnn_api.enumerations import value_of
 
 
 class Priority(IntEnum):
     """Qnn_Priority_t: a higher number goes first. The numbers between and above the four published are assumed."""
 
-    LOW = 0
+    LOW = value_of("QNN_PRIORITY_LOW")
     NORMAL_LOW = 50
-    NORMAL = 100
-    NORMAL_HIGH = 150
-    HIGH = 200
+    NORMAL = value_of("QNN_PRIORITY_NORMAL")
+    NORMAL_HIGH = value_of("QNN_PRIORITY_NORMAL_HIGH")
+    HIGH = value_of("QNN_PRIORITY_HIGH")
     HIGH_PLUS = 250
     CRITICAL = 300
     CRITICAL_PLUS = 350

@@ -17,7 +17,7 @@ import hexforge
 from hexforge.addons.device.codes import Code
 from hexforge.analysis.explain import Explanation, explain
 from hexforge.analysis.explain.known_lines import HINTS, known_lines
-from hexforge.formats.error_codes import code_named, codes_of, error_codes, parse_number
+from hexforge.qnn_api.error_codes import code_named, codes_of, error_codes, parse_number
 from tests.digits import MODEL
 
 LOGS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("public_logs.yaml").read_text("utf-8"))

@@ -11,20 +11,29 @@ import numpy as np
 from hexforge.errors import ModelError
 from hexforge.frontends.qnn.declarations import QnnOp, QnnTensor, QuantizeParams
 from hexforge.ir import Array
+from hexforge.qnn_api.enumerations import UNDEFINED, members_of, value_of
+
+
+def _element(data_type: str) -> str:
+    """The elements that a buffer of a data type has: integers of fewer than eight bits have a byte each."""
+    kind, bits = data_type.rsplit("_", 1)
+    letter = "f" if kind == "FLOAT" else "i" if kind in ("INT", "SFIXED_POINT") else "u"
+    return f"{letter}{max(int(bits), 8) // 8}"
+
+
+def _short_names(type: str, prefix: str) -> dict[int, str]:
+    """The names of an enumeration without what they begin with, by their numbers."""
+    return {number: name.removeprefix(prefix) for name, number in members_of(type).items() if number != UNDEFINED}
+
 
 DATA_TYPES = {
-    0x0008: ("INT_8", "i1"), 0x0016: ("INT_16", "i2"), 0x0032: ("INT_32", "i4"), 0x0064: ("INT_64", "i8"),
-    0x0108: ("UINT_8", "u1"), 0x0116: ("UINT_16", "u2"), 0x0132: ("UINT_32", "u4"), 0x0164: ("UINT_64", "u8"),
-    0x0216: ("FLOAT_16", "f2"), 0x0232: ("FLOAT_32", "f4"), 0x0264: ("FLOAT_64", "f8"),
-    0x0304: ("SFIXED_POINT_4", "i1"), 0x0308: ("SFIXED_POINT_8", "i1"), 0x0316: ("SFIXED_POINT_16", "i2"),
-    0x0332: ("SFIXED_POINT_32", "i4"), 0x0404: ("UFIXED_POINT_4", "u1"), 0x0408: ("UFIXED_POINT_8", "u1"),
-    0x0416: ("UFIXED_POINT_16", "u2"), 0x0432: ("UFIXED_POINT_32", "u4"), 0x0508: ("BOOL_8", "u1"),
-}  # fmt: skip
+    number: (name, _element(name))
+    for number, name in _short_names("Qnn_DataType_t", "QNN_DATATYPE_").items()
+    if name != "STRING"
+}
 """Qnn_DataType_t by its number: its name, and the elements that a buffer of it has."""
-TENSOR_TYPES = ("APP_WRITE", "APP_READ", "APP_READWRITE", "NATIVE", "STATIC", "NULL")
-ENCODINGS = (
-    "SCALE_OFFSET", "AXIS_SCALE_OFFSET", "BW_SCALE_OFFSET", "BW_AXIS_SCALE_OFFSET", "BLOCK", "BLOCKWISE_EXPANSION"
-)  # fmt: skip
+TENSOR_TYPES = _short_names("Qnn_TensorType_t", "QNN_TENSOR_TYPE_")
+ENCODINGS = _short_names("Qnn_QuantizationEncoding_t", "QNN_QUANTIZATION_ENCODING_")
 
 
 class HandedOver:
@@ -57,7 +66,7 @@ class HandedOver:
                 f"tensor {name!r}: {list(shape)} elements of {kind.itemsize} bytes are not {len(data)} bytes"
             )
         array = np.frombuffer(data, kind).reshape(shape)
-        return array.astype(np.bool_) if dtype == 0x0508 else array
+        return array.astype(np.bool_) if dtype == value_of("QNN_DATATYPE_BOOL_8") else array
 
     def _quantization(self, fields: Mapping[str, Any] | None) -> QuantizeParams | None:
         if fields is None:

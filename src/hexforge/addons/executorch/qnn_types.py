@@ -1,87 +1,98 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QNN's enumerations, with the names and numbers of QnnTypes.h that ExecuTorch's Python code uses."""
+"""QNN's enumerations, with the names of QnnTypes.h that ExecuTorch's Python code uses; the numbers are the table's."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, auto
+from typing import Any
+
+from hexforge.qnn_api.enumerations import value_of
 
 
-class _QnnEnum(IntEnum):
+class _NumberedEnum(IntEnum):
     """A number that is written as the stock module writes it, with the names of its enumeration and of itself."""
 
     def __str__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
 
 
+class _QnnEnum(_NumberedEnum):
+    """An enumeration of QNN's: the table of enumerations has the numbers of its names."""
+
+    @staticmethod
+    def _generate_next_value_(name: str, start: int, count: int, last_values: list[Any]) -> int:
+        return value_of(name)
+
+
 class Qnn_TensorType_t(_QnnEnum):  # noqa: N801 - QNN's name
     """Who writes and reads a tensor."""
 
-    QNN_TENSOR_TYPE_APP_WRITE = 0
-    QNN_TENSOR_TYPE_APP_READ = 1
-    QNN_TENSOR_TYPE_APP_READWRITE = 2
-    QNN_TENSOR_TYPE_NATIVE = 3
-    QNN_TENSOR_TYPE_STATIC = 4
-    QNN_TENSOR_TYPE_NULL = 5
-    QNN_TENSOR_TYPE_UNDEFINED = 0x7FFFFFFF
+    QNN_TENSOR_TYPE_APP_WRITE = auto()
+    QNN_TENSOR_TYPE_APP_READ = auto()
+    QNN_TENSOR_TYPE_APP_READWRITE = auto()
+    QNN_TENSOR_TYPE_NATIVE = auto()
+    QNN_TENSOR_TYPE_STATIC = auto()
+    QNN_TENSOR_TYPE_NULL = auto()
+    QNN_TENSOR_TYPE_UNDEFINED = auto()
 
 
 class Qnn_DataType_t(_QnnEnum):  # noqa: N801 - QNN's name
     """Element type of a tensor."""
 
-    QNN_DATATYPE_INT_8 = 0x0008
-    QNN_DATATYPE_INT_16 = 0x0016
-    QNN_DATATYPE_INT_32 = 0x0032
-    QNN_DATATYPE_INT_64 = 0x0064
-    QNN_DATATYPE_UINT_8 = 0x0108
-    QNN_DATATYPE_UINT_16 = 0x0116
-    QNN_DATATYPE_UINT_32 = 0x0132
-    QNN_DATATYPE_UINT_64 = 0x0164
-    QNN_DATATYPE_FLOAT_16 = 0x0216
-    QNN_DATATYPE_FLOAT_32 = 0x0232
-    QNN_DATATYPE_FLOAT_64 = 0x0264
-    QNN_DATATYPE_SFIXED_POINT_4 = 0x0304
-    QNN_DATATYPE_SFIXED_POINT_8 = 0x0308
-    QNN_DATATYPE_SFIXED_POINT_16 = 0x0316
-    QNN_DATATYPE_SFIXED_POINT_32 = 0x0332
-    QNN_DATATYPE_UFIXED_POINT_4 = 0x0404
-    QNN_DATATYPE_UFIXED_POINT_8 = 0x0408
-    QNN_DATATYPE_UFIXED_POINT_16 = 0x0416
-    QNN_DATATYPE_UFIXED_POINT_32 = 0x0432
-    QNN_DATATYPE_BOOL_8 = 0x0508
-    QNN_DATATYPE_STRING = 0x0608
-    QNN_DATATYPE_UNDEFINED = 0x7FFFFFFF
+    QNN_DATATYPE_INT_8 = auto()
+    QNN_DATATYPE_INT_16 = auto()
+    QNN_DATATYPE_INT_32 = auto()
+    QNN_DATATYPE_INT_64 = auto()
+    QNN_DATATYPE_UINT_8 = auto()
+    QNN_DATATYPE_UINT_16 = auto()
+    QNN_DATATYPE_UINT_32 = auto()
+    QNN_DATATYPE_UINT_64 = auto()
+    QNN_DATATYPE_FLOAT_16 = auto()
+    QNN_DATATYPE_FLOAT_32 = auto()
+    QNN_DATATYPE_FLOAT_64 = auto()
+    QNN_DATATYPE_SFIXED_POINT_4 = auto()
+    QNN_DATATYPE_SFIXED_POINT_8 = auto()
+    QNN_DATATYPE_SFIXED_POINT_16 = auto()
+    QNN_DATATYPE_SFIXED_POINT_32 = auto()
+    QNN_DATATYPE_UFIXED_POINT_4 = auto()
+    QNN_DATATYPE_UFIXED_POINT_8 = auto()
+    QNN_DATATYPE_UFIXED_POINT_16 = auto()
+    QNN_DATATYPE_UFIXED_POINT_32 = auto()
+    QNN_DATATYPE_BOOL_8 = auto()
+    QNN_DATATYPE_STRING = auto()
+    QNN_DATATYPE_UNDEFINED = auto()
 
 
 class Qnn_QuantizationEncoding_t(_QnnEnum):  # noqa: N801 - QNN's name
     """How integers of a tensor stand for real numbers."""
 
-    QNN_QUANTIZATION_ENCODING_SCALE_OFFSET = 0
-    QNN_QUANTIZATION_ENCODING_AXIS_SCALE_OFFSET = 1
-    QNN_QUANTIZATION_ENCODING_BW_SCALE_OFFSET = 2
-    QNN_QUANTIZATION_ENCODING_BW_AXIS_SCALE_OFFSET = 3
-    QNN_QUANTIZATION_ENCODING_BLOCK = 4
-    QNN_QUANTIZATION_ENCODING_BLOCKWISE_EXPANSION = 5
-    QNN_QUANTIZATION_ENCODING_VECTOR = 6
-    QNN_QUANTIZATION_ENCODING_UNDEFINED = 0x7FFFFFFF
+    QNN_QUANTIZATION_ENCODING_SCALE_OFFSET = auto()
+    QNN_QUANTIZATION_ENCODING_AXIS_SCALE_OFFSET = auto()
+    QNN_QUANTIZATION_ENCODING_BW_SCALE_OFFSET = auto()
+    QNN_QUANTIZATION_ENCODING_BW_AXIS_SCALE_OFFSET = auto()
+    QNN_QUANTIZATION_ENCODING_BLOCK = auto()
+    QNN_QUANTIZATION_ENCODING_BLOCKWISE_EXPANSION = auto()
+    QNN_QUANTIZATION_ENCODING_VECTOR = auto()
+    QNN_QUANTIZATION_ENCODING_UNDEFINED = auto()
 
 
 class Qnn_Definition_t(_QnnEnum):  # noqa: N801 - QNN's name
     """Whether something is defined."""
 
-    QNN_DEFINITION_IMPL_GENERATED = 0
-    QNN_DEFINITION_DEFINED = 1
-    QNN_DEFINITION_UNDEFINED = 0x7FFFFFFF
+    QNN_DEFINITION_IMPL_GENERATED = auto()
+    QNN_DEFINITION_DEFINED = auto()
+    QNN_DEFINITION_UNDEFINED = auto()
 
 
 class Qnn_BlockwiseExpansionBlockScaleStorageType_t(_QnnEnum):  # noqa: N801 - QNN's name
     """How the integer scales of blocks are stored."""
 
-    QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_8 = 0
-    QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_16 = 1
-    QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_UNDEFINED = 0x7FFFFFFF
+    QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_8 = auto()
+    QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_16 = auto()
+    QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_UNDEFINED = auto()
 
 
-class Error(_QnnEnum):
+class Error(_NumberedEnum):
     """ExecuTorch's error codes."""
 
     Ok = 0

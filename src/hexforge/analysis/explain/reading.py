@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from hexforge.analysis.explain.known_lines import KnownLine, filled, match_line
-from hexforge.formats.error_codes import ErrorCode, FoundCodes, code_named, codes_of, error_codes, parse_number
 from hexforge.options import did_you_mean
+from hexforge.qnn_api.error_codes import ErrorCode, FoundCodes, code_named, codes_of, error_codes, parse_number
 from hexforge.results import Key, Result
 
 LONGEST_LINE = 2000

@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.chips.power import MAX_POLLING_US, Corner
+from hexforge.qnn_api.enumerations import value_of
 
 SLEEP_LATENCY = (10, 65535)
 
@@ -15,19 +16,19 @@ SLEEP_LATENCY = (10, 65535)
 class PowerMode(IntEnum):
     """QNN_HTP_PERF_INFRASTRUCTURE_POWERMODE_*: how eagerly DCVS moves the clocks."""
 
-    ADJUST_UP_DOWN = 0x1
-    ADJUST_ONLY_UP = 0x2
-    POWER_SAVER_MODE = 0x4
-    POWER_SAVER_AGGRESSIVE_MODE = 0x8
-    PERFORMANCE_MODE = 0x10
-    DUTY_CYCLE_MODE = 0x20
+    ADJUST_UP_DOWN = value_of("QNN_HTP_PERF_INFRASTRUCTURE_POWERMODE_ADJUST_UP_DOWN")
+    ADJUST_ONLY_UP = value_of("QNN_HTP_PERF_INFRASTRUCTURE_POWERMODE_ADJUST_ONLY_UP")
+    POWER_SAVER_MODE = value_of("QNN_HTP_PERF_INFRASTRUCTURE_POWERMODE_POWER_SAVER_MODE")
+    POWER_SAVER_AGGRESSIVE_MODE = value_of("QNN_HTP_PERF_INFRASTRUCTURE_POWERMODE_POWER_SAVER_AGGRESSIVE_MODE")
+    PERFORMANCE_MODE = value_of("QNN_HTP_PERF_INFRASTRUCTURE_POWERMODE_PERFORMANCE_MODE")
+    DUTY_CYCLE_MODE = value_of("QNN_HTP_PERF_INFRASTRUCTURE_POWERMODE_DUTY_CYCLE_MODE")
 
 
 class ClkPerfMode(IntEnum):
     """QNN_HTP_PERF_INFRASTRUCTURE_CLK_PERF_*: which clock of a corner is taken."""
 
-    HIGH = 0
-    LOW = 1
+    HIGH = value_of("QNN_HTP_PERF_INFRASTRUCTURE_CLK_PERF_HIGH")
+    LOW = value_of("QNN_HTP_PERF_INFRASTRUCTURE_CLK_PERF_LOW")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -355,6 +356,15 @@ STEPS = (
     "reserve_vtcm", "release_vtcm", "sleep", "fault",
 )  # fmt: skip
 """What threads can do, each a method of ProcessSteps; every step may have `expect` and `note` as well."""
+
+
+def steps_table() -> str:
+    """The steps with what they take, as a table for the documentation."""
+    rows = []
+    for name in STEPS:
+        taken = inspect.signature(getattr(ProcessSteps, name)).parameters
+        rows.append(f"| `{name}` | {', '.join(f'`{field}`' for field in taken if field not in ('self', 'digests'))} |")
+    return "\n".join(["| `do` | fields |", "|---|---|", *rows])
 
 
 def crash(device: Device, client: Client, kind: str, session: int) -> None:

@@ -34,6 +34,11 @@ typedef enum {
 } QnnHtpPerfInfrastructure_PowerMode_t;
 
 typedef enum {
+  QNN_HTP_PERF_INFRASTRUCTURE_CLK_PERF_HIGH = 0,
+  QNN_HTP_PERF_INFRASTRUCTURE_CLK_PERF_LOW = 1
+} QnnHtpPerfInfrastructure_ClkPerfMode_t;
+
+typedef enum {
   DCVS_VOLTAGE_CORNER_DISABLE = 0x10,
   DCVS_VOLTAGE_VCORNER_MIN_VOLTAGE_CORNER = 0x20,
   DCVS_VOLTAGE_VCORNER_SVS2 = 0x30,

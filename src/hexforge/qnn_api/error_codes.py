@@ -7,11 +7,11 @@ Names and numbers are those of QNN's page of error codes and of FastRPC's AEEStd
 
 from __future__ import annotations
 
-import csv
 import functools
 import re
 from dataclasses import dataclass
-from importlib.resources import files
+
+from hexforge.qnn_api.tables import rows_of
 
 QNN_PAGE = "https://docs.qualcomm.com/doc/80-63442-10/topic/api_error_codes.html"
 FASTRPC_HEADER = "https://github.com/qualcomm/fastrpc/blob/main/inc/AEEStdErr.h"
@@ -36,6 +36,8 @@ class ErrorCode:
     number: int
     happened: str
     would_work: str
+    on_device: str = ""
+    """When the simulated device gives it; empty where it does not."""
 
     @property
     def source(self) -> str:
@@ -56,9 +58,10 @@ class FoundCodes:
 @functools.cache
 def error_codes() -> tuple[ErrorCode, ...]:
     """Every code of the table."""
-    text = files(__package__).joinpath("error_codes.csv").read_text(encoding="utf-8")
-    rows = [*csv.reader(text.splitlines())][1:]
-    return tuple(ErrorCode(name, int(number, 0), happened, would_work) for name, number, happened, would_work in rows)
+    return tuple(
+        ErrorCode(row["name"], int(row["number"], 0), row["happened"], row["would_work"], row["device"])
+        for row in rows_of("error_codes.csv")
+    )
 
 
 @functools.cache

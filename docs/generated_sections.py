@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sections of written pages that are made out of tables: what stands between `<!-- NAME: generated -->` and
+`<!-- end of NAME -->`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from hexforge.addons.device.codes import codes_table
+from hexforge.addons.device.scenario.steps import steps_table
+from hexforge.qnn_api.enumerations import unconfirmed_table
+
+FOLDER = Path(__file__).parent
+SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
+    "c_api.md": {"unconfirmed numbers": unconfirmed_table},
+    "device.md": {"codes": codes_table, "steps": steps_table},
+}
+"""By page and name: what writes the section."""
+
+
+def with_sections(page: str, text: str) -> str:
+    """The text of a page with its sections as the tables have them; KeyError for a section that has no place there."""
+    for name, write in SECTIONS[page].items():
+        begin, end = f"<!-- {name}: generated -->\n", f"<!-- end of {name} -->\n"
+        if begin not in text or end not in text:
+            raise KeyError(f"docs/{page} has no place for its section {name!r}: {begin}{end}")
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}{write()}\n{end}{rest.partition(end)[2]}"
+    return text
