@@ -51,11 +51,15 @@ def read_yaml(path: Path, most_bytes: int = MOST_BYTES) -> Any:
         return read_json(path, most_bytes)
     try:
         data = yaml.load(_text(path, most_bytes), _yaml_loader())
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError, *_OF_TAGS) as error:
         raise FormatError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
     if _entries(data, {}) > MOST_ENTRIES:
         raise FormatError(f"{path}: its aliases make more than {MOST_ENTRIES:,} entries; write out what is meant")
     return data
+
+
+_OF_TAGS = (LookupError, AttributeError, TypeError)
+"""What the loader raises for a scalar whose tag it does not fit: `!!bool perhaps`, `!!timestamp now`."""
 
 
 @functools.cache
@@ -70,6 +74,8 @@ def _yaml_loader() -> Any:
 
 def _text(path: Path, most_bytes: int) -> str:
     try:
+        if path.exists() and not path.is_file():
+            raise CallError(f"{path}: is no file that can be read whole; name a file")
         if path.stat().st_size > most_bytes:
             raise FormatError(f"{path}: has {path.stat().st_size:,} bytes; such a file has at most {most_bytes:,}")
         return path.read_bytes().decode("utf-8-sig")

@@ -42,9 +42,10 @@ from hexforge.addons.device.scenario.log_rules import broken_rules
 from hexforge.addons.device.shared.address import VARIABLE, DeviceAddress, read_token, write_token
 from hexforge.addons.device.shared.messages import LENGTH, MOST_BYTES, packed, unpacked
 from hexforge.addons.device.shared.remote import SharedDevice, SharedQnn, connect
+from hexforge.addons.device.shared.served_process import ServedProcess
 from hexforge.addons.device.shared.service import DeviceService
 from hexforge.cli import app
-from hexforge.errors import CallError
+from hexforge.errors import CallError, HexforgeError
 from tests import ROOT
 from tests.addons.device import tiny
 
@@ -197,6 +198,17 @@ def test_the_commands_serve_show_and_stop(tmp_path: Path) -> None:
         qnn.memory_facts()
     assert sorted(p.name for p in (tmp_path / "hexforge").iterdir()) == []
     assert broken_rules(map(json.loads, (tmp_path / "log").read_text("utf-8").splitlines())) == []
+
+
+def test_sigterm_leaves_no_socket_and_no_token(tmp_path: Path) -> None:
+    environment = os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "hexforge", "device", "serve", "--soc", "SM8650"]
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as service:
+        assert service.stdout is not None
+        assert service.stdout.readline().startswith(VARIABLE)
+        service.terminate()
+        assert service.wait(WAIT_S) == 0
+    assert sorted(p.name for p in (tmp_path / "hexforge").iterdir()) == []
 
 
 # -- the same as on a device of one's own -----------------------------------------------------------------------------
@@ -420,6 +432,37 @@ def test_hostile_messages_are_refused_and_nobody_else_loses_anything(tmp_path: P
         assert good.QnnGraph_execute(graph).latency_us == pytest.approx(latency_us)
         good.client.close()
         assert rules(where) == []
+
+
+@pytest.mark.parametrize("message", [b'{"id":"\\ud800","do":"status"}', b'{"id":1,"do":"status","\\udfff":1}'])
+def test_half_a_character_ends_its_sender_and_nobody_else(tmp_path: Path, message: bytes) -> None:
+    with served(tmp_path) as where:
+        good: SharedQnn = where.remote.qnn("good")
+        hello = {"hexforge": 1, "token": read_token(where.address.token_path), "role": "process", "program": "p"}
+        hello |= {"name": "bad", "signed": False, "privileged": False, "pid": 1}
+        for _ in range(2):  # the name is free again
+            with raw_socket(where) as connection:
+                connection.sendall(packed(hello))
+                assert "ok" in (said(connection) or {})
+                connection.sendall(LENGTH.pack(len(message)) + message)
+                assert "no JSON" in (said(connection) or {})["error"]["message"]
+            where.until(lambda: list(where.device.clients) == ["good"])
+        assert good.QnnContext_createFromBinary(figures()).graphs
+        good.client.close()
+
+
+def test_whole_characters_by_their_halves_are_text() -> None:
+    assert unpacked(b'{"id":"\\ud83d\\ude00"}') == {"id": "\U0001f600"}
+
+
+def test_an_answer_that_no_message_holds_ends_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServedProcess, "_memory", lambda self: {"bytes": float("nan")})
+    with served(tmp_path) as where:
+        good: SharedQnn = where.remote.qnn("good")
+        with pytest.raises(HexforgeError, match="could not be sent"):
+            good.memory_facts()
+        assert good.QnnContext_createFromBinary(figures()).graphs
+        good.client.close()
 
 
 def test_requests_with_wrong_fields_are_errors_and_leave_nothing() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -12,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hexforge.addons.phone.adb_folder import adb_folder
 from hexforge.addons.phone.phones import Phone, add_phone, unplug
 from hexforge.addons.phone.programs import Translated
+from hexforge.addons.phone.sdk_root import HOST, sdk_root
 from tests.addons.executorch.pte_files import delegated, pte
 from tests.addons.phone.conftest import Adb
 from tests.digits import MODEL
@@ -43,6 +46,34 @@ RUN = (
     "echo 0x0C > qnn_executor_runner.farf && ./qnn_executor_runner --model_path model.pte "
     f"--output_folder_path {HERE}/outputs --input_list_path input_list.txt --etdump_path {HERE}/etdump.etdp"
 )
+
+
+PLANTED = "open({!r}, 'w').write('was run')\n"
+
+
+@pytest.mark.parametrize("paths", ["", ":", "."])
+def test_a_file_on_the_phone_is_no_code_of_this_computer(
+    phone: Phone, adb: Adb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", paths)
+    sign = tmp_path / "sign"
+    for name in ("typing.py", "json.py", "hexforge.py"):
+        (tmp_path / name).write_text(PLANTED.format(str(sign)))
+        assert adb("push", str(tmp_path / name), HERE + "/").code == 0
+    assert "Usage" in adb("shell", f"cd {HERE} && qnn-net-run --help").out
+    assert not sign.exists()
+
+
+@pytest.mark.parametrize("program", ["adb", "tool"])
+def test_a_file_where_adb_and_the_tools_are_called_is_not_run(phones: Path, tmp_path: Path, program: str) -> None:
+    sign, folder = tmp_path / "sign", tmp_path / "there"
+    folder.mkdir()
+    for name in ("typing.py", "json.py", "hexforge.py"):
+        (folder / name).write_text(PLANTED.format(str(sign)))
+    path = adb_folder() / "adb" if program == "adb" else sdk_root() / "bin" / HOST / "qnn-net-run"
+    done = subprocess.run([path, "--help"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not sign.exists()
 
 
 def test_a_pte_as_simple_adb_runs_it(pushed: Path, adb: Adb) -> None:

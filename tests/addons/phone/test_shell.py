@@ -125,6 +125,22 @@ def test_nothing_leaves_the_folder(phone: Phone, adb: Adb, tmp_path: Path, text:
     assert [p.name for p in outside.iterdir()] == ["secret"]
 
 
+@pytest.mark.parametrize("secret", ["secret", "folder"])
+def test_a_copy_of_a_folder_follows_no_link_that_leads_out(phone: Phone, adb: Adb, tmp_path: Path, secret: str) -> None:
+    (tmp_path / "outside" / "folder").mkdir(parents=True)
+    for name in ("secret", "folder/secret"):
+        (tmp_path / "outside" / name).write_text("secret")
+    (phone.storage.folder / "sdcard/here").mkdir()
+    (phone.storage.folder / "sdcard/here/link").symlink_to(tmp_path / "outside" / secret)
+    adb("shell", "cp -r /sdcard/here /sdcard/there")
+    copied = phone.storage.folder / "sdcard/there"
+    assert [path for path in copied.rglob("*") if not path.is_symlink()] == []
+    answer = adb("pull", "/sdcard/here", str(tmp_path / "pulled"))
+    assert answer.code == 1
+    assert "Permission denied" in answer.err
+    assert [path for path in (tmp_path / "pulled").rglob("*") if path.is_file()] == []
+
+
 def test_a_link_itself_can_be_removed(phone: Phone, adb: Adb, tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept")
     (phone.storage.folder / "link").symlink_to(phone.storage.folder / "sdcard")

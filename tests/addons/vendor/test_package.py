@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -74,6 +75,30 @@ def test_a_folder_above_has_it(nowhere: None, tmp_path: Path, monkeypatch: pytes
     (tmp_path / "deeper").mkdir()
     monkeypatch.chdir(tmp_path / "deeper")
     assert require_package().python == Path(named)
+
+
+@pytest.mark.parametrize("place", [".", ".venv-vendor", ".venv-vendor/bin", ".venv-vendor/bin/python"])
+def test_one_above_where_others_can_write_is_not_run(
+    nowhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    (tmp_path / ".venv-vendor" / "bin").mkdir(parents=True)
+    script(tmp_path / ".venv-vendor" / "bin", f"#!/bin/sh\ntouch {tmp_path}/was_run\necho 2.7.0 1.31.1\n")
+    (tmp_path / place).chmod(0o777)
+    assert find_package() is None
+    with pytest.raises(PackageError, match=r"\.venv-vendor/bin/python is not run: others can write there"):
+        require_package()
+    assert not (tmp_path / "was_run").exists()
+
+
+def test_one_above_that_is_somebody_elses_is_not_run(
+    nowhere: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".venv-vendor" / "bin").mkdir(parents=True)
+    script(tmp_path / ".venv-vendor" / "bin", QUESTION.format("2.7.0 1.31.1"))
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    if (tmp_path / ".venv-vendor").stat().st_uid == 0:
+        os.chown(tmp_path / ".venv-vendor", 54321, 54321)
+    assert find_package() is None
 
 
 @pytest.mark.parametrize(

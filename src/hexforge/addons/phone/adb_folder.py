@@ -24,9 +24,9 @@ def adb_folder() -> Path:
     mark = hashlib.sha256(os.fsencode(sys.executable)).hexdigest()[:12]
     folder = cache_folder() / f"adb-{mark}"
     if os.name == "nt":
-        write_script(folder / "adb.bat", f'@"{sys.executable}" -c "{_CODE}" %*\r\n')
+        write_script(folder / "adb.bat", f'@"{sys.executable}" -P -c "{_CODE}" %*\r\n')
     else:
-        write_script(folder / "adb", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(_CODE)} "$@"\n')
+        write_script(folder / "adb", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -c {shlex.quote(_CODE)} "$@"\n')
     return folder
 
 

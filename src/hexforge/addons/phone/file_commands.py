@@ -166,7 +166,7 @@ def cp(call: CommandCall) -> int:
         if source.is_dir():
             if not recursive:
                 raise OSError(21, "Is a directory")
-            shutil.copytree(source, target, dirs_exist_ok=True)
+            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
         else:
             shutil.copy2(source, target)
 

@@ -22,6 +22,8 @@ from typing import Any
 from hexforge.addons.phone.shell import CommandCall, Sink
 from hexforge.addons.phone.storage import PhoneStorage
 
+HEXFORGE = (sys.executable, "-P", "-m", "hexforge")
+"""hexforge's command line, with no code out of the folder that it works in (-P)."""
 SOC = "{soc}"
 """In a command: the phone's chip."""
 RUNNERS: Mapping[str, tuple[str, ...]] = {
@@ -56,11 +58,22 @@ def run_program(call: CommandCall) -> int | None:
         arguments = translated.arguments(call.arguments)
         words = [shell.phone.soc.name if word == SOC else word for word in command]
         process = subprocess.Popen(
-            [sys.executable, "-m", "hexforge", *words, *arguments], cwd=shell.host("."), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "NO_COLOR": "1", "COLUMNS": "1000"},
-        )  # fmt: skip
+            [*HEXFORGE, *words, *arguments],
+            cwd=shell.host("."),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**_environment(), "NO_COLOR": "1", "COLUMNS": "1000"},
+        )
         code = _follow(call, process, translated)
     return 128 - code if code < 0 else code
+
+
+def _environment() -> dict[str, str]:
+    """This process's variables; no folder among Python's paths is where a runner works, which is the phone's."""
+    paths = os.environ.get("PYTHONPATH", "")
+    whole = os.pathsep.join(os.path.abspath(path) for path in paths.split(os.pathsep))  # noqa: PTH100 - "" is this folder
+    return {**os.environ, "PYTHONPATH": whole if paths else ""}
 
 
 def _follow(call: CommandCall, process: subprocess.Popen[bytes], translated: Translated) -> int:

@@ -52,7 +52,7 @@ def sdk_root() -> Path:
     mark = hashlib.sha256(os.fsencode(f"{sys.executable}\0{native}\0{own}")).hexdigest()[:12]
     root = cache_folder() / f"sdk-{own}-{mark}"
     for name in TOOLS:
-        command = f"{shlex.quote(sys.executable)} -m hexforge tool {name}"
+        command = f"{shlex.quote(sys.executable)} -P -m hexforge tool {name}"
         write_script(root / "bin" / HOST / name, f'#!/bin/sh\nexec {command} "$@"\n')
     archs = sorted({chip.htp_arch for chip in SOCS})
     for target in TARGETS:

@@ -93,6 +93,8 @@ def _copy_all(phone: Phone, source: Path, target: Path, shown: str, goal: str, *
     files = size = 0
     try:
         for path, place in _pairs(source, target):
+            if path.is_relative_to(phone.storage.folder):
+                phone.storage.host(phone.storage.phone_path(path))  # OSError where a link leads out
             if path.is_dir():
                 place.mkdir(parents=True, exist_ok=True)
                 continue

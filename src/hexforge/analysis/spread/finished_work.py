@@ -37,6 +37,12 @@ def _lock(file: BinaryIO) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def _line(key: str, result: Any) -> bytes:
+    """A result as a line of the file, its checksum first."""
+    text = json.dumps([key, result]).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
 class FinishedWork(Mapping[str, Any]):
     """Results by the key of their task; adding one writes it to the disk before it counts."""
 
@@ -60,7 +66,10 @@ class FinishedWork(Mapping[str, Any]):
     def _read(self, job: str) -> None:
         self._file.seek(0)
         whole = 0
-        for number, line in enumerate(self._file.read().split(b"\n")[:-1]):  # what has no end was not finished
+        *lines, unfinished = self._file.read().split(b"\n")
+        if not lines and not _line(_KIND, job).startswith(unfinished):
+            raise FormatError(f"{self.path}: is no file of finished work; name another, which is made")
+        for number, line in enumerate(lines):
             key, result = self._parsed(line, number)
             if number == 0 and (key, result) != (_KIND, job):
                 raise CallError(
@@ -87,9 +96,8 @@ class FinishedWork(Mapping[str, Any]):
             ) from None
 
     def _write(self, key: str, result: Any) -> None:
-        text = json.dumps([key, result]).encode()
         try:
-            self._file.write(b"%08x %s\n" % (zlib.crc32(text), text))
+            self._file.write(_line(key, result))
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:

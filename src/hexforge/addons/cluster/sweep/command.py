@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
+from hexforge.addons.cluster.sweep.request import SweepRequest
 from hexforge.cli.arguments import ClusterArguments, Dims, Json, dims
 from hexforge.cli.say import say
 from hexforge.cli.screen import TOP, bar, console, interruptible, print_json, rows_left_out, table
@@ -15,63 +19,66 @@ from hexforge.request_fields import argument, option
 if TYPE_CHECKING:
     from hexforge.addons.cluster.sweep.table import RowChange, Sweep
 
-PRECISIONS = "float,w8a8,w8a16"
+
+@dataclass(frozen=True, slots=True)
+class SweepFiles:
+    """What a sweep reads of an earlier one, and where its rows are written."""
+
+    since: Path | None = option(None, "An earlier CSV: say what changed.", exists=True, dir_okay=False)
+    csv: Path | None = option(None, "Write the rows as CSV.")
+    parquet: Path | None = option(None, "Write the rows as Parquet.")
+    report: Path | None = option(None, "Write a page to look at, as HTML.")
+
+    def write(self, result: Sweep, changes: list[RowChange] | None) -> None:
+        """Write the files that are named."""
+        if self.csv is not None:
+            write_atomically(self.csv, result.to_csv().encode())
+        if self.parquet is not None:
+            write_atomically(self.parquet, result.to_parquet())
+        if self.report is not None:
+            from hexforge.addons.cluster.sweep.page import sweep_page
+
+            write_atomically(self.report, sweep_page(result, "sweep", changes).encode())
 
 
 def sweep(
     models: list[str] = argument(
         "Files, patterns, folders, lists (.txt) or manifests (.json, .yaml).", show_default=False
     ),
-    soc: str = option("all", "Chips, separated by commas; all: every one."),
-    precision: str = option(PRECISIONS, "Precisions, separated by commas."),
-    runtime: str = option("qnn_dlc", "qnn_dlc, onnx or tflite."),
-    advice: bool = option(False, "Ask of each model what would gain most (slower).", "--advise"),
+    *,
+    request: SweepRequest,
     dim: Dims = None,
     jobs: int = option(0, "Processes; 0: one for each processor.", "--jobs", "-j", min=0),
-    *,
     cluster: ClusterArguments,
     finished: Path | None = option(None, "Keeps what is done: an interrupted sweep goes on.", "--state"),
-    since: Path | None = option(None, "An earlier CSV: say what changed.", exists=True, dir_okay=False),
-    csv: Path | None = option(None, "Write the rows as CSV."),
-    parquet: Path | None = option(None, "Write the rows as Parquet."),
-    report: Path | None = option(None, "Write a page to look at, as HTML."),
+    files: SweepFiles,
     rows: int = option(TOP, "Rows of the table; 0 for all.", min=0),
     as_json: Json = False,
 ) -> None:
-    """Say how long many models take on many chips at several precisions, and what changed since the last time."""
-    from hexforge.addons.cluster.sweep.run import SweepRequest
+    """Say how long many models take on many chips at several precisions, and what changed since the last time.
+
+    The exit code is 1 where a model cannot be read.
+    """
     from hexforge.addons.cluster.sweep.run import sweep as swept
     from hexforge.addons.cluster.sweep.table import read_sweep
     from hexforge.analysis.spread.workers import Workers
     from hexforge.backend import processors
 
-    require_writable(finished, csv, parquet, report)
-    request = SweepRequest(_listed(soc), _listed(precision), runtime, advice)
-    before = None if since is None else read_sweep(since)
+    require_writable(finished, files.csv, files.parquet, files.report)
+    before = None if files.since is None else read_sweep(files.since)
     lost = "nothing was written; with --state FILE a sweep goes on"
     states = [] if finished is None else [finished]
+    workers = Workers(jobs or processors(), cluster.address)
     with interruptible(lost, *states), bar("timing models") as progress:
-        result = swept(
-            models, request, dims=dims(dim), workers=Workers(jobs or processors(), cluster.address), finished=finished,
-            progress=progress,
-        )  # fmt: skip
+        result = swept(models, request, dims=dims(dim), workers=workers, finished=finished, progress=progress)
     changes = None if before is None else result.changes(before)
-    if csv is not None:
-        write_atomically(csv, result.to_csv().encode())
-    if parquet is not None:
-        write_atomically(parquet, result.to_parquet())
-    if report is not None:
-        from hexforge.addons.cluster.sweep.page import sweep_page
-
-        write_atomically(report, sweep_page(result, "sweep", changes).encode())
+    files.write(result, changes)
     if as_json:
         print_json(result.to_json() | ({} if changes is None else {"changes": [str(c) for c in changes]}))
-        return
-    _print(result, changes, rows)
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(part for one in text.split(",") if (part := one.strip()))
+    else:
+        _print(result, changes, rows)
+    if result.unread:
+        raise typer.Exit(1)
 
 
 def _print(result: Sweep, changes: list[RowChange] | None, most: int) -> None:

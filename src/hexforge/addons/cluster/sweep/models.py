@@ -64,7 +64,8 @@ def _models(source: str, dims: dict[str, int]) -> list[SweptModel]:
     if path.is_dir():
         return [_model(file, dims) for file in sorted(path.rglob("*")) if file.suffix in _MODELS and file.is_file()]
     if not path.is_file():
-        matched = sorted(Path(name) for name in glob.glob(source, recursive=True))  # noqa: PTH207 - the pattern may begin anywhere
+        named = glob.glob(source, recursive=True)  # noqa: PTH207 - the pattern may begin anywhere
+        matched = sorted(one for name in named if (one := Path(name)).is_file() or one.is_dir())
         if not matched:
             raise CallError(f"{source}: there is no such file, folder or pattern")
         return [model for one in matched for model in _models(str(one), dims)]

@@ -7,12 +7,13 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import hexforge
 from hexforge.addons.cluster.sweep.models import SweptModel, models_of
+from hexforge.addons.cluster.sweep.request import SweepRequest
 from hexforge.addons.cluster.sweep.table import Sweep, SweepRow
 from hexforge.analysis.advise import advise
 from hexforge.analysis.estimate import Estimate, estimates
@@ -22,33 +23,65 @@ from hexforge.analysis.spread.spread import spread_on
 from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.timed_graphs import SharedModel
 from hexforge.chips.deployment import Deployment
-from hexforge.chips.soc import SOCS, require_chip
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.file_kinds import kind_of
 from hexforge.model.open_dimensions import declared_inputs, with_batch_of_one
 from hexforge.model.reader import read
 from hexforge.model.tensors import external_files
 
-ALL = "all"
+_STATE = "rows by model, precision and chip"
+"""What the file of finished work has."""
 _READ_BYTES = 1 << 20
+_MOST_LINES = 8
+"""Of an error in a row."""
 
 
 @dataclass(frozen=True, slots=True)
-class SweepRequest:
-    """What each model of a sweep is asked for."""
+class _Task:
+    """A model, and what it is to be timed for."""
 
-    socs: tuple[str, ...] = (ALL,)
-    """Chips by name, number or device; `all` is every one."""
-    precisions: tuple[str, ...] = ("float", "w8a8", "w8a16")
-    runtime: str = "qnn_dlc"
-    advice: bool = False
-    """Whether each model is asked, on the first chip, what would gain most."""
+    model: SweptModel
+    deployments: tuple[Deployment, ...]
 
-    def deployments(self) -> list[Deployment]:
-        """Every chip at every precision."""
-        named = [chip.name for soc in self.socs for chip in (SOCS if soc.lower() == ALL else [require_chip(soc)])]
-        chips = tuple(dict.fromkeys(named))
-        return [Deployment(soc, precision, self.runtime) for precision in self.precisions for soc in chips]
+
+@dataclass(frozen=True, slots=True)
+class _TimedModel:
+    """The rows of a file's content; other files may have the same."""
+
+    path: Path
+    rows: Mapping[tuple[str, str], SweepRow] = field(default_factory=dict)
+    """By precision and chip."""
+    fault: str = ""
+    """Why there is no row with a time: it cannot be read, or ends whoever works on it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data, for the file of what is finished."""
+        return {"path": str(self.path), "rows": [asdict(row) for row in self.rows.values()], "fault": self.fault}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> _TimedModel:
+        """What `to_json` wrote."""
+        rows = (SweepRow(**row) for row in data["rows"])
+        return cls(Path(data["path"]), {(row.precision, row.soc): row for row in rows}, data["fault"])
+
+    def lacks(self, deployments: Iterable[Deployment]) -> tuple[Deployment, ...]:
+        """Of what it is asked for that which it was not timed for."""
+        return () if self.fault else tuple(d for d in deployments if (d.precision, d.soc) not in self.rows)
+
+    def rows_of(self, model: SweptModel, deployments: Iterable[Deployment]) -> list[SweepRow]:
+        """The rows of a file with this content, under its own name."""
+        if self.fault:
+            fault = self._named(self.fault, model.path)
+            return [SweepRow(model.name, d.precision, d.soc, error=fault) for d in deployments]
+        rows = (self.rows[d.precision, d.soc] for d in deployments)
+        return [replace(row, model=model.name, error=self._named(row.error, model.path)) for row in rows]
+
+    def _named(self, error: str, path: Path) -> str:
+        """An error that begins with the name of the file that was timed, with the name of another."""
+        for timed, own in ((str(self.path), str(path)), (self.path.name, path.name)):
+            if error.startswith(f"{timed}:"):
+                return own + error.removeprefix(timed)
+        return error
 
 
 def sweep(
@@ -63,38 +96,57 @@ def sweep(
     """How long each model takes on each chip at each precision.
 
     `models` are files, patterns, folders, lists or manifests, as `models_of` takes them. `finished` is a file that
-    keeps the rows of models that are done: the same sweep goes on from there, and a model that changed is timed again.
-    A model that cannot be read, or that kills its worker twice, is a row that says so.
+    keeps the rows of models that are done: a sweep goes on from there, for other chips and precisions, too, and a model
+    that changed is timed again. Files with the same content are timed once. A model that cannot be read, or that kills
+    its worker twice, is a row that says so.
     """
     chosen = models_of(models, dims)
     deployments = request.deployments()
     if not deployments:
         raise CallError("a sweep has at least one chip and one precision")
-    job = json.dumps([hexforge.__version__, [str(d) for d in deployments], request.advice])
-    rows: dict[str, list[SweepRow]] = {}
-    aside: list[str] = []
+    advised_soc = deployments[0].soc if request.advice else ""
+    job = json.dumps([_STATE, hexforge.__version__, request.runtime, advised_soc])
+    timed: dict[str, _TimedModel] = {}
+    aside: set[str] = set()
     with FinishedWork(finished, job) if finished is not None else nullcontext(None) as kept:
         keys = {model.name: _key(model) for model in chosen}
-        for model in chosen:
-            if kept is not None and (known := kept.get(keys[model.name])) is not None:
-                rows[model.name] = [replace(SweepRow(**row), model=model.name) for row in known]
-        reused = len(rows)
+        first_of = {key: next(m for m in chosen if keys[m.name] == key) for key in keys.values()}
+        for key, model in first_of.items():
+            known = None if kept is None else kept.get(key)
+            timed[key] = _TimedModel(model.path) if known is None else _TimedModel.from_json(known)
+        tasks = {key: _Task(first_of[key], left) for key, one in timed.items() if (left := one.lacks(deployments))}
+        reused = sum(key not in tasks for key in keys.values())
         # the largest first, so that none of them is left for the end
-        left = sorted((m for m in chosen if m.name not in rows), key=lambda m: -_size(m.path))
-        progress(len(rows), len(chosen))
-        placed = workers.for_model(*(model.path for model in left))
-        results = spread_on(_ModelTimes, (deployments, request.advice), left, placed, own_process=True)
-        for model, result in zip(left, results, strict=True):
-            if isinstance(result, SetAside):
-                aside.append(model.name)
-            failed = result.reason if isinstance(result, SetAside) else str(result)
+        order = sorted(tasks, key=lambda key: -_size(tasks[key].model.path))
+        progress(len(timed) - len(order), len(timed))
+        placed = workers.for_model(*(tasks[key].model.path for key in order))
+        results = spread_on(_ModelTimes, (advised_soc,), [tasks[key] for key in order], placed, own_process=True)
+        for done, (key, result) in enumerate(zip(order, results, strict=True), len(timed) - len(order) + 1):
             if isinstance(result, SetAside | HexforgeError):
-                result = [SweepRow(model.name, d.precision, d.soc, error=failed) for d in deployments]
-            rows[model.name] = result
-            if kept is not None and model.name not in aside:
-                kept.add(keys[model.name], [asdict(row) for row in result])
-            progress(len(rows), len(chosen))
-    return Sweep(tuple(row for model in chosen for row in rows[model.name]), reused, tuple(aside))
+                fault = result.reason if isinstance(result, SetAside) else one_line(result)
+                timed[key] = _TimedModel(first_of[key].path, fault=fault)
+            else:
+                made = {(row.precision, row.soc): row for row in result}
+                timed[key] = _TimedModel(first_of[key].path, {**timed[key].rows, **made})
+            if isinstance(result, SetAside):
+                aside.add(key)
+            elif kept is not None:
+                kept.add(key, timed[key].to_json())
+            progress(done, len(timed))
+    return Sweep(
+        tuple(row for model in chosen for row in timed[keys[model.name]].rows_of(model, deployments)),
+        reused,
+        tuple(model.name for model in chosen if keys[model.name] in aside),
+        tuple(model.name for model in chosen if timed[keys[model.name]].fault),
+    )
+
+
+def one_line(error: HexforgeError) -> str:
+    """An error's lines as one: what a row of a table can say."""
+    first, *more = (" ".join(line.split()) for line in str(error).splitlines())
+    left = len(more) - _MOST_LINES
+    shown = "; ".join(more[:_MOST_LINES] + ([f"and {left} more"] if left > 0 else []))
+    return f"{first} {shown}" if shown else first
 
 
 def _size(path: Path) -> int:
@@ -104,35 +156,38 @@ def _size(path: Path) -> int:
 def _key(model: SweptModel) -> str:
     """What a model's rows depend on, beside the job: its bytes, those of its weights, and the sizes it is given."""
     digest = hashlib.sha256(json.dumps([dict(model.dims), {k: list(v) for k, v in model.shapes.items()}]).encode())
-    for path in (model.path, *external_files(model.path)):
-        with path.open("rb") as file:
-            while block := file.read(_READ_BYTES):
-                digest.update(block)
+    try:
+        for path in (model.path, *external_files(model.path)):
+            with path.open("rb") as file:
+                while block := file.read(_READ_BYTES):
+                    digest.update(block)
+    except (OSError, HexforgeError) as error:  # whoever times it says so
+        digest.update(f"{model.path.resolve()}: {error}".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
 class _ModelTimes:
     """Times one model after another, in a process of its own."""
 
-    def __init__(self, deployments: list[Deployment], advice: bool) -> None:
-        self.deployments, self.advice = deployments, advice
+    def __init__(self, advised_soc: str) -> None:
+        self.advised_soc = advised_soc
 
-    def __call__(self, model: SweptModel) -> list[SweepRow]:
+    def __call__(self, task: _Task) -> list[SweepRow]:
+        model = task.model
         source: Any = model.path
         if not kind_of(model.path).is_compiled:
             fixed = with_batch_of_one(model.path, _of(model.path, model.dims), model.shapes)
             source = read(model.path, dims=fixed.dims, shapes=fixed.shapes)
             source.require_static()
-        timed = estimates(SharedModel(source), self.deployments, cpu_part=False)
-        best = self._best_advice(source) if self.advice else {}
-        rows = [_row(model.name, d, one) for d, one in zip(self.deployments, timed, strict=True)]
+        timed = estimates(SharedModel(source), task.deployments, cpu_part=False)
+        best = self._best_advice(source, task.deployments) if self.advised_soc else {}
+        rows = [_row(model.name, d, one) for d, one in zip(task.deployments, timed, strict=True)]
         return [replace(row, advice=best.get(row.precision, "")) for row in rows]
 
-    def _best_advice(self, source: Any) -> dict[str, str]:
+    def _best_advice(self, source: Any, deployments: Iterable[Deployment]) -> dict[str, str]:
         """For each precision what would gain most on the first chip."""
-        first = self.deployments[0].soc
         best = {}
-        for deployment in (d for d in self.deployments if d.soc == first):
+        for deployment in {d.precision: replace(d, soc=self.advised_soc) for d in deployments}.values():
             try:
                 advised = advise(source, deployment, verify=False, cpu_part=False)
             except HexforgeError:
@@ -151,7 +206,7 @@ def _of(path: Path, dims: Mapping[str, int]) -> dict[str, int]:
 
 def _row(model: str, deployment: Deployment, timed: Estimate | HexforgeError) -> SweepRow:
     if isinstance(timed, HexforgeError):
-        return SweepRow(model, deployment.precision, deployment.soc, error=str(timed).splitlines()[0])
+        return SweepRow(model, deployment.precision, deployment.soc, error=one_line(timed))
     left, line = timed.left_on_cpu, timed.timeline
     slowest = line.bottlenecks()[:1]
     return SweepRow(

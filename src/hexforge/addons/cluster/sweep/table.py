@@ -16,6 +16,10 @@ from hexforge.results import Result
 
 SAME = 0.005
 """A latency that differs by less than this part is the same."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""What a text begins with that spreadsheets compute."""
+_NO_FORMULA = "'"
+"""Put before such a text, and before one that begins with it itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,8 @@ class Sweep(Result):
     """Models whose rows were there from an earlier run of the same job."""
     set_aside: tuple[str, ...] = ()
     """Models that killed their worker twice."""
+    unread: tuple[str, ...] = ()
+    """Models that could not be read, or were set aside: all of their rows say why."""
 
     def __iter__(self) -> Iterator[SweepRow]:
         return iter(self.rows)
@@ -120,7 +126,7 @@ class Sweep(Result):
         text = io.StringIO()
         writer = csv.DictWriter(text, [f.name for f in fields(SweepRow)], lineterminator="\n")
         writer.writeheader()
-        writer.writerows(asdict(row) for row in self.rows)
+        writer.writerows({key: _cell(value) for key, value in asdict(row).items()} for row in self.rows)
         return text.getvalue()
 
     def to_parquet(self) -> bytes:
@@ -135,6 +141,11 @@ class Sweep(Result):
         stream = io.BytesIO()
         parquet.write_table(pa.Table.from_pylist([asdict(row) for row in self.rows], schema), stream)
         return stream.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    formula = isinstance(value, str) and value.startswith((*_FORMULA, _NO_FORMULA))
+    return _NO_FORMULA + value if formula else value
 
 
 def _slower_first(ratio: float) -> tuple[bool, float]:
@@ -166,5 +177,5 @@ def _row(line: dict[str, str]) -> SweepRow:
         if kind.startswith("float"):
             values[f.name] = float(text) if text else None
         else:
-            values[f.name] = int(text) if kind == "int" else text
+            values[f.name] = int(text) if kind == "int" else text.removeprefix(_NO_FORMULA)
     return SweepRow(**values)

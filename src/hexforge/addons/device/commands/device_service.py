@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,6 +64,8 @@ def serve(
     service = DeviceService(device, patience_s=patience, wait_for=wait_for)
 
     def ready(served: DeviceAddress) -> None:
+        with suppress(NotImplementedError, RuntimeError):  # Windows, and a thread beside the main one
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.end)
         say(f"{VARIABLE}={served}")
 
     if log is None:

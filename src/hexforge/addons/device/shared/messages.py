@@ -8,6 +8,7 @@ message is checked by the types of the record, or of the method that a request a
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -26,6 +27,8 @@ MOST_BYTES = 32 << 20
 MOST_HELLO_BYTES = 4096
 """Of the first one, before its sender is known."""
 Message = dict[str, Any]
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+"""The escape of a character's half, alone or with its other half."""
 
 
 def packed(message: Mapping[str, Any], most: int = MOST_BYTES) -> bytes:
@@ -47,7 +50,10 @@ def length_of(head: bytes, most: int = MOST_BYTES) -> int:
 def unpacked(body: bytes) -> Message:
     """The message in bytes; FormatError where they are none."""
     try:
-        message = json.loads(body.decode("utf-8"), parse_constant=_refuse, parse_int=_whole, parse_float=_real)
+        text = body.decode("utf-8")
+        message = json.loads(text, parse_constant=_refuse, parse_int=_whole, parse_float=_real)
+        if _HALF_CHARACTER.search(text):
+            json.dumps(message, ensure_ascii=False).encode()  # half a character alone is no text that can be written
     except (ValueError, RecursionError) as error:
         raise FormatError(f"a message that is no JSON: {error}") from None
     if not isinstance(message, dict):

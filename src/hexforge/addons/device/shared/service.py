@@ -99,8 +99,13 @@ class _Attached:
             return
         if transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
             transport.abort()
-        else:
-            self.writer.write(packed(message))
+            return
+        try:
+            data = packed(message)
+        except (HexforgeError, ValueError) as error:  # an answer that no message can hold ends itself alone
+            refused = HexforgeError(f"the answer could not be sent: {error}")
+            data = packed({"id": message.get("id"), "error": error_to_json(refused)})
+        self.writer.write(data)
 
 
 class DeviceService:
@@ -156,6 +161,10 @@ class DeviceService:
             if address.path is not None:
                 address.path.unlink(missing_ok=True)
 
+    def end(self) -> None:
+        """Stop serving, as `stop` of a connection does."""
+        self._stopped.set()
+
     # -- connections --------------------------------------------------------------------------------------------------
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -202,9 +211,9 @@ class DeviceService:
         program = self._programs[name]
         attached = _Attached(program, ServedProcess(client), writer)
         program.processes.append(attached)
-        attached.send({"ok": {**self._facts(), "process": client.name}})
-        self._changed.set()
         try:
+            attached.send({"ok": {**self._facts(), "process": client.name}})
+            self._changed.set()
             while (message := await _read(reader)) is not None:
                 await attached.queue.put(message)
                 self._changed.set()
