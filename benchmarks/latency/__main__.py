@@ -22,10 +22,10 @@ import numpy as np
 
 from benchmarks.latency.baselines import Baselines
 from benchmarks.latency.public_call import PredictedRow, family_folds, kind_folds, predict, write_costs
-from hexforge.addons.latency.bands import model_weights
 from hexforge.addons.latency.cost_file import digest_of
 from hexforge.addons.latency.error_figures import figures_of, select
 from hexforge.addons.latency.fitting import MEMBERS, FitProblem
+from hexforge.addons.latency.held_out import model_weights
 from hexforge.addons.latency.measurements import (
     DATA,
     MEASURED_PRECISIONS,
@@ -34,7 +34,7 @@ from hexforge.addons.latency.measurements import (
     read_measurements,
 )
 from hexforge.addons.latency.tiled_models import TiledModels
-from hexforge.backends.htp.time.schedule import RUNTIMES
+from hexforge.chips.deployment import RUNTIMES
 
 RESULTS = Path(__file__).with_name("results.json")
 WORST = 25

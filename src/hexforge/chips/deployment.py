@@ -18,6 +18,9 @@ AS_IS = "as-is"
 PRECISIONS = ("float", "w8a8", "w8a16", "w4a16", "w16a16")
 """The others, which the math of a whole graph has."""
 
+RUNTIMES = ("qnn_dlc", "onnx", "tflite")
+"""Paths to the device. dlc and tflite graphs take and give images channel-last; onnx graphs transpose them."""
+
 
 def known_precision(name: str) -> str:
     """The name of a precision; CallError for another."""

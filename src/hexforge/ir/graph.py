@@ -85,6 +85,16 @@ class Node:
         self.params: dict[str, ParamValue] = dict(params)
         self.source = source
 
+    def operand(self, index: int) -> Value:
+        """An input that every node of the op has."""
+        value = self.inputs[index]
+        assert value is not None
+        return value
+
+    def operands(self, count: int) -> tuple[Value, ...]:
+        """The first inputs, which every node of the op has."""
+        return tuple(map(self.operand, range(count)))
+
     @property
     def call(self) -> Call:
         """What the op's shape inference, reference and work functions are asked with."""

@@ -45,8 +45,7 @@ def remove_dead(graph: Graph) -> int:
 
 def bypass(graph: Graph, node: Node) -> bool:
     """Let the input of a one-in, one-out node stand for its output; False where both are fixed from outside."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     if y.role is Role.NATIVE:
         graph.replace_uses(y, x)
         graph.remove(node)
@@ -67,14 +66,12 @@ def compose_transposes(graph: Graph, node: Node) -> int:
     if node.op.name != "Transpose":
         return 0
     changes = 0
-    x, perm = node.inputs[0], node.params["perm"]
-    assert x is not None
+    x, perm = node.operand(0), node.params["perm"]
     if x.producer is not None and x.producer.op.name == "Transpose" and _follows_rule(x.producer):
         perm = compose(x.producer.params["perm"], perm)
-        x = x.producer.inputs[0]
+        x = x.producer.operand(0)
         graph.rewrite(node, "Transpose", [x], {"perm": perm})
         changes = 1
-    assert x is not None
     if moves_nothing(perm, x.shape) and _one_scale(x) and x.encoding == node.outputs[0].encoding:
         graph.rewrite(node, "Reshape", [x])
         changes = 1
@@ -85,8 +82,7 @@ def _join_reshapes(graph: Graph, node: Node) -> int:
     x = node.inputs[0] if node.op.kind is Work.RESHAPE else None
     if x is None or x.producer is None or x.producer.op.kind is not Work.RESHAPE or not _one_scale(x):
         return 0
-    source = x.producer.inputs[0]
-    assert source is not None
+    source = x.producer.operand(0)
     if not source.encoding == x.encoding == node.outputs[0].encoding:
         return 0  # the step between requantizes
     graph.rewrite(node, "Reshape", [source])

@@ -32,8 +32,7 @@ def fold(graph: Graph) -> int:
 
 
 def _views(node: Node) -> tuple[Array] | None:
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     assert x.data is not None
     if node.op.name == "Transpose" and y.type == permute_type(x.type, node.params["perm"]):
         return (x.data.transpose(node.params["perm"]),)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from hexforge.addons.latency.__main__ import file_contents
-from hexforge.addons.latency.bands import half_widths
 from hexforge.addons.latency.cost_file import SHIPPED, SOURCE, costs_of, differences, digest_of, fit_of, text_of
-from hexforge.addons.latency.held_out import predict_held_out
+from hexforge.addons.latency.held_out import half_widths, predict_held_out
 from hexforge.addons.latency.measurements import DATA, read_families, read_measurements
 from hexforge.addons.latency.terms import RATES
 from hexforge.backends.htp.time import cost

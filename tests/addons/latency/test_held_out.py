@@ -8,10 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hexforge.addons.latency.bands import QUANTILE, half_widths, inside_bands, unmeasured_width
 from hexforge.addons.latency.error_figures import figures, rank_correlation, relative_errors, select, summarize
 from hexforge.addons.latency.fitting import BASE, CostFit
-from hexforge.addons.latency.held_out import HeldOut, folds, predict_held_out
+from hexforge.addons.latency.held_out import (
+    QUANTILE,
+    HeldOut,
+    folds,
+    half_widths,
+    inside_bands,
+    predict_held_out,
+    unmeasured_width,
+)
 from hexforge.addons.latency.measurements import TARGET_DEVICES, read_families, read_measurements
 from hexforge.addons.latency.support import certainties, profiles, support
 from hexforge.backends.htp.time import band, cost

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hexforge.addons.latency.calibration import FACTORS, calibrated_costs, fit_factors
+from hexforge.addons.latency.calibration import fit_factors
+from hexforge.addons.latency.cost_file import FACTORS, calibrated_costs
 from hexforge.addons.phone.adb_device import DeviceRunError, find_device
 from hexforge.addons.phone.phones import Phone, unplug
 from hexforge.addons.phone.sdk_root import sdk_root

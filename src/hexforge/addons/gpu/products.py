@@ -70,11 +70,9 @@ class Products:
 
     def convolution(self, node: Node, grouped: Value | None = None) -> Product:
         """A convolution; `grouped` is a computed filter of a transposed one, laid out by groups."""
-        x, w = node.inputs[:2]
+        x, w = node.operands(2)
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         out, params = node.outputs[0], node.params
-        assert x is not None
-        assert w is not None
         dims, group = len(x.shape) - 2, int(params["group"])
         taps = w.shape[:dims]
         transposed = node.op.name.startswith("Transpose")
@@ -165,9 +163,7 @@ class Products:
         return made[weight]
 
     def fully_connected(self, node: Node) -> Product:
-        x, w = node.inputs[:2]
-        assert x is not None
-        assert w is not None
+        x, w = node.operands(2)
         return self.dense(node, x, w, node.inputs[2] if len(node.inputs) > 2 else None)
 
     def dense(self, node: Node, x: Value, w: Value, bias: Value | None) -> Product:
@@ -185,11 +181,9 @@ class Products:
         return Product(node, m, n, k, (1,), a, b, bias, n, (0,))
 
     def matmul(self, node: Node) -> Product:
-        x, w = node.inputs[:2]
+        x, w = node.operands(2)
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         out = node.outputs[0]
-        assert x is not None
-        assert w is not None
         m, n = out.shape[-2:]
         first, second = bool(node.params["transpose_in0"]), bool(node.params["transpose_in1"])
         k = x.shape[-2] if first else x.shape[-1]

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hexforge.addons.latency.bands import half_widths, unmeasured_width
-from hexforge.addons.latency.cost_file import SHIPPED, SOURCE, costs_of, differences, digest_of, text_of
+from hexforge.addons.latency.cost_file import SHIPPED, SOURCE, costs_of, differences, digest_of, printed, text_of
 from hexforge.addons.latency.error_figures import summarize
 from hexforge.addons.latency.fitting import CostFit, FitProblem
-from hexforge.addons.latency.held_out import HeldOut, predict_held_out
+from hexforge.addons.latency.held_out import HeldOut, half_widths, predict_held_out, unmeasured_width
 from hexforge.addons.latency.measurements import DATA, read_families, read_measurements
 from hexforge.addons.latency.support import known_work
 from hexforge.addons.latency.tiled_models import TiledModels
-from hexforge.backends.htp.time import cost
 from hexforge.formats.files import write_atomically
 
 
@@ -34,7 +31,6 @@ def file_contents(problem: FitProblem, fit: CostFit, held_out: HeldOut, digest: 
     return {
         "source": SOURCE,
         "data": {"rows": len(problem.rows), "models": len({r.model for r in problem.rows}), "sha256": digest},
-        "reference": cost.REFERENCE,
         **costs_of(fit),
         **known_work(problem, fit, every),
         "band": {
@@ -58,10 +54,7 @@ def main() -> int:
     problem = FitProblem(TiledModels(given.data), read_measurements(given.data), read_families(given.data))
     held_out = predict_held_out(problem)
     fit = problem.fit(np.ones(len(problem.rows), bool))
-    for parameter, log in zip(cost.PARAMETERS, fit.parameters, strict=True):
-        print(f"{parameter.name:28} {math.exp(log):10.4g} {parameter.unit} (prior {parameter.prior:g})")
-    for chip, factors in fit.chips.items():
-        print(f"{chip:10}", *(f"{n} {math.exp(f):.2f}" for n, f in zip(cost.FACTORS, factors, strict=True)))
+    print(*printed(fit), sep="\n")
     contents = file_contents(problem, fit, held_out, digest_of(given.data))
     for name, row in contents["error"].items():
         print(f"held out, {name:12} median {100 * row['median']:.1f} % mean {100 * row['mean']:.1f} %")

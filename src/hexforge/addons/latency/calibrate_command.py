@@ -24,7 +24,8 @@ def calibrate(
 
     The file of times is one row for each model: `hexforge phone measure --add-to FILE` writes such rows.
     """
-    from hexforge.addons.latency.calibration import calibrated_costs, fit_factors
+    from hexforge.addons.latency.calibration import fit_factors
+    from hexforge.addons.latency.cost_file import calibrated_costs
     from hexforge.analysis.estimate import estimate
     from hexforge.analysis.timed_graphs import timed_graphs
     from hexforge.chips.deployment import Deployment

@@ -9,15 +9,12 @@ do not bend what they say nothing about.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.time import cost
-from hexforge.chips.soc import Soc
+from hexforge.addons.latency.cost_file import FACTORS
 from hexforge.errors import CallError
 
-FACTORS = cost.FACTORS
 SCALE = 0.1
 """The logarithm of a ratio by which a measured time may be off, for reasons that are nobody's fault."""
 TOGETHER, APART = 1.0, 0.25
@@ -51,11 +48,3 @@ def fit_factors(measured_ms: Sequence[float], predict: Predict) -> dict[str, flo
         if float(np.abs(step).max()) < 1e-3:
             break
     return dict(zip(FACTORS, np.exp(logs).tolist(), strict=True))
-
-
-def calibrated_costs(soc: Soc, multiplied: Mapping[str, float], source: str) -> dict[str, Any]:
-    """The shipped file of costs with the factors of one chip multiplied."""
-    contents = dict(cost.fitted())
-    before, _ = cost.chip_factors(soc, contents)
-    after = {name: float(f"{before[name] * multiplied.get(name, 1.0):.5g}") for name in FACTORS}
-    return {**contents, "source": source, "chips": {**contents["chips"], soc.name: after}}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,10 @@ import numpy as np
 from hexforge.addons.latency.fitting import CostFit
 from hexforge.addons.latency.terms import PARAMETER_NAMES
 from hexforge.backends.htp.time import cost
+from hexforge.chips.soc import Soc
 
+FACTORS = cost.FACTORS
+"""What a chip is, on top of the parameters that all have in common."""
 SHIPPED = Path(cost.__file__).with_name("cost.json")
 SAME = 2e-3
 """How far a figure may be from another to be the same."""
@@ -24,6 +28,7 @@ SOURCE = "fitted by hexforge.latency on the measured latencies of qai-hub-models
 def costs_of(fit: CostFit) -> dict[str, Any]:
     """The part of the file that `cost.costs` reads."""
     return {
+        "reference": cost.REFERENCE,
         "parameters": {
             name: float(f"{np.exp(v):.6g}") for name, v in zip(PARAMETER_NAMES, fit.parameters, strict=True)
         },
@@ -32,7 +37,7 @@ def costs_of(fit: CostFit) -> dict[str, Any]:
             for name, column in zip(PARAMETER_NAMES, fit.members.T, strict=True)
         },
         "chips": {
-            chip: {n: float(f"{np.exp(v):.5g}") for n, v in zip(cost.FACTORS, factors, strict=True)}
+            chip: {n: float(f"{np.exp(v):.5g}") for n, v in zip(FACTORS, factors, strict=True)}
             for chip, factors in sorted(fit.chips.items())
         },
     }
@@ -41,8 +46,24 @@ def costs_of(fit: CostFit) -> dict[str, Any]:
 def fit_of(contents: dict[str, Any]) -> CostFit:
     """The fit that a file was written from, as exact as its digits."""
     members = np.log(np.array([contents["members"][name] for name in PARAMETER_NAMES]).T)
-    chips = {chip: np.log([factors[name] for name in cost.FACTORS]) for chip, factors in contents["chips"].items()}
+    chips = {chip: np.log([factors[name] for name in FACTORS]) for chip, factors in contents["chips"].items()}
     return CostFit(members, chips)
+
+
+def calibrated_costs(soc: Soc, multiplied: Mapping[str, float], source: str) -> dict[str, Any]:
+    """The shipped file of costs with the factors of one chip multiplied."""
+    contents = dict(cost.fitted())
+    before, _ = cost.chip_factors(soc, contents)
+    after = {name: float(f"{before[name] * multiplied.get(name, 1.0):.5g}") for name in FACTORS}
+    return {**contents, "source": source, "chips": {**contents["chips"], soc.name: after}}
+
+
+def printed(fit: CostFit) -> Iterator[str]:
+    """A line for each parameter of a fit, and one for each chip."""
+    for parameter, log in zip(cost.PARAMETERS, fit.parameters, strict=True):
+        yield f"{parameter.name:28} {math.exp(log):10.4g} {parameter.unit} (prior {parameter.prior:g})"
+    for chip, factors in fit.chips.items():
+        yield " ".join((f"{chip:10}", *(f"{n} {math.exp(f):.2f}" for n, f in zip(FACTORS, factors, strict=True))))
 
 
 def digest_of(folder: Path) -> str:

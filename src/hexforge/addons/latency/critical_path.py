@@ -29,9 +29,9 @@ from hexforge.addons.latency.terms import (
     unit_us,
 )
 from hexforge.addons.latency.tiled_models import ModelKey, TiledModelSource
-from hexforge.backends.htp.time.schedule import RUNTIMES
 from hexforge.backends.htp.time.simulate import SYNC_US
 from hexforge.backends.htp.time.tile import PRECISIONS
+from hexforge.chips.deployment import RUNTIMES
 
 
 @dataclass(frozen=True, slots=True)

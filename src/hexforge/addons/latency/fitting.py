@@ -28,8 +28,8 @@ from hexforge.addons.latency.terms import (
 )
 from hexforge.addons.latency.tiled_models import ModelKey, TiledModelSource, key_of
 from hexforge.backends.htp.time import cost
-from hexforge.backends.htp.time.schedule import RUNTIMES
 from hexforge.chips import soc
+from hexforge.chips.deployment import RUNTIMES
 from hexforge.errors import CallError
 
 BASE = ("SM8650", "SM8750", "SM8550", "SC8380XP")

@@ -12,9 +12,9 @@ from hexforge.addons.latency.cost_file import costs_of
 from hexforge.addons.latency.fitting import CostFit, FitProblem
 from hexforge.addons.latency.terms import CALL, HMX_KINDS, HMX_TERMS, HVX_KINDS, RATES, WORK_TERMS, unit_us
 from hexforge.backends.htp.time import band, cost
-from hexforge.backends.htp.time.schedule import RUNTIMES
 from hexforge.backends.htp.time.tile import PRECISIONS
 from hexforge.chips import soc
+from hexforge.chips.deployment import RUNTIMES
 
 WorkTime = tuple[str, str, float]
 """Matrix rate, kind of work, microseconds."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from hexforge.backends.htp.time import cost
-from hexforge.backends.htp.time.schedule import RUNTIMES
+from hexforge.chips.deployment import RUNTIMES
 
 RATES = tuple(cost.RATES)
 HMX_KINDS = ("conv", *sorted(cost.UNDEVIATING), *cost.MATRIX)

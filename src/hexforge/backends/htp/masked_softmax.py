@@ -184,9 +184,7 @@ def _mask(condition: Value) -> tuple[Value, bool, tuple[Node, ...]]:
 
 def _compared(node: Node) -> tuple[Value, Value | None]:
     """The mask, and what it is compared with where that is 0."""
-    first, second = node.inputs
-    assert first is not None
-    assert second is not None
+    first, second = node.operands(2)
     mask, other = (second, first) if first.data is not None else (first, second)
     if other.data is None or other.type.size != 1:
         return mask, None

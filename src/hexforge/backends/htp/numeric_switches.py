@@ -46,9 +46,7 @@ def _summed_axis(node: Node) -> int:
 def _reverse_sums(graph: Graph, names: Collection[str]) -> None:
     """Let products add their terms in the reverse order of channels: the same sums, rounded elsewhere."""
     for node in [n for n in graph if n.name in names]:
-        x, weight = node.inputs[0], node.inputs[1]
-        assert x is not None
-        assert weight is not None
+        x, weight = node.operand(0), node.operand(1)
         turned = [_reversed(graph, node, x, -1), _reversed(graph, node, weight, _summed_axis(node))]
         graph.set_inputs(node, [*turned, *node.inputs[2:]])
     graph.sort()

@@ -42,9 +42,7 @@ def weights_remark(node: Node) -> str | None:
     """What the matrix unit loses of a convolution's weights, and what would work; None where that is nothing."""
     if not rounds_weights(node):
         return None
-    x, weight = node.inputs[0], node.inputs[1]
-    assert x is not None
-    assert weight is not None
+    x, weight = node.operand(0), node.operand(1)
     assert isinstance(weight.encoding, ScaleOffset)
     off = f", or compile with {SHORT_DEPTH_OFF}" if x.shape[-1] < SHORT_DEPTH else ""
     return (
@@ -59,9 +57,7 @@ def round_weights(graph: Graph, keep_short: bool = False, only: Collection[str] 
     for node in list(graph):
         if not rounds_weights(node) or (only is not None and node.name not in only):
             continue
-        x, weight = node.inputs[0], node.inputs[1]
-        assert x is not None
-        assert weight is not None
+        x, weight = node.operand(0), node.operand(1)
         if keep_short and x.shape[-1] < SHORT_DEPTH:
             continue
         graph.set_inputs(node, [x, _rounded(graph, weight), *node.inputs[2:]])

@@ -129,8 +129,7 @@ class Elements:
 
     def _computed(self, code: KernelCode, node: Node, output: int, index: Index) -> str:
         name, params = node.op.name, node.params
-        first = node.inputs[0]
-        assert first is not None
+        first = node.operand(0)
         if code.width > 1 and name not in pointwise.FLOAT and name not in ALIASES and name != "Batchnorm":
             raise NotVectorizedError
         if name in MOVES:
@@ -184,8 +183,7 @@ class Elements:
         return name
 
     def _padded(self, code: KernelCode, node: Node, index: Index) -> str:
-        first, params = node.inputs[0], node.params
-        assert first is not None
+        first, params = node.operand(0), node.params
         type, scheme = code.type(first.dtype), params.get("scheme", 0)
         at = list(code.axes(index))
         if node.op.name == "SpaceToBatch":
@@ -223,8 +221,7 @@ class Elements:
         return name
 
     def _one_hot(self, code: KernelCode, node: Node, index: Index) -> str:
-        first, params, out = node.inputs[0], node.params, node.outputs[0]
-        assert first is not None
+        first, params, out = node.operand(0), node.params, node.outputs[0]
         axis = params["axis"] % len(index.shape)
         at = code.axes(index)
         hot = self.element(code, first, Index(first.shape, None, (*at[:axis], *at[axis + 1 :])))
@@ -244,9 +241,7 @@ class Elements:
         return code.let("int", f"(uint){at} < {size}u ? {at} : 0")
 
     def _gathered(self, code: KernelCode, node: Node, index: Index) -> str:
-        data, indices = node.inputs[0], node.inputs[1]
-        assert data is not None
-        assert indices is not None
+        data, indices = node.operand(0), node.operand(1)
         at, params = code.axes(index), node.params
         if node.op.name == "Gather":
             axis = params["axis"] % len(data.shape)

@@ -39,8 +39,7 @@ def map_values(kernel_of: Callable[[], Kernel], node: Node, output: int, widths:
 
 def grouped_filter(kernel: Kernel, node: Node, local: int) -> Launch:
     """A computed filter [taps, Cin, columns] of a transposed convolution as [group, taps, Cin / group, columns]."""
-    weight, group = node.inputs[1], int(node.params["group"])
-    assert weight is not None
+    weight, group = node.operand(1), int(node.params["group"])
     *taps, channels, columns = weight.shape
     count, depth = math.prod(taps), channels // group
     out = Value(f"{node.name}:groups", TensorType(weight.dtype, (group, count, depth, columns)))

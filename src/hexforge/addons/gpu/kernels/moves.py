@@ -24,8 +24,7 @@ def _blocks(node: Node) -> tuple[int, int]:
 
 def moved(code: KernelCode, node: Node, output: int, index: Index) -> Index:
     """The element of input 0 that an element of an output is."""
-    source = node.inputs[0]
-    assert source is not None
+    source = node.operand(0)
     shape, params, name = source.shape, node.params, node.op.name
     if name in ALIASES:
         return Index(shape, code.flat(index))
@@ -74,8 +73,7 @@ def moved(code: KernelCode, node: Node, output: int, index: Index) -> Index:
 
 
 def _sliced(code: KernelCode, node: Node, at: tuple[str, ...]) -> list[str]:
-    source, params = node.inputs[0], node.params
-    assert source is not None
+    source, params = node.operand(0), node.params
     sizes, outputs = iter(source.shape), iter(at)
     axes: list[str] = []
     for i, (begin, _, step) in enumerate(params["ranges"]):

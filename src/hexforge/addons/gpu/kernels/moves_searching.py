@@ -15,11 +15,8 @@ def scatter(kernel: Kernel, node: Node, local: int) -> Launch:
 
     Slow for many updates, and the same every time, which atomics are not.
     """
-    x, indices, updates = node.inputs[:3]
+    x, indices, updates = node.operands(3)
     out = node.outputs[0]
-    assert x is not None
-    assert indices is not None
-    assert updates is not None
     elements = kernel.elements
     code = kernel.code()
     type = C_TYPES[out.dtype]

@@ -176,8 +176,7 @@ def cumulative(kernel: Kernel, node: Node) -> Launch:
 
 def normalized_axes(node: Node) -> tuple[int, ...]:
     """The axes that make up a row."""
-    x = node.inputs[0]
-    assert x is not None
+    x = node.operand(0)
     rank = len(x.shape)
     match node.op.name:
         case "Softmax" | "LogSoftmax":
@@ -192,8 +191,7 @@ def normalized_axes(node: Node) -> tuple[int, ...]:
 
 def normalize(kernel: Kernel, node: Node, epilogue: Epilogue, wg: int) -> Launch:
     """Softmax, LogSoftmax, LayerNorm, RmsNorm, L2Norm, InstanceNorm and GroupNorm."""
-    x, out, name, params = node.inputs[0], node.outputs[0], node.op.name, node.params
-    assert x is not None
+    x, out, name, params = node.operand(0), node.outputs[0], node.op.name, node.params
     storage = kernel.elements.storage(x)
     buffer = kernel.buffers.read(x, storage)
     code = kernel.code()
@@ -278,8 +276,7 @@ def _grouped(node: Node, x: Value) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _affine(kernel: Kernel, code: KernelCode, node: Node, value: Value, place: str) -> str:
     """The element of weight or bias that goes with an element of the input."""
-    x = node.inputs[0]
-    assert x is not None
+    x = node.operand(0)
     at = code.axes(Index(x.shape, place))
     if node.op.name in ("InstanceNorm", "GroupNorm"):
         index = Index(value.shape, None, at[-1:])

@@ -53,8 +53,7 @@ def reduce_columns(
     kernel: Kernel, node: Node, columns: Columns, epilogue: Epilogue, width: int, units: int, most_items: int
 ) -> Launch:
     """Each work-item adds up every n-th position of `width` channels; their sums are added up in local memory."""
-    x, out = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, out = node.operand(0), node.outputs[0]
     across = columns.channels // width
     slices = 1 << (min(columns.positions, _MOST_ITEMS, most_items) - 1).bit_length()
     slices = min(slices, 1 << (min(_MOST_ITEMS, most_items).bit_length() - 1))

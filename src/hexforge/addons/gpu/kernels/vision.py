@@ -25,8 +25,7 @@ from hexforge.ops.vision.resize import (
 
 def _taps(node: Node) -> list[tuple[np.ndarray, np.ndarray]]:
     """Indices and weights of each spatial axis, [positions, taps]."""
-    x, out, params = node.inputs[0], node.outputs[0], node.params
-    assert x is not None
+    x, out, params = node.operand(0), node.outputs[0], node.params
     if node.op.name == "Resize":
         transformation, mode, nearest_mode = (
             params["transformation_mode"], params["interpolation_mode"], params["nearest_mode"],
@@ -57,8 +56,7 @@ def _given(array: Array) -> Callable[[], Array]:
 
 def resize(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch:
     """Interpolation along each spatial axis, by tables of indices and weights."""
-    x, out = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, out = node.operand(0), node.outputs[0]
     code = kernel.code()
     code.add("const int g = get_global_id(0);")
     code.add(f"if (g >= {out.type.size}) return;")
@@ -115,10 +113,8 @@ float coordinate(float v, int size, int corners, int padding) {
 
 def grid_sample(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch:
     """The input read at coordinates, between elements or at the nearest."""
-    x, grid = node.inputs[:2]
+    x, grid = node.operands(2)
     out, params = node.outputs[0], node.params
-    assert x is not None
-    assert grid is not None
     elements = kernel.elements
     code = kernel.code()
     code.add("const int g = get_global_id(0);")
@@ -161,11 +157,8 @@ _MOST_SAMPLES = 1 << 14
 
 def roi_align(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch:
     """Bins of regions of pictures: bilinear samples of each, averaged."""
-    x, rois, batch = node.inputs[:3]
+    x, rois, batch = node.operands(3)
     out, params = node.outputs[0], node.params
-    assert x is not None
-    assert rois is not None
-    assert batch is not None
     elements, code = kernel.elements, kernel.code()
     index, total = positions(code, node, 1)
     at = code.axes(index)

@@ -27,9 +27,7 @@ def adds_in_matrix_unit(node: Node, arch: int) -> bool:
     """True for an addition that the matrix unit does: of two tensors of one shape, at least 16 wide, from v73 on."""
     if node.op.name != "ElementWiseAdd" or arch < _MATRIX_ADD_ARCH:
         return False
-    first, second = node.inputs
-    assert first is not None
-    assert second is not None
+    first, second = node.operands(2)
     shape = node.outputs[0].shape
     wide = bool(shape) and shape[-1] >= _MATRIX_ADD_WIDTH
     return wide and first.shape == second.shape == shape and second.data is None

@@ -26,13 +26,11 @@ from hexforge.backends.htp.time.work import (
     other_op,
     product,
 )
+from hexforge.chips.deployment import RUNTIMES
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.errors import CallError
 from hexforge.ir import Graph, Node, Role, Value, Work
 from hexforge.ops import of_kind
-
-RUNTIMES = ("qnn_dlc", "onnx", "tflite")
-"""Paths to the device. dlc and tflite graphs take and give images channel-last; onnx graphs transpose them."""
 
 CLAMPS = of_kind(Work.CLAMP)
 """Applied where the matrix unit or another op writes its result."""

@@ -11,11 +11,9 @@ from hexforge.ir import Node
 
 def depthwise(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local: int, across: int = 1) -> Launch:
     """Each channel with its own filter, `width` channels and `across` neighbouring columns at a time."""
-    x, w = node.inputs[:2]
+    x, w = node.operands(2)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     out = node.outputs[0]
-    assert x is not None
-    assert w is not None
     _, height, columns, channels = x.shape
     multiple = out.shape[3] // channels
     if width > 1 and multiple != 1:

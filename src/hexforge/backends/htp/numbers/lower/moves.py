@@ -48,8 +48,7 @@ def _flat(lowering: Lowering, x: Value, y: Value) -> None:
 @lowers("Reshape", "ExpandDims", "Squeeze")
 def reshape(lowering: Lowering, node: Node) -> bool:
     """The same bytes under another shape."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     if not alike(lowering, x, y):
         return False
     if not lowering.view(x, y):
@@ -60,8 +59,7 @@ def reshape(lowering: Lowering, node: Node) -> bool:
 @lowers("Transpose")
 def transpose(lowering: Lowering, node: Node) -> bool:
     """Axes permuted by a strided copy."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     if not alike(lowering, x, y):
         return False
     source = strides(x.shape)
@@ -129,8 +127,7 @@ def _written_in_place(lowering: Lowering, node: Node, x: Value, y: Value, channe
 @lowers("Split")
 def split(lowering: Lowering, node: Node) -> bool:
     """Each output copied from its place."""
-    x = node.inputs[0]
-    assert x is not None
+    x = node.operand(0)
     if not alike(lowering, x, *node.outputs):
         return False
     axis = int(node.params["axis"]) % len(x.shape)
@@ -145,8 +142,7 @@ def split(lowering: Lowering, node: Node) -> bool:
 @lowers("StridedSlice")
 def strided_slice(lowering: Lowering, node: Node) -> bool:
     """A strided box of the input."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     if not alike(lowering, x, y) or not y.type.size:
         return False
     # the op's own reference on no memory at all says where its elements lie
@@ -159,8 +155,7 @@ def strided_slice(lowering: Lowering, node: Node) -> bool:
 
 def pad(lowering: Lowering, node: Node) -> bool:
     """Constant padding: filled, then the input copied in."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own = lowering.storage(y)
     if node.params["scheme"] != 0 or not alike(lowering, x, y) or own.kind == "raw":
         return False
@@ -180,8 +175,7 @@ def pad(lowering: Lowering, node: Node) -> bool:
 @lowers("Tile")
 def tile(lowering: Lowering, node: Node) -> bool:
     """Repetition: an axis of stride 0 for every repeated one."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     if not alike(lowering, x, y) or not y.type.size:
         return False
     dims, source, target = [], [], []
@@ -196,8 +190,7 @@ def tile(lowering: Lowering, node: Node) -> bool:
 @lowers("DepthToSpace", "SpaceToDepth")
 def depth_space(lowering: Lowering, node: Node) -> bool:
     """Blocks of pixels to channels and back: one permuted copy."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     if not alike(lowering, x, y):
         return False
     bh, bw = node.params["block_size"]
@@ -216,8 +209,7 @@ def depth_space(lowering: Lowering, node: Node) -> bool:
 
 def nearest(lowering: Lowering, node: Node) -> bool:
     """Nearest-neighbour enlargement by whole factors where each pixel becomes a block."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     if len(x.shape) != 4 or not alike(lowering, x, y) or not _repeats(node):
         return False
     n, h, w, c = x.shape

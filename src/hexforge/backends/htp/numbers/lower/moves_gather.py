@@ -30,10 +30,8 @@ def _index_bytes(lowering: Lowering, value: Value) -> int | None:
 
 def _gather(lowering: Lowering, node: Node) -> tuple[Value, Value, Value, Storage, int] | None:
     """Data, indices and output of a gather that moves elements as they are."""
-    x, indices = node.inputs[0], node.inputs[1]
+    x, indices = node.operand(0), node.operand(1)
     y = node.outputs[0]
-    assert x is not None
-    assert indices is not None
     own, bytes_ = lowering.storage(x), _index_bytes(lowering, indices)
     if bytes_ is None or not same_encoding(own, lowering.storage(y)) or own.dtype.itemsize not in _SIZES:
         return None
@@ -94,11 +92,8 @@ def gather_nd(lowering: Lowering, node: Node) -> bool:
 @lowers("ScatterElements", "ScatterNd")
 def scatter(lowering: Lowering, node: Node) -> bool:
     """Updates put in, or combined with what is there."""
-    x, indices, updates = node.inputs[:3]
+    x, indices, updates = node.operands(3)
     y = node.outputs[0]
-    assert x is not None
-    assert indices is not None
-    assert updates is not None
     out, bytes_ = lowering.storage(y), _index_bytes(lowering, indices)
     reduction = int(node.params["reduction"])
     kind = kind_of(out) or (_PUT.get(out.dtype.itemsize) if not reduction else None)
@@ -130,9 +125,7 @@ def scatter(lowering: Lowering, node: Node) -> bool:
 
 def _scatter_tiled(lowering: Lowering, node: Node, updates: str, index_bytes: int) -> None:
     """New tokens put into a cache that lies for the matrix unit, and a copy row by row where something reads that."""
-    x, indices, y = node.inputs[0], node.inputs[1], node.outputs[0]
-    assert x is not None
-    assert indices is not None
+    x, indices, y = node.operand(0), node.operand(1), node.outputs[0]
     whole = stays_tiled(lowering, y)
     target = lowering.name(y) if whole else lowering.temp(lowering.storage(y), y.name)
     lowering.emit(
@@ -147,8 +140,7 @@ def _scatter_tiled(lowering: Lowering, node: Node, updates: str, index_bytes: in
 @lowers("OneHot")
 def one_hot(lowering: Lowering, node: Node) -> bool:
     """A new axis with one value at the index and another elsewhere."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     out, bytes_ = lowering.storage(y), _index_bytes(lowering, x)
     if bytes_ is None or out.dtype.itemsize not in _SIZES:
         return False
@@ -167,9 +159,8 @@ def one_hot(lowering: Lowering, node: Node) -> bool:
 @lowers("TopK")
 def top_k(lowering: Lowering, node: Node) -> bool:
     """The largest or smallest elements of the last axis, in order."""
-    x = node.inputs[0]
+    x = node.operand(0)
     values, indices = node.outputs
-    assert x is not None
     own, bytes_ = lowering.storage(x), _index_bytes(lowering, indices)
     if indices.dtype.numpy == np.dtype(np.uint32):
         bytes_ = 4
@@ -189,8 +180,7 @@ def pad(lowering: Lowering, node: Node) -> bool:
     """Constant padding as the move module does; the other schemes pick each padded axis by an index."""
     if moves.pad(lowering, node):
         return True
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own, scheme = lowering.storage(x), int(node.params["scheme"])
     if scheme == 0 or not same_encoding(own, lowering.storage(y)) or own.dtype.itemsize not in _SIZES:
         return False

@@ -20,8 +20,7 @@ def pack(lowering: Lowering, node: Node) -> bool:
     """Each tensor is one slice of a new axis of the other side."""
     stacking = node.op.name == "Pack"
     parts = [v for v in (node.inputs if stacking else node.outputs) if v is not None]
-    whole = node.outputs[0] if stacking else node.inputs[0]
-    assert whole is not None
+    whole = node.outputs[0] if stacking else node.operand(0)
     if not alike(lowering, whole, *parts):
         return False
     axis = int(node.params["axis"]) % len(whole.shape)
@@ -38,8 +37,7 @@ def pack(lowering: Lowering, node: Node) -> bool:
 @lowers("ChannelShuffle")
 def channel_shuffle(lowering: Lowering, node: Node) -> bool:
     """The groups of an axis interleaved."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     if not alike(lowering, x, y):
         return False
     axis, groups = int(node.params["axis"]) % len(x.shape), int(node.params["num_groups"])
@@ -51,8 +49,7 @@ def channel_shuffle(lowering: Lowering, node: Node) -> bool:
 @lowers("BatchToSpace", "SpaceToBatch")
 def space_batch(lowering: Lowering, node: Node) -> bool:
     """Blocks of pixels as batches; the space is cropped or padded with zeros."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     joins = node.op.name == "BatchToSpace"
     (top, bottom), (left, right) = node.params["crops" if joins else "pad_amount"]
     own = lowering.storage(x)
@@ -96,8 +93,7 @@ def _permute(
 @lowers("Shape")
 def shape(lowering: Lowering, node: Node) -> bool:
     """The sizes of a tensor, which are known."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     if y.encoding is not None or not y.dtype.is_integer:
         return False
     sizes = np.asarray(node.op.reference(node.call, np.broadcast_to(np.int8(0), x.shape))).astype(y.dtype.numpy)

@@ -132,8 +132,7 @@ def updates_state(node: Node) -> bool:
     """
     if node.op.name not in ("ScatterElements", "ScatterNd") or int(node.params["reduction"]):
         return False
-    past, present = node.inputs[0], node.outputs[0]
-    assert past is not None
+    past, present = node.operand(0), node.outputs[0]
     alone = past.role is Role.APP_WRITE and past.users == {node: 1}
     return alone and present.role is Role.APP_READ and past.type == present.type
 

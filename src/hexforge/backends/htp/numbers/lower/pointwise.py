@@ -27,10 +27,8 @@ def flat_nest(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> dict[
 
 def binary(lowering: Lowering, node: Node) -> bool:
     """Add, subtract, multiply, divide, maximum, minimum of two broadcast tensors of one kind."""
-    a, b = node.inputs
+    a, b = node.operands(2)
     out = node.outputs[0]
-    assert a is not None
-    assert b is not None
     own, other, y = lowering.storage(a), lowering.storage(b), lowering.storage(out)
     if not own.kind == other.kind == y.kind or y.kind == "raw" or out.type.size == 0:
         return False
@@ -55,8 +53,7 @@ def binary(lowering: Lowering, node: Node) -> bool:
 @lowers("Quantize", "Dequantize")
 def convert(lowering: Lowering, node: Node) -> bool:
     """Between float and fixed point, and between float types."""
-    x, out = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, out = node.operand(0), node.outputs[0]
     own, y = lowering.storage(x), lowering.storage(out)
     if own.kind == "f32" and y.fixed:
         source = x.name if x.role is Role.APP_WRITE else x  # not rounded to float16

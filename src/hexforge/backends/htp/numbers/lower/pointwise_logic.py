@@ -38,9 +38,7 @@ _FLOAT = 8
 
 
 def _two(node: Node) -> tuple[Value, Value, Value]:
-    a, b = node.inputs
-    assert a is not None
-    assert b is not None
+    a, b = node.operands(2)
     return a, b, node.outputs[0]
 
 
@@ -64,8 +62,7 @@ def compare(lowering: Lowering, node: Node) -> bool:
 @lowers("IsNan", "IsInf")
 def no_number(lowering: Lowering, node: Node) -> bool:
     """Whether floats of the application are numbers; of halves 65536 is infinity, and what is beyond is no number."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own, name = lowering.storage(x), lowering.read_by(node, x)
     if own.kind != "f32" or x.data is not None:
         return False
@@ -105,11 +102,8 @@ def logic(lowering: Lowering, node: Node) -> bool:
 @lowers("ElementWiseSelect")
 def select(lowering: Lowering, node: Node) -> bool:
     """One of two tensors by a condition; both first brought to the output's encoding."""
-    condition, a, b = node.inputs
+    condition, a, b = node.operands(3)
     y = node.outputs[0]
-    assert condition is not None
-    assert a is not None
-    assert b is not None
     out = lowering.storage(y)
     names = []
     for value in (a, b):
@@ -185,8 +179,7 @@ def prelu(lowering: Lowering, node: Node) -> bool:
 @lowers("Cast")
 def cast(lowering: Lowering, node: Node) -> bool:
     """Between integers, booleans and floats; between float types as lower_elementwise does."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     if x.encoding is not None or y.encoding is not None:
         return pointwise.convert(lowering, node)
     own, out = lowering.storage(x), lowering.storage(y)

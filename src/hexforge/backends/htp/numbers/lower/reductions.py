@@ -37,8 +37,7 @@ def _fixed(own: Storage, out: Storage, scale: float) -> dict[str, Any]:
 @lowers(*_FOLD)
 def reduce(lowering: Lowering, node: Node) -> bool:
     """Sum, mean, maximum, minimum and sum of squares."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own, out = lowering.storage(x), lowering.storage(y)
     kind = kind_of(own)
     if kind is None or kind_of(out) != kind or not node.params["axes"]:
@@ -74,8 +73,7 @@ def _axis_view(shape: tuple[int, ...], axis: int) -> dict[str, int]:
 @lowers("CumulativeSum")
 def cumulative_sum(lowering: Lowering, node: Node) -> bool:
     """Running sums along an axis."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own, out = lowering.storage(x), lowering.storage(y)
     kind = kind_of(own)
     if kind is None or kind_of(out) != kind or not x.shape:
@@ -91,8 +89,7 @@ def cumulative_sum(lowering: Lowering, node: Node) -> bool:
 @lowers("Argmax", "Argmin")
 def arg(lowering: Lowering, node: Node) -> bool:
     """Where the largest or smallest element is."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     kind, out = kind_of(lowering.storage(x)), lowering.storage(y)
     if kind is None or out.dtype not in (*INTEGERS, np.dtype(np.uint32)) or not x.shape:
         return False
@@ -106,8 +103,7 @@ def arg(lowering: Lowering, node: Node) -> bool:
 @lowers("Softmax", "LogSoftmax")
 def softmax(lowering: Lowering, node: Node) -> bool:
     """Softmax and its logarithm along any axis."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own, out = lowering.storage(x), lowering.storage(y)
     beta = float(node.params["beta"])
     if own.kind == "raw" or own.kind != out.kind or beta <= 0 or not x.shape:
@@ -130,9 +126,7 @@ def softmax(lowering: Lowering, node: Node) -> bool:
 @lowers("MaskedSoftmax")
 def masked_softmax(lowering: Lowering, node: Node) -> bool:
     """Softmax of what a mask keeps, along the last axis."""
-    x, mask, y = node.inputs[0], node.inputs[1], node.outputs[0]
-    assert x is not None
-    assert mask is not None
+    x, mask, y = node.operand(0), node.operand(1), node.outputs[0]
     own, out, of_mask = (lowering.storage(v) for v in (x, y, mask))
     beta, n = float(node.params["beta"]), x.shape[-1]
     along_last = int(node.params["axis"]) % len(x.shape) == len(x.shape) - 1
@@ -161,8 +155,7 @@ def _vector(value: Value | None, count: int, fill: float) -> Array | None:
 @lowers("Batchnorm")
 def batchnorm(lowering: Lowering, node: Node) -> bool:
     """One multiply-add per channel."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own, out = lowering.storage(x), lowering.storage(y)
     n = x.shape[-1]
     weight, bias = (_vector(v, n, 0.0) for v in [*node.inputs[1:3], None][:2])
@@ -181,8 +174,7 @@ def batchnorm(lowering: Lowering, node: Node) -> bool:
 @lowers("LayerNorm", "RmsNorm", "InstanceNorm", "GroupNorm", "L2Norm")
 def normalize(lowering: Lowering, node: Node) -> bool:
     """Normalisations: exact sums, one scale and shift per channel."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own, out = lowering.storage(x), lowering.storage(y)
     view = _groups(node, x.shape)
     if own.kind == "raw" or own.kind != out.kind or len(node.outputs) != 1 or view is None:
@@ -239,8 +231,7 @@ def _groups(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int, int, int
 @lowers("Lrn")
 def lrn(lowering: Lowering, node: Node) -> bool:
     """Local response across channels."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own, out = lowering.storage(x), lowering.storage(y)
     if own.kind == "raw" or own.kind != out.kind or node.params["region"] != 0 or not x.shape:
         return False

@@ -16,8 +16,7 @@ from hexforge.ir import Node, Value
 @lowers("PoolMax2d", "PoolMax3d", "PoolAvg2d", "PoolAvg3d")
 def pool(lowering: Lowering, node: Node) -> bool:
     """Maximum and average over windows."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own, out = lowering.storage(x), lowering.storage(y)
     maximum = node.op.name.startswith("PoolMax")
     if own.kind == "raw" or own.kind != out.kind:
@@ -56,8 +55,7 @@ def _window(lowering: Lowering, maximum: bool, x: Value, y: Value, **attributes:
 
 def reduce_space(lowering: Lowering, node: Node) -> bool:
     """Reductions over the axes between the first and the last: one window over all of them."""
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own, out = lowering.storage(x), lowering.storage(y)
     maximum = node.op.name == "ReduceMax"
     rank = len(x.shape)

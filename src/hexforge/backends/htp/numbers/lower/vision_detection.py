@@ -17,9 +17,7 @@ _LONGEST_FRAME = 1024
 @lowers("NonMaxSuppression")
 def non_max_suppression(lowering: Lowering, node: Node) -> bool:
     """Boxes that no better one overlaps."""
-    boxes, scores = node.inputs[0], node.inputs[1]
-    assert boxes is not None
-    assert scores is not None
+    boxes, scores = node.operand(0), node.operand(1)
     kinds = [lowering.storage(v).kind for v in (boxes, scores)]
     if kinds != ["f32", "f32"] or any(lowering.storage(v).dtype != np.dtype(np.int32) for v in node.outputs):
         return False
@@ -34,11 +32,8 @@ def non_max_suppression(lowering: Lowering, node: Node) -> bool:
 @lowers("RoiAlign")
 def roi_align(lowering: Lowering, node: Node) -> bool:
     """Bilinear samples of regions, averaged by bins."""
-    x, regions, images = node.inputs[0], node.inputs[1], node.inputs[2]
+    x, regions, images = node.operand(0), node.operand(1), node.operand(2)
     y = node.outputs[0]
-    assert x is not None
-    assert regions is not None
-    assert images is not None
     own, places, out = lowering.storage(x), lowering.storage(regions), lowering.storage(y)
     if own.kind == "raw" or own.kind != out.kind or places.kind == "raw" or (own.kind == "f32" != places.kind):
         return False
@@ -59,9 +54,8 @@ def roi_align(lowering: Lowering, node: Node) -> bool:
 @lowers("Stft")
 def stft(lowering: Lowering, node: Node) -> bool:
     """A convolution of the signal with all waves under the window, which is constant; its steps are the frames'."""
-    x, y = node.inputs[0], node.outputs[0]
+    x, y = node.operand(0), node.outputs[0]
     window = node.inputs[1] if len(node.inputs) > 1 else None
-    assert x is not None
     length, step = int(node.params["frame_length"]), int(node.params["frame_step"])
     if lowering.storage(x).kind != "f32" or lowering.storage(y).kind != "f32" or length > _LONGEST_FRAME:
         return False

@@ -53,8 +53,7 @@ def resize(lowering: Lowering, node: Node) -> bool:
     """Any Resize of 8-bit, 16-bit and float tensors."""
     if node.op.name != "ResizeBilinear" and moves.nearest(lowering, node):
         return True
-    x, y = node.inputs[0], node.outputs[0]
-    assert x is not None
+    x, y = node.operand(0), node.outputs[0]
     own, out = lowering.storage(x), lowering.storage(y)
     if own.kind == "raw" or own.kind != out.kind:
         return False
@@ -84,10 +83,8 @@ def resize(lowering: Lowering, node: Node) -> bool:
 @lowers("GridSample")
 def grid_sample(lowering: Lowering, node: Node) -> bool:
     """Reading at coordinates that come with the data."""
-    x, grid = node.inputs[0], node.inputs[1]
+    x, grid = node.operand(0), node.operand(1)
     y = node.outputs[0]
-    assert x is not None
-    assert grid is not None
     own, places, out = lowering.storage(x), lowering.storage(grid), lowering.storage(y)
     if own.kind == "raw" or own.kind != out.kind or places.kind == "raw" or (own.kind == "f32" != places.kind):
         return False

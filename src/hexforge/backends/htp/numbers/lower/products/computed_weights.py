@@ -68,10 +68,8 @@ def _each(bias: Array, y: Storage) -> Array:
 
 def product(lowering: Lowering, node: Node, own: Storage, y: Storage, swap: bool) -> bool:
     """A product of two operands that are computed at run time; its bias may be constant."""
-    x, w, out = node.inputs[0], node.inputs[1], node.outputs[0]
+    x, w, out = node.operand(0), node.operand(1), node.outputs[0]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    assert x is not None
-    assert w is not None
     turned = node.op.name != "FullyConnected" and bool(node.params["transpose_in0"])
     if len(x.shape) < 2 or len(w.shape) < 2 or (bias is not None and bias.data is None):
         return False
@@ -156,10 +154,8 @@ class _Convolution:
 
 def _begun(lowering: Lowering, node: Node) -> _Convolution | None:
     """The node's operands, made ready; None where no kernel is exact."""
-    x, weight = node.inputs[0], node.inputs[1]
+    x, weight = node.operand(0), node.operand(1)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    assert x is not None
-    assert weight is not None
     own, y = lowering.storage(x), lowering.storage(node.outputs[0])
     if own.kind == "raw" or y.kind != own.kind or (bias is not None and bias.data is None):
         return None

@@ -202,10 +202,8 @@ def _has_tiles(x: Value, filter: _Filter, windows: _Windows) -> bool:
 
 
 def _operands(lowering: Lowering, node: Node) -> tuple[Value, Value, Value | None, Storage, int] | None:
-    x, weight = node.inputs[0], node.inputs[1]
+    x, weight = node.operand(0), node.operand(1)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    assert x is not None
-    assert weight is not None
     weight = expanded(weight)
     own, y = lowering.storage(x), lowering.storage(node.outputs[0])
     if own.kind not in _BITS or y.kind != own.kind or not _usable(weight, _BITS[own.kind], len(weight.shape) - 1):
@@ -312,9 +310,7 @@ def _zero_weight(type: TensorType) -> Any:
 
 def product(lowering: Lowering, node: Node) -> bool:
     """Matrix products: stationary weights as a 1x1 convolution over the rows, else both operands at run time."""
-    x, w = node.inputs[0], node.inputs[1]
-    assert x is not None
-    assert w is not None
+    x, w = node.operand(0), node.operand(1)
     out = node.outputs[0]
     own, y = lowering.storage(x), lowering.storage(out)
     connected = node.op.name == "FullyConnected"

@@ -251,9 +251,7 @@ def product(lowering: Lowering, node: Node, swap: bool, bias: Array | None) -> b
 
     `bias` is fixed point's, in real numbers; None where it is computed at run time.
     """
-    x, w = node.inputs[0], node.inputs[1]
-    assert x is not None
-    assert w is not None
+    x, w = node.operand(0), node.operand(1)
     own, y = lowering.storage(x), lowering.storage(node.outputs[0])
     few = w.encoding is not None and (own.kind == "f32" or (w.encoding.bitwidth or w.dtype.bits) == 4)
     codes = _codes(w, swap) if few else None

@@ -66,8 +66,7 @@ def _write(lowering: Lowering, node: Node, step: str, ins: list[Value | str], at
 
 
 def _sequence(node: Node, units: int) -> dict[str, Any]:
-    x = node.inputs[0]
-    assert x is not None
+    x = node.operand(0)
     major = bool(node.params["time_major"])
     time, batch = x.shape[:2] if major else (x.shape[1], x.shape[0])
     return {

@@ -99,9 +99,7 @@ def _operand(node: Node, index: int) -> Value | None:
 @lowers("Conv2d", "Conv3d", "DepthWiseConv2d")
 def convolution(lowering: Lowering, node: Node) -> bool:
     """By its weights: computed ones, constant ones that the usual kernels take, others by the wide kernel."""
-    x, weight, y = node.inputs[0], node.inputs[1], node.outputs[0]
-    assert x is not None
-    assert weight is not None
+    x, weight, y = node.operand(0), node.operand(1), node.outputs[0]
     if weight.data is None:
         return computed_weights.convolution(lowering, node)
     if constant_weights.convolution(lowering, node):
@@ -121,9 +119,7 @@ def product(lowering: Lowering, node: Node) -> bool:
     """As the usual kernels take it, else by the wide one over the rows."""
     if constant_weights.product(lowering, node):
         return True
-    x, weight, y = node.inputs[0], node.inputs[1], node.outputs[0]
-    assert x is not None
-    assert weight is not None
+    x, weight, y = node.operand(0), node.operand(1), node.outputs[0]
     connected = node.op.name == "FullyConnected"
     swap = connected or bool(node.params["transpose_in1"])
     if weight.data is None or len(weight.shape) < 2 or math.prod(weight.shape[:-2]) != 1:
