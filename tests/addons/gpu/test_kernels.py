@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("pyopencl")
 
-from hexforge.addons.gpu import grouping, kernel_launches, machine
+from hexforge.addons.gpu import grouping, kernel_launches
 from hexforge.addons.gpu.backend import GpuBackend
 from hexforge.addons.gpu.config import GpuConfig
 from hexforge.addons.gpu.device import choose
+from hexforge.addons.gpu.kernels import machine
 from hexforge.backends.cpu import CpuBackend
 from hexforge.ir import Block, DType, Graph, Role, TensorType, Value
 
