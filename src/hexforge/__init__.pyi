@@ -3,7 +3,7 @@ from hexforge import ort as ort
 from hexforge.addons import device as device
 from hexforge.addons import executorch as executorch
 from hexforge.addons import llm as llm
-from hexforge.addons.cluster.sweep.run import SweepRequest as SweepRequest
+from hexforge.addons.cluster.sweep.request import SweepRequest as SweepRequest
 from hexforge.addons.cluster.sweep.run import sweep as sweep
 from hexforge.addons.cluster.sweep.table import Sweep as Sweep
 from hexforge.addons.cluster.sweep.table import SweepRow as SweepRow
