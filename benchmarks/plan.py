@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import hexforge
-from hexforge.addons.device.plan.proposals import Aim
-from hexforge.addons.device.plan.search import FRAMES, search_plan
-from hexforge.addons.device.plan.workload import parse_workload
+from hexforge.addons.device.scenario.proposals import Aim
+from hexforge.addons.device.scenario.search import FRAMES, search_plan
+from hexforge.addons.device.scenario.workload import parse_workload
 from tests import ROOT
 
 SOC = "SM8650"

@@ -14,11 +14,8 @@ from typing import Any
 from hexforge.addons.device.contexts.binary import Binary, GraphSpec
 from hexforge.addons.device.contexts.configs import CreationConfig
 from hexforge.addons.device.graph_time import DeclaredTime
-from hexforge.addons.device.power.payloads import DcvsV3
-from hexforge.addons.device.power.profiles import PROFILES
-from hexforge.addons.device.scenario.log_rules import broken_rules
+from hexforge.addons.device.power import PROFILES, DcvsV3
 from hexforge.addons.device.scenario.play import play
-from hexforge.addons.device.scenario.random_script import Undisturbed, lost, random_script
 from hexforge.addons.device.scenario.script import parse_script
 from hexforge.addons.device.shared.binaries import binary_to_json, config_to_json
 from hexforge.addons.device.shared.messages import packed, to_json, unpacked
@@ -27,6 +24,8 @@ from hexforge.addons.device.simulated_device import Device
 from hexforge.errors import HexforgeError
 from hexforge.formats.validated import arguments
 from tests.addons.device import tiny
+from tests.addons.device.log_rules import broken_rules
+from tests.addons.device.random_scripts import Undisturbed, lost, random_script
 
 MB = 1 << 20
 JUNK: tuple[Any, ...] = (

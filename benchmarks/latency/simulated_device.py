@@ -32,13 +32,11 @@ from hexforge.addons.device import (
     SimulatedTime,
     audit,
 )
-from hexforge.addons.device.buffers import AddressRange
 from hexforge.addons.device.contexts.configs import thread_priorities
 from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
-from hexforge.addons.device.power.payloads import DcvsV3, HmxV2, PowerConfig, RpcPollingTime
-from hexforge.addons.device.power.profiles import PROFILES, STATES
+from hexforge.addons.device.memory import AddressRange
+from hexforge.addons.device.power import PROFILES, STATES, DcvsV3, HmxV2, PowerConfig, RpcPollingTime
 from hexforge.addons.device.scenario.play import play
-from hexforge.addons.device.scenario.random_script import Undisturbed, lost, random_script
 from hexforge.addons.device.scenario.script import parse_script
 from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp.time import cost
@@ -49,6 +47,7 @@ from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
 from hexforge.errors import HexforgeError
 from tests.addons.device import tiny
+from tests.addons.device.random_scripts import Undisturbed, lost, random_script
 
 GB, MB = 1 << 30, 1 << 20
 EVENTS_PER_MINUTE = 1_000_000

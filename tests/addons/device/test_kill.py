@@ -22,19 +22,19 @@ from hexforge.addons.device import (
     Qnn,
     SharingType,
 )
-from hexforge.addons.device.client import Client
 from hexforge.addons.device.codes import ProcessEndedError
 from hexforge.addons.device.cores import Cores
 from hexforge.addons.device.memory import DeviceMemory
-from hexforge.addons.device.power.profiles import PROFILES
-from hexforge.addons.device.power.votes import PowerVotes
-from hexforge.addons.device.scenario.log_rules import broken_rules
+from hexforge.addons.device.power import PROFILES
 from hexforge.addons.device.scenario.play import play
-from hexforge.addons.device.scenario.random_script import Undisturbed, lost, random_script
 from hexforge.addons.device.scenario.script import parse_script
+from hexforge.addons.device.simulated_device import Client
+from hexforge.addons.device.votes import PowerVotes
 from hexforge.chips.priority import Priority
 from hexforge.scheduling.clock import ClockTask, Waits
 from tests.addons.device import tiny
+from tests.addons.device.log_rules import broken_rules
+from tests.addons.device.random_scripts import Undisturbed, lost, random_script
 
 MB = 1 << 20
 SEQUENTIAL = SharingType.SEQUENTIAL_WITHOUT_VA_OPTIMIZATION

@@ -24,9 +24,9 @@ from hexforge.addons.device import (
     SharingType,
     audit,
 )
-from hexforge.addons.device.buffers import AddressRange, SharedBuffer
 from hexforge.addons.device.contexts.handles import DeviceContext
 from hexforge.addons.device.contexts.loading import CreationNotice
+from hexforge.addons.device.memory import AddressRange, SharedBuffer
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
 from hexforge.runtime.registry import backend

@@ -14,13 +14,12 @@ from typer.testing import CliRunner
 import hexforge
 from hexforge.addons.device.contexts.binary import Binary, GraphSpec
 from hexforge.addons.device.graph_time import DeclaredTime
-from hexforge.addons.device.plan.proof import naive_plan, prove
-from hexforge.addons.device.plan.proposals import Aim
-from hexforge.addons.device.plan.search import PlanResult, search_plan
-from hexforge.addons.device.plan.workload import Limits, ModelLoad, Workload, read_workload
+from hexforge.addons.device.scenario.plan import naive_plan, prove
 from hexforge.addons.device.scenario.play import play
-from hexforge.addons.device.scenario.random_script import random_script
+from hexforge.addons.device.scenario.proposals import Aim
 from hexforge.addons.device.scenario.script import parse_script
+from hexforge.addons.device.scenario.search import PlanResult, search_plan
+from hexforge.addons.device.scenario.workload import Limits, ModelLoad, Workload, read_workload
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
 from hexforge.cli import app
@@ -28,6 +27,7 @@ from hexforge.errors import HexforgeError
 from hexforge.formats.backend_extensions import load
 from hexforge.scheduling.clock import VirtualClock
 from tests.addons.device import tiny
+from tests.addons.device.random_scripts import random_script
 
 MB = 1 << 20
 FREE = (Priority.LOW, Priority.NORMAL)

@@ -11,7 +11,9 @@ import pytest
 from hexforge.addons.device import Binary, DeclaredTime, Device, DeviceError, GraphSpec, Qnn
 from hexforge.addons.device.contexts.handles import DeviceGraph
 from hexforge.addons.device.graph_time import Clocks, SimulatedTime
-from hexforge.addons.device.power.payloads import (
+from hexforge.addons.device.power import (
+    PROFILES,
+    STATES,
     AdaptivePollingTime,
     DcvsV3,
     HmxV2,
@@ -19,7 +21,6 @@ from hexforge.addons.device.power.payloads import (
     RpcControlLatency,
     RpcPollingTime,
 )
-from hexforge.addons.device.power.profiles import PROFILES, STATES
 from hexforge.analysis.estimate import estimate
 from hexforge.backends.htp.timing import Clock
 from hexforge.chips.deployment import Deployment

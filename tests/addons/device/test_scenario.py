@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from hexforge.addons.device.contexts.binary import Binary
 from hexforge.addons.device.scenario.play import PlayedScenario, play
-from hexforge.addons.device.scenario.random_script import Undisturbed, lost, random_script
 from hexforge.addons.device.scenario.script import parse_script, read_script
 from hexforge.cli import app
 from hexforge.errors import CallError, FormatError
 from tests import ROOT
 from tests.addons.device import tiny
+from tests.addons.device.random_scripts import Undisturbed, lost, random_script
 
 EXAMPLES = sorted((ROOT / "examples" / "device").glob("*.json"))
 

@@ -38,7 +38,6 @@ from hexforge.addons.device import (
     SharingType,
 )
 from hexforge.addons.device.codes import ProcessEndedError
-from hexforge.addons.device.scenario.log_rules import broken_rules
 from hexforge.addons.device.shared.address import VARIABLE, DeviceAddress, read_token, write_token
 from hexforge.addons.device.shared.messages import LENGTH, MOST_BYTES, packed, unpacked
 from hexforge.addons.device.shared.remote import SharedDevice, SharedQnn, connect
@@ -48,6 +47,7 @@ from hexforge.cli import app
 from hexforge.errors import CallError, HexforgeError
 from tests import ROOT
 from tests.addons.device import tiny
+from tests.addons.device.log_rules import broken_rules
 
 MB = 1 << 20
 X = np.random.default_rng(3).standard_normal((1, 8)).astype(np.float32)

@@ -11,13 +11,13 @@ outputs = qnn.QnnGraph_execute(graph, {"x": x}).outputs
 """
 
 from hexforge.addons.device.api import Qnn
-from hexforge.addons.device.buffers import MemDescriptor, SharedBuffer
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts.binary import Binary, GraphSpec
 from hexforge.addons.device.contexts.callbacks import DataRequest, DmaBufferCallback, DmaDataResponse
 from hexforge.addons.device.contexts.configs import CreationConfig, GroupRegistration, ListConfig, SharingType
 from hexforge.addons.device.graph_time import DeclaredTime, SimulatedTime
 from hexforge.addons.device.log import audit
+from hexforge.addons.device.memory import MemDescriptor, SharedBuffer
 from hexforge.addons.device.shared.remote import SharedDevice, connect
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.addons.device.simulated_device import Device

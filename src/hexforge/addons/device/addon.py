@@ -9,7 +9,7 @@ ADDON = Addon(
     commands=(
         Command(
             "device",
-            "hexforge.addons.device.commands.device:device",
+            "hexforge.addons.device.shared.commands:device",
             "Play a scenario on a simulated device (device SCRIPT.json), or serve one that several programs share.",
             (
                 "hexforge device scenario.json --report page.html --log events.jsonl",
@@ -22,7 +22,7 @@ ADDON = Addon(
         ),
         Command(
             "plan",
-            "hexforge.addons.device.commands.plan:plan",
+            "hexforge.addons.device.scenario.plan_command:plan",
             "Find how contexts that run together are best loaded, shared and driven on a "
             "chip, and prove it by playing.",
             (
@@ -35,8 +35,8 @@ ADDON = Addon(
         Hook.RUN_ON_DEVICE: "hexforge.addons.device.sessions:SimulatedRuns",
         Hook.ATTACH_TO_DEVICE: "hexforge.addons.device.sessions:attached_runs",
         Hook.PLACE_CONTEXTS: "hexforge.addons.device.placed_contexts:on_device",
-        Hook.SHARED_BUFFER: "hexforge.addons.device.buffers:SharedBuffer",
-        Hook.SCENARIO_FIGURES: "hexforge.addons.device.scenario.figures:scenario_figures",
+        Hook.SHARED_BUFFER: "hexforge.addons.device.memory:SharedBuffer",
+        Hook.SCENARIO_FIGURES: "hexforge.addons.device.scenario.play:scenario_figures",
     },
     packages=("ortools",),
     extra="plan",

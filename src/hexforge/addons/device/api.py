@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hexforge.addons.device.buffers import MemDescriptor, MemHandle, SharedBuffer
-from hexforge.addons.device.client import Client
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts import creation, execution
 from hexforge.addons.device.contexts.binary import Binary
@@ -20,11 +18,11 @@ from hexforge.addons.device.contexts.configs import CreationConfig, ListConfig
 from hexforge.addons.device.contexts.execution import ExecutionResult
 from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.addons.device.contexts.loading import Notify
-from hexforge.addons.device.contexts.registration import deregister, register
-from hexforge.addons.device.contexts.tensors import Feed
-from hexforge.addons.device.power.payloads import PowerConfig
-from hexforge.addons.device.power.profiles import PROFILES, PerfProfile
+from hexforge.addons.device.contexts.tensors import Feed, deregister, register
+from hexforge.addons.device.memory import MemDescriptor, MemHandle, SharedBuffer
+from hexforge.addons.device.power import PROFILES, PerfProfile, PowerConfig
 from hexforge.addons.device.signal import DeviceSignal
+from hexforge.addons.device.simulated_device import Client
 from hexforge.chips.power import Power
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError

@@ -11,7 +11,7 @@ from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.cores import Cores
 from hexforge.addons.device.log import DeviceLog
 from hexforge.addons.device.memory import CdspSession, DeviceMemory
-from hexforge.addons.device.power.votes import PowerVotes
+from hexforge.addons.device.votes import PowerVotes
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import DEFAULT_SOC, require_chip, require_cores
 from hexforge.errors import CallError

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.graph_time import Clocks, GraphTime
 from hexforge.addons.device.log import DeviceLog
-from hexforge.addons.device.power.votes import PowerVotes
+from hexforge.addons.device.votes import PowerVotes
 from hexforge.chips.power import core_wake_us
 from hexforge.chips.priority import Priority
 from hexforge.scheduling.clock import VirtualClock

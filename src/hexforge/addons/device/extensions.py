@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from hexforge.addons.device.contexts.configs import CreationConfig, GroupRegistration
-from hexforge.addons.device.power.profiles import PROFILES, PerfProfile
+from hexforge.addons.device.power import PROFILES, PerfProfile
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.priority import Priority

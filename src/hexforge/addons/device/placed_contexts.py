@@ -18,10 +18,10 @@ from hexforge.ir import Array, Graph
 
 if TYPE_CHECKING:
     from hexforge.addons.device import Binary, CreationConfig, Qnn
-    from hexforge.addons.device.buffers import MemHandle
     from hexforge.addons.device.contexts.binary import Tensors
     from hexforge.addons.device.contexts.execution import ExecutionResult
     from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
+    from hexforge.addons.device.memory import MemHandle
     from hexforge.chips.graph_config import GraphConfig
     from hexforge.formats.profile.record import HostEvent
 

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hexforge.addons.device import Binary, CreationConfig, Device, GraphSpec, Qnn, SimulatedTime
-from hexforge.addons.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts.configs import GroupRegistration
 from hexforge.addons.device.contexts.execution import ExecutionResult
 from hexforge.addons.device.contexts.handles import DeviceGraph
 from hexforge.addons.device.contexts.tensors import Feed
 from hexforge.addons.device.extensions import cores_of, creation_config, uses_signed_domain
-from hexforge.addons.device.power.profiles import PerfProfile
+from hexforge.addons.device.memory import MemDescriptor, MemHandle, SharedBuffer
+from hexforge.addons.device.power import PerfProfile
 from hexforge.addons.device.shared.address import VARIABLE
 from hexforge.addons.device.shared.remote import SharedDevice, device_of_environment
 from hexforge.backend import Backend, ContextBackend, TimedBackend

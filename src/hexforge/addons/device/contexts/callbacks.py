@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from hexforge.addons.device.buffers import PAGE
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts.binary import Binary
 from hexforge.addons.device.contexts.configs import CreationConfig
+from hexforge.addons.device.memory import PAGE
 from hexforge.formats.container import Container, ContainerSection, checksum_of_pieces
 from hexforge.runtime.contexts.context import Context
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creation: contexts into sessions, one or a list of them at once; and out again."""
+"""Creation: contexts into sessions and groups, one or a list of them at once; and out again."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from collections.abc import Sequence
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts.binary import Binary
 from hexforge.addons.device.contexts.callbacks import DmaBufferCallback, check_callback
-from hexforge.addons.device.contexts.configs import CreationConfig, ListConfig, SharingType
-from hexforge.addons.device.contexts.grouping import join_registered_group, list_group
+from hexforge.addons.device.contexts.configs import CreationConfig, GroupRegistration, ListConfig, SharingType
 from hexforge.addons.device.contexts.groups import Group
 from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph, Process, State
-from hexforge.addons.device.contexts.loading import CreationNotice, Notify, load_binary, load_graph, release
-from hexforge.addons.device.contexts.needs import first_graphs, needs_of
-from hexforge.addons.device.contexts.registration import deregister_all, register_again
-from hexforge.addons.device.contexts.switching import check_order
+from hexforge.addons.device.contexts.loading import (
+    CreationNotice,
+    Notify,
+    check_order,
+    first_graphs,
+    load_binary,
+    load_graph,
+    needs_of,
+    release,
+)
+from hexforge.addons.device.contexts.tensors import deregister_all, register_again
 from hexforge.addons.device.memory import ADVISED_BYTES, SESSIONS_PER_PROCESS, CdspSession, Need, first_fit
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.chips.soc import SESSION_BYTES
@@ -29,6 +35,57 @@ HEAP_BASE_BYTES = 12 << 20
 """Assumed: the DSP's heap with no context in it."""
 RESERVED, ESTIMATE = "I/O reserved", "I/O estimate"
 """What memory for inputs and outputs is called: kept for the group, or counted while the context is created."""
+
+
+def join_registered_group(context: DeviceContext, given: GroupRegistration, *, concurrent: bool) -> Group:
+    """The group that a context registers with; DeviceError where the context does not fit the group."""
+    specs = context.specs()
+    handle = given.first_group_handle
+    if handle is None:
+        group = Group(given.max_spill_fill_buffer, concurrent, priority=context.config.priority if concurrent else None)
+        group.max_vtcm = max((s.vtcm_bytes for s in specs), default=0)
+    else:
+        first = next((known for known in context.client.contexts.values() if known is handle), None)
+        if first is None:
+            raise DeviceError(
+                Code.QNN_CONTEXT_ERROR_INVALID_HANDLE,
+                f"{context.label}: firstGroupHandle is none of this process",
+            )
+        first.require_alive()
+        if first.group is None or first.group.concurrent != concurrent:
+            raise _invalid(f"{context.label}: firstGroupHandle {first.label} began no such group of this process")
+        group = first.group
+        if given.max_spill_fill_buffer not in (0, group.max_spill_fill):
+            raise _invalid(
+                f"{context.label}: maxSpillFillBuffer {given.max_spill_fill_buffer:,} differs from the group's "
+                f"{group.max_spill_fill:,}; give the same, or none"
+            )
+        if concurrent and context.config.priority is not group.priority:
+            raise _invalid(f"{context.label}: contexts of a concurrent group have one priority, {group.priority!r}")
+        if concurrent and max((s.vtcm_bytes for s in specs), default=0) > group.max_vtcm:
+            raise _invalid(f"{context.label}: needs more VTCM than the group's first context, whose backup it shares")
+    if concurrent and any(p is not context.config.priority for p in context.config.graph_priorities.values()):
+        raise _invalid(f"{context.label}: graphs of a concurrent group have the context's priority")
+    for spec in specs:
+        if spec.spill_fill_bytes > group.max_spill_fill:
+            raise _invalid(
+                f"{context.label}: graph {spec.name!r} needs {spec.spill_fill_bytes:,} bytes of spill-fill, the group "
+                f"has {group.max_spill_fill:,}; give the largest of all contexts"
+            )
+    return group
+
+
+def list_group(contexts: list[DeviceContext], sharing: SharingType) -> Group:
+    """What a list of contexts shares: buffers as large as the largest asks for."""
+    specs = [spec for context in contexts for spec in context.specs()]
+    concurrent = sharing is SharingType.CONCURRENT_OPTIMIZATION
+    group = Group(max((s.spill_fill_bytes for s in specs), default=0), concurrent, sharing)
+    group.max_vtcm = max((s.vtcm_bytes for s in specs), default=0)
+    return group
+
+
+def _invalid(message: str) -> DeviceError:
+    return DeviceError(Code.QNN_CONTEXT_ERROR_INVALID_CONFIG, message)
 
 
 def create(

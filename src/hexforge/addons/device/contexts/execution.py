@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hexforge.addons.device.buffers import MemHandle
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts.creation import reload
 from hexforge.addons.device.contexts.handles import DeviceGraph, Process, State
-from hexforge.addons.device.contexts.loading import LOAD_BYTES_PER_US, load_graph, make_program, unload_graph
-from hexforge.addons.device.contexts.needs import graph_needs
-from hexforge.addons.device.contexts.registration import shrink_reserve
-from hexforge.addons.device.contexts.switching import graphs_to_unload, require_alone
-from hexforge.addons.device.contexts.tensors import Feed, check_output, checked_feeds, compute_outputs
+from hexforge.addons.device.contexts.loading import (
+    LOAD_BYTES_PER_US,
+    graph_needs,
+    graphs_to_unload,
+    load_graph,
+    make_program,
+    require_alone,
+    unload_graph,
+)
+from hexforge.addons.device.contexts.tensors import Feed, check_output, checked_feeds, compute_outputs, shrink_reserve
 from hexforge.addons.device.cores import CoreJob
 from hexforge.addons.device.graph_time import Clocks
+from hexforge.addons.device.memory import MemHandle
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.chips.power import cpu_wake_us
 from hexforge.errors import HexforgeError

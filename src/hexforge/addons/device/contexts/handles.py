@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from hexforge.addons.device.buffers import Mappings, MemHandle
 from hexforge.addons.device.chip import Chip
 from hexforge.addons.device.codes import Code, DeviceError, ProcessEndedError
 from hexforge.addons.device.contexts.binary import Binary, GraphSpec
@@ -14,8 +13,8 @@ from hexforge.addons.device.contexts.callbacks import ProvidedBuffers
 from hexforge.addons.device.contexts.configs import RESTRICTED, CreationConfig, SharingType, thread_priorities
 from hexforge.addons.device.contexts.groups import Group
 from hexforge.addons.device.graph_time import GraphTime, SimulatedTime
-from hexforge.addons.device.memory import CdspSession, SessionMemory
-from hexforge.addons.device.stage_votes import ProfileVotes
+from hexforge.addons.device.memory import CdspSession, Mappings, MemHandle, SessionMemory
+from hexforge.addons.device.votes import ProfileVotes
 from hexforge.backend import Backend, Program
 from hexforge.chips.priority import Priority
 from hexforge.errors import HexforgeError

@@ -1,14 +1,116 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors of one execution: arrays or registered memory, checked; and what the graph computes of them."""
+"""Tensors: in shared buffers (QnnMem_register), and of one execution: checked, and what the graph computes of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from hexforge.addons.device.buffers import MemHandle
 from hexforge.addons.device.codes import Code, DeviceError
-from hexforge.addons.device.contexts.handles import DeviceGraph
+from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph, Process
+from hexforge.addons.device.memory import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.ir import Array, TensorType
+from hexforge.scheduling.clock import Waits
+
+
+def register(context: DeviceContext, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:
+    """Map buffers into the context's session and note which tensors lie in them; all, or on an error none."""
+    process = context.client
+    context.require_alive()
+    session = context.session
+    assert session is not None
+    known = {(h.descriptor.tensor, h.descriptor.buffer.fd, h.descriptor.offset) for h in _of(context)}
+    for d in descriptors:
+        if not isinstance(d.buffer, SharedBuffer):
+            kind = type(d.buffer).__name__
+            raise DeviceError(
+                Code.QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE,
+                f"{context.label}: {d.tensor!r} lies in a {kind}; only a shared buffer (rpcmem_alloc) is mapped",
+            )
+        key = d.tensor, d.buffer.fd, d.offset
+        if key in known:
+            raise DeviceError(
+                Code.QNN_MEM_ERROR_ALREADY_REGISTERED, f"{context.label}: {d.tensor!r} has this memory already"
+            )
+        known.add(key)
+        d.buffer.array(d.shape, d.dtype, d.offset)
+    need = process.mappings.needs(session, [d.buffer for d in descriptors])
+    kept = context.reserved.size if context.reserved is not None else 0
+    if need > session.free_bytes + kept:
+        process.device.log.write("mapping_failed", context=context.label, session=session.number, bytes=need)
+        raise DeviceError(
+            Code.QNN_MEM_ERROR_MAPPING,
+            f"{context.label}: {need:,} bytes cannot be mapped, its session has {session.free_bytes:,} left; "
+            "estimate I/O memory when contexts are created, register a dummy buffer while they are, or create them "
+            "as a list with VA optimization",
+        )
+    shrink_reserve(context, need)
+    made = []
+    for d in descriptors:
+        process.mappings.add(session, context.label, d.buffer)
+        handle = MemHandle(process.device.next_number(), context, d)
+        process.memory[handle.number] = handle
+        made.append(handle)
+        process.device.log.write("register", context=context.label, tensor=d.tensor, fd=d.buffer.fd, offset=d.offset)
+    return made
+
+
+def shrink_reserve(context: DeviceContext, need: int) -> None:
+    """What was kept for inputs and outputs is used by them."""
+    reserved = context.reserved
+    if reserved is None or not need:
+        return
+    context.client.device.memory.release(reserved)
+    left = reserved.size - need
+    assert context.session is not None
+    context.reserved = context.session.allocate(context.label, "I/O reserved", left) if left > 0 else None
+
+
+def deregister(process: Process, handles: Sequence[MemHandle]) -> None:
+    """Forget registered tensors; DeviceError, after the others, where one is not registered."""
+    known = [h for h in handles if isinstance(h, MemHandle) and process.memory.get(h.number) is h]
+    for handle in known:
+        if handle.live:
+            _forget(process, handle)
+    if strange := [h for h in handles if not any(h is k for k in known)]:
+        words = repr(strange[0].descriptor.tensor) if isinstance(strange[0], MemHandle) else type(strange[0]).__name__
+        raise DeviceError(Code.QNN_MEM_ERROR_INVALID_HANDLE, f"{words}: is not registered")
+
+
+def deregister_all(context: DeviceContext) -> None:
+    """Forget every tensor of a context."""
+    for handle in _of(context):
+        _forget(context.client, handle)
+
+
+def _forget(process: Process, handle: MemHandle) -> None:
+    del process.memory[handle.number]
+    handle.live = False
+    if handle.context.session is not None:
+        gone = process.mappings.remove(handle.context.session, handle.descriptor.buffer)
+        if gone is not None:
+            process.device.memory.release(gone)
+    process.device.log.write("deregister", context=handle.context.label, tensor=handle.descriptor.tensor)
+
+
+def _of(context: DeviceContext) -> list[MemHandle]:
+    return [handle for handle in context.client.memory.values() if handle.context is context]
+
+
+def register_again(context: DeviceContext) -> Waits:
+    """Map what a context that was loaded again had registered; its handles stay good."""
+    yield 0.0
+    session = context.session
+    if session is None:
+        return
+    buffers = [handle.descriptor.buffer for handle in _of(context)]
+    mappings = context.client.mappings
+    if mappings.needs(session, buffers) > session.free_bytes:
+        raise DeviceError(Code.QNN_MEM_ERROR_MAPPING, f"{context.label}: its buffers cannot be mapped again")
+    for buffer in buffers:
+        mappings.add(session, context.label, buffer)
+
 
 Feed = Array | MemHandle
 

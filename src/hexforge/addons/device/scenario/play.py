@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hexforge.addons.device.codes import DeviceError, ProcessEndedError
 from hexforge.addons.device.contexts import execution
 from hexforge.addons.device.log import audit
 from hexforge.addons.device.memory import CdspSession
-from hexforge.addons.device.scenario.script import ProcessScript, Script, ScriptStep
+from hexforge.addons.device.scenario.script import ProcessScript, Script, ScriptStep, read_script
 from hexforge.addons.device.scenario.steps import ProcessSteps, crash
 from hexforge.addons.device.simulated_device import Device
+from hexforge.analysis.gate import ScenarioFigures
 from hexforge.errors import CallError
 from hexforge.results import Key, Result, length, record
 from hexforge.scheduling.clock import ClockTask, Waits
@@ -134,3 +136,12 @@ def _thread(played: PlayedScenario, steps: ProcessSteps, process: ProcessScript,
             raise CallError(f"{step.where}: {error}") from None
         played.steps.append(StepOutcome(process.name, number, step, start, clock.now_us, code, message, tuple(digests)))
     yield 0.0
+
+
+def scenario_figures(path: Path) -> ScenarioFigures:
+    """What the models of a scenario's file cost together, played on the simulated device."""
+    played = play(read_script(path))
+    device = played.device
+    wrong = tuple(f"{step.step.do}: {step.message}" for step in played.unexpected)
+    power = device.energy_uj / 1e3 / (max(device.clock.now_us, 1.0) / 1e6)
+    return ScenarioFigures(device.log.peak_bytes, power, played.responses_by_context(), wrong)

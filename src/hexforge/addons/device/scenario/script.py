@@ -14,7 +14,7 @@ from hexforge.addons.device.contexts.binary import Binary, GraphSpec
 from hexforge.addons.device.contexts.configs import CreationConfig
 from hexforge.addons.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
 from hexforge.addons.device.graph_time import DeclaredTime
-from hexforge.addons.device.power.profiles import PROFILES, PerfProfile
+from hexforge.addons.device.power import PROFILES, PerfProfile
 from hexforge.addons.device.scenario.steps import FAULTS, STEPS, MostSteps, ProcessSteps
 from hexforge.chips.soc import DEFAULT_SOC, Soc, require_chip, require_cores
 from hexforge.errors import CallError

@@ -12,20 +12,18 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from hexforge.addons.device.buffers import AddressRange, MemDescriptor, MemHandle, SharedBuffer
-from hexforge.addons.device.client import Client
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts import creation, execution
 from hexforge.addons.device.contexts.binary import Binary, GraphSpec
 from hexforge.addons.device.contexts.configs import CreationConfig, GroupRegistration, ListConfig, SharingType
 from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.addons.device.contexts.loading import CreationNotice
-from hexforge.addons.device.contexts.registration import deregister, register
-from hexforge.addons.device.contexts.tensors import Feed
+from hexforge.addons.device.contexts.tensors import Feed, deregister, register
 from hexforge.addons.device.graph_time import MOST_STEPS
-from hexforge.addons.device.power.profiles import PROFILES
+from hexforge.addons.device.memory import AddressRange, MemDescriptor, MemHandle, SharedBuffer
+from hexforge.addons.device.power import PROFILES
 from hexforge.addons.device.signal import DeviceSignal
-from hexforge.addons.device.simulated_device import Device
+from hexforge.addons.device.simulated_device import Client, Device
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
 from hexforge.formats.validated import Amount, ByName, Count, OneOf, Within, one_size, size_of

@@ -20,9 +20,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from hexforge.addons.device.api import Qnn
-from hexforge.addons.device.buffers import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.addons.device.chip import ChipFacts
-from hexforge.addons.device.client import Client
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts.binary import Binary, loaded_program, require_suits
 from hexforge.addons.device.contexts.callbacks import DmaBufferCallback
@@ -31,13 +29,14 @@ from hexforge.addons.device.contexts.execution import ExecutionResult
 from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph, State
 from hexforge.addons.device.contexts.loading import CreationNotice, Notify
 from hexforge.addons.device.contexts.tensors import Feed, check_output, checked_feeds, compute_outputs
-from hexforge.addons.device.power.payloads import PowerConfig
-from hexforge.addons.device.power.profiles import PerfProfile
+from hexforge.addons.device.memory import MemDescriptor, MemHandle, SharedBuffer
+from hexforge.addons.device.power import PerfProfile, PowerConfig
 from hexforge.addons.device.shared.address import VARIABLE, DeviceAddress, default_address
 from hexforge.addons.device.shared.binaries import binary_to_json, config_to_json
 from hexforge.addons.device.shared.connection import DeviceConnection
 from hexforge.addons.device.shared.messages import Message, to_json
 from hexforge.addons.device.signal import DeviceSignal
+from hexforge.addons.device.simulated_device import Client
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, HexforgeError

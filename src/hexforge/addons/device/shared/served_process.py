@@ -10,8 +10,6 @@ from typing import Annotated, Any, get_args
 import numpy as np
 
 from hexforge.addons.device.api import Qnn
-from hexforge.addons.device.buffers import AddressRange, MemDescriptor, MemHandle
-from hexforge.addons.device.client import Client
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts import creation
 from hexforge.addons.device.contexts.configs import CreationConfig, GroupRegistration, ListConfig
@@ -19,11 +17,12 @@ from hexforge.addons.device.contexts.execution import ExecutionResult
 from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.addons.device.contexts.tensors import Feed
 from hexforge.addons.device.graph_time import MOST_STEPS
-from hexforge.addons.device.power.payloads import PowerConfig
-from hexforge.addons.device.power.profiles import PerfProfile
+from hexforge.addons.device.memory import AddressRange, MemDescriptor, MemHandle
+from hexforge.addons.device.power import PerfProfile, PowerConfig
 from hexforge.addons.device.shared.binaries import GROUPS, binary_from_json
 from hexforge.addons.device.shared.messages import Message, to_json
 from hexforge.addons.device.signal import DeviceSignal
+from hexforge.addons.device.simulated_device import Client
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
 from hexforge.formats.validated import Amount, ByName, Count, OneOf, Positive, Within, arguments, validated

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hexforge.addons.device.client import Client
 from hexforge.addons.device.shared.address import PRIVATE_FILE, DeviceAddress, write_token
 from hexforge.addons.device.shared.messages import (
     LENGTH,
@@ -30,7 +29,7 @@ from hexforge.addons.device.shared.messages import (
     unpacked,
 )
 from hexforge.addons.device.shared.served_process import Answer, ServedProcess
-from hexforge.addons.device.simulated_device import Device
+from hexforge.addons.device.simulated_device import Client, Device
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.validated import Count, arguments, validated

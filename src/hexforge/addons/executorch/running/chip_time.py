@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hexforge.addons.device import Binary, Device, Qnn
 from hexforge.addons.device.contexts.binary import require_suits
 from hexforge.addons.device.contexts.handles import DeviceGraph
-from hexforge.addons.device.power.profiles import PerfProfile
+from hexforge.addons.device.power import PerfProfile
 from hexforge.addons.device.shared.remote import device_of_environment
 from hexforge.addons.executorch.blob import has_header, unwrap_context
 from hexforge.addons.executorch.running.delegate import QnnDelegate

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from hexforge.addons.device.chip import CONCURRENT_ARCH
 from hexforge.addons.device.graph_time import Clocks
-from hexforge.addons.device.plan.proof import DevicePlan
-from hexforge.addons.device.plan.workload import ModelLoad, Workload
-from hexforge.addons.device.power.profiles import PROFILES
+from hexforge.addons.device.power import PROFILES
+from hexforge.addons.device.scenario.plan import DevicePlan
+from hexforge.addons.device.scenario.workload import ModelLoad, Workload
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import MB
 from hexforge.chips.priority import Priority
@@ -31,6 +31,7 @@ from hexforge.runtime.registry import timed_backend
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
+
 
 KB = 1 << 10
 SECONDS = 8.0

@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Votes: power config ids, what each votes for, and the clocks that follow from all of them."""
+"""Votes: power config ids, what each votes for, and the clocks that follow; and what profiles vote for by stages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from hexforge.addons.device.codes import Code, DeviceError
-from hexforge.addons.device.power.payloads import (
+from hexforge.addons.device.log import DeviceLog
+from hexforge.addons.device.power import (
+    STATES,
     AdaptivePollingTime,
     ClkPerfMode,
     DcvsV3,
     HmxV2,
+    PerfProfile,
     PowerConfig,
     PowerMode,
     RpcControlLatency,
     RpcPollingTime,
     invalid,
 )
-from hexforge.chips.power import MAX_POLLING_US, MODES, Corner
+from hexforge.chips.power import KEPT, MAX_POLLING_US, MODES, RELAXED, TIMER, VOTE_US, Corner
+from hexforge.scheduling.clock import Timer, VirtualClock, Waits
 
 HMX_ARCH = 75
 """From here on HMX can be voted for."""
@@ -35,10 +38,6 @@ _EAGER = {
     PowerMode.POWER_SAVER_AGGRESSIVE_MODE: 0.5,
 }
 """Assumed: how much of the load a DCVS mode answers to."""
-
-
-class _Log(Protocol):
-    def write(self, event: str, **fields: object) -> None: ...
 
 
 @dataclass(slots=True)
@@ -58,7 +57,7 @@ class _Votes:
 class PowerVotes:
     """The performance infrastructure of a device."""
 
-    def __init__(self, log: _Log, arch: int, cores: int, platform: str) -> None:
+    def __init__(self, log: DeviceLog, arch: int, cores: int, platform: str) -> None:
         self._log, self._arch, self._cores, self._platform = log, arch, cores, platform
         self._ids: dict[int, _Votes] = {}
         self._ever = 0
@@ -226,3 +225,83 @@ def _corner(vote: DcvsV3, name: str, load: float) -> Corner:
 
 def _not_available(message: str) -> DeviceError:
     return DeviceError(Code.QNN_HTP_PERF_INFRASTRUCTURE_ERROR_UNSUPPORTED_CONFIG, message)
+
+
+class ProfileVotes:
+    """The votes of one process; without a profile the application votes itself."""
+
+    def __init__(self, process: str, power: PowerVotes, cores: int, clock: VirtualClock, log: DeviceLog) -> None:
+        self.profile: PerfProfile | None = None
+        self._process, self._power, self._cores, self._clock, self._log = process, power, cores, clock, log
+        self._power_ids: list[int] = []
+        """One for each core, once a profile is voted for."""
+        self._voted: PerfProfile | None = None
+        self._timer: Timer | None = None
+        self._busy = 0
+
+    def begin(self, stage: str) -> Waits:
+        """A stage begins (INIT, INFERENCE, DE-INIT): the profile is voted for unless it holds already."""
+        self._busy += 1
+        profile = self.profile
+        if self._timer is not None:
+            self._clock.cancel(self._timer)
+            self._timer = None
+        if profile is None or not profile.votes:
+            return
+        holds = self._voted is profile
+        if not holds:
+            self._vote(profile, stage)
+        # a vote that is kept was made before, and not in this call; one around every stage is made in each
+        if profile.after != KEPT and not (holds and profile.after == TIMER):
+            yield VOTE_US
+
+    def done(self) -> None:
+        """A stage has ended: votes are lowered as the profile says, once nothing of the process runs."""
+        self._busy -= 1
+        profile = self.profile
+        if self._busy or profile is None or not profile.votes or profile.after == KEPT:
+            return
+        if profile.after == TIMER:
+            self._timer = self._clock.after(profile.hold_us, self._lower, RELAXED)
+        else:
+            self._lower(profile.after)
+
+    def vote_now(self) -> None:
+        """Vote for the profile outside of any stage, unless it is voted for around every one."""
+        if self.profile is not None and self._voted is not self.profile and not self.lowers_after:
+            self._vote(self.profile, "now")
+
+    def _lower(self, state: str) -> None:
+        self._timer = None
+        self._vote(STATES[state], "idle")
+
+    def _vote(self, profile: PerfProfile, stage: str) -> None:
+        power = self._power
+        if not self._power_ids:
+            cores = range(self._cores)
+            self._power_ids = [power.create_power_config_id(0, core, self._process) for core in cores]
+        if not profile.votes:  # nothing is voted for: what was is taken back
+            for number in self._power_ids:
+                power.destroy_power_config_id(number)
+            self._power_ids = []
+        for number in self._power_ids:
+            power.set_power_config(number, profile.configs())
+        self._voted = profile
+        self._log.write("power_state", process=self._process, stage=stage, state=profile.name)
+
+    @property
+    def lowers_after(self) -> bool:
+        """Whether every inference ends with a vote of its own, which takes time."""
+        return self.profile is not None and self.profile.votes and self.profile.after not in (KEPT, TIMER)
+
+    @property
+    def lowering_us(self) -> float:
+        """What that vote takes."""
+        return VOTE_US if self.lowers_after else 0.0
+
+    def withdraw(self) -> None:
+        """The process ends: its votes go, and none is made any more where a stage of it ends now."""
+        if self._timer is not None:
+            self._clock.cancel(self._timer)
+        self.profile, self._power_ids = None, []
+        self._power.withdraw_votes(self._process)

@@ -12,22 +12,12 @@ from typing import Annotated, Any
 from hexforge.addons.device.chip import PLATFORMS
 from hexforge.addons.device.contexts.binary import Binary
 from hexforge.addons.device.contexts.configs import RESTRICTED, THREAD_PRIORITIES
-from hexforge.addons.device.power.profiles import PROFILES
+from hexforge.addons.device.power import PROFILES
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import DEFAULT_SOC, Soc, require_chip
 from hexforge.errors import CallError
 from hexforge.formats.json_text import read_yaml
-from hexforge.formats.validated import (
-    Amount,
-    ByName,
-    Count,
-    OneOf,
-    OneOrMore,
-    Positive,
-    Within,
-    size_of,
-    validated,
-)
+from hexforge.formats.validated import Amount, ByName, Count, OneOf, OneOrMore, Positive, Within, size_of, validated
 
 MOST_MODELS = 16
 """More than anybody runs on one phone; the search is not made for more."""

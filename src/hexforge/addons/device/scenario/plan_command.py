@@ -33,10 +33,10 @@ def plan(
     Profile, priorities, load order, the group that shares spill-fill, switching and VTCM are chosen so that every
     deadline and limit of the workload is kept; docs/plan.md has its fields. The exit status is 1 where no plan does.
     """
-    from hexforge.addons.device.commands.pages import plan_figures, plan_page
-    from hexforge.addons.device.plan.proposals import Aim
-    from hexforge.addons.device.plan.search import search_plan, write_plan
-    from hexforge.addons.device.plan.workload import read_workload
+    from hexforge.addons.device.scenario.pages import plan_figures, plan_page
+    from hexforge.addons.device.scenario.proposals import Aim
+    from hexforge.addons.device.scenario.search import search_plan, write_plan
+    from hexforge.addons.device.scenario.workload import read_workload
     from hexforge.errors import CallError
     from hexforge.formats.files import write_atomically
     from hexforge.options import did_you_mean

@@ -9,17 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hexforge.addons.device.plan.proof import (
-    DevicePlan,
-    PlanOutcome,
-    loaded_us,
-    naive_plan,
-    prove,
-    scenario,
-)
-from hexforge.addons.device.plan.proposals import Aim, Infeasible, PlanProblem
-from hexforge.addons.device.plan.workload import ModelLoad, Workload
+from hexforge.addons.device.scenario.plan import DevicePlan, PlanOutcome, loaded_us, naive_plan, prove, scenario
 from hexforge.addons.device.scenario.play import PlayedScenario
+from hexforge.addons.device.scenario.proposals import Aim, Infeasible, PlanProblem
+from hexforge.addons.device.scenario.workload import ModelLoad, Workload
 from hexforge.formats.files import write_atomically
 from hexforge.results import Key, Result
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proof: a plan as a scenario, played on the simulated device; its latencies, memory, sessions and energy."""
+"""Plan: how the models of a workload are loaded and driven, as a scenario that is played to prove it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 from hexforge.addons.device.contexts.binary import Binary
 from hexforge.addons.device.contexts.configs import SharingType
-from hexforge.addons.device.plan.workload import Workload
 from hexforge.addons.device.scenario.play import PlayedScenario, play
 from hexforge.addons.device.scenario.script import parse_script
+from hexforge.addons.device.scenario.workload import Workload
 from hexforge.chips.graph_config import MB
 from hexforge.chips.priority import Priority
 from hexforge.results import Key, Result

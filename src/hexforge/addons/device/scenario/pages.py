@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device: a played scenario as a page: memory and cores over time, executions, steps; and a plan with its proof."""
+"""Pages: a played scenario with its memory and cores over time, executions, steps; and a plan with its proof."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from statistics import mean
 
-from hexforge.addons.device.plan.proof import PlanOutcome
-from hexforge.addons.device.plan.search import PlanResult
+from hexforge.addons.device.scenario.plan import PlanOutcome
 from hexforge.addons.device.scenario.play import PlayedScenario, StepOutcome
+from hexforge.addons.device.scenario.search import PlanResult
 from hexforge.report.page import sections_page
 from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Series, Table
 

@@ -14,10 +14,10 @@ from hexforge.addons.device.codes import Code
 from hexforge.addons.device.contexts.binary import Binary
 from hexforge.addons.device.contexts.configs import SharingType
 from hexforge.addons.device.log import audit
-from hexforge.addons.device.scenario.log_rules import broken_rules
 from hexforge.addons.device.scenario.play import PlayedScenario, StepOutcome
 from hexforge.addons.device.scenario.steps import digest, feeds_of
 from hexforge.errors import FormatError
+from tests.addons.device.log_rules import broken_rules
 
 PRIORITIES = ("LOW", "NORMAL", "NORMAL_HIGH", "HIGH")
 CRASHED = Code.QNN_COMMON_ERROR_SYSTEM_COMMUNICATION.name
