@@ -146,12 +146,12 @@ def test_vtcm_that_others_hold_is_waited_for() -> None:
     q = qnn()
     device = q.client.device
     one = graph(q, "a", 100, 1, vtcm_mb=8)
-    device.reserve_vtcm(MB)  # type: ignore[attr-defined]
+    device.reserve_vtcm(MB)
     running = q.QnnGraph_executeAsync(one)
-    device.clock.after(5000, device.release_vtcm, MB)  # type: ignore[attr-defined]
+    device.clock.after(5000, device.release_vtcm, MB)
     assert q.wait(running).latency_us > 5000
     small = graph(q, "b", 100, 1, vtcm_mb=7)
-    device.reserve_vtcm(MB)  # type: ignore[attr-defined]
+    device.reserve_vtcm(MB)
     assert q.wait(q.QnnGraph_executeAsync(small)).latency_us < 1000
 
 
@@ -160,12 +160,12 @@ def test_vtcm_that_nobody_gives_back_is_code_1010() -> None:
     q = qnn()
     large, small = graph(q, "a", 100, 1, vtcm_mb=8), graph(q, "b", 100, 1, vtcm_mb=1)
     device = q.client.device
-    device.reserve_vtcm(7 * MB)  # type: ignore[attr-defined]
+    device.reserve_vtcm(7 * MB)
     with pytest.raises(DeviceError, match="others hold 7,340,032 of 8,388,608") as error:
         q.QnnGraph_execute(large)
     assert (error.value.name, error.value.code) == ("QNN_COMMON_ERROR_RESOURCE_UNAVAILABLE", 1010)
     q.QnnGraph_execute(small)  # the core is free
-    device.release_vtcm(7 * MB)  # type: ignore[attr-defined]
+    device.release_vtcm(7 * MB)
     q.QnnGraph_execute(large)
     script = {
         "binaries": {"m": {"graphs": [{"name": "g", "vtcm_mb": 8}]}},

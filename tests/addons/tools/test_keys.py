@@ -242,7 +242,7 @@ def test_a_vote_is_held_as_long_as_the_timeout_says(model: Path, tmp_path: Path)
         given = config(tmp_path, devices=[{"soc_model": 57, "cores": cores}])
         compiled = hexforge.compile(model, None, tool_backend("libQnnHtp.so", given, NET_RUN))
         program = on_device([compiled.to_bytes()], "SM8650", given)["m"]
-        device: Device = program.qnn.client.device  # type: ignore[assignment]
+        device: Device = program.qnn.client.device
         program.run({"x": np.zeros((1, 16, SIZE, SIZE), np.float32)})
         device.clock.wait(device.clock.start(asleep(50_000)))
         states[timeout] = [e["state"] for e in device.log.entries if e["event"] == "power_state"][-1]
