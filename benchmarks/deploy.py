@@ -180,8 +180,10 @@ def markdown(kept: Sequence[Row]) -> Iterator[str]:
     """Lines of the two tables of docs/figures.md: models and recipes, then gaps by their ops."""
     yield "| model | recipe | placed alike | contexts load | tensors that agree | gaps |"
     yield "|---|---|---|---|---|---|"
-    cases = {key: [row for row in kept if (row.model, row.recipe) == key]
-             for key in dict.fromkeys((row.model, row.recipe) for row in kept)}  # fmt: skip
+    cases = {
+        key: [row for row in kept if (row.model, row.recipe) == key]
+        for key in dict.fromkeys((row.model, row.recipe) for row in kept)
+    }
     for (model, recipe), some in cases.items():
         placed = f"{sum(not r.otherwise and not r.error for r in some)} of {len(some)}"
         loads = f"{sum(r.loads for r in some)} of {len(some)}"

@@ -167,9 +167,11 @@ def serve(engine: str, folder: Path, shape: Shape, prompt: int, context: int, th
         start, begun = time.perf_counter(), time.process_time()
         if line.strip() == "load":
             made = {
-                "hexforge": Hexforge, "hexforge w4a16": HexforgeBundle, "onnxruntime": Onnxruntime,
+                "hexforge": Hexforge,
+                "hexforge w4a16": HexforgeBundle,
+                "onnxruntime": Onnxruntime,
                 "read floor": ReadFloor,
-            }[engine](folder, shape, prompt, context, threads)  # fmt: skip
+            }[engine](folder, shape, prompt, context, threads)
         elif line.strip() == "prefill":
             made.step(np.arange(prompt, dtype=np.int64) + 3, 0)
         else:

@@ -81,8 +81,10 @@ def _safetensors(arrays: dict[str, np.ndarray]) -> bytes:
     table, body = {}, b""
     for name, array in arrays.items():
         table[name] = {
-            "dtype": "F32", "shape": list(array.shape), "data_offsets": [len(body), len(body) + array.nbytes]
-        }  # fmt: skip
+            "dtype": "F32",
+            "shape": list(array.shape),
+            "data_offsets": [len(body), len(body) + array.nbytes],
+        }
         body += array.tobytes()
     header = json.dumps(table).encode()
     return struct.pack("<Q", len(header)) + header + body

@@ -106,7 +106,7 @@ def _moves(m: OddModel) -> None:
     x, rank = m.given(shape), len(shape)
     kind = m.pick(
         "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Concat", "Split", "Tile", "Expand", "Pad"
-    )  # fmt: skip
+    )
     whole = np.int64
     if kind == "Transpose":
         m.node(kind, [x], perm=m.maybe([int(a) for a in m.rng.permutation(rank)]))
@@ -273,7 +273,7 @@ def _products(m: OddModel) -> None:
             transB=turned[1],
             alpha=m.maybe(m.pick(0.5, 0.0)),
             beta=m.maybe(2.0) if k else None,
-        )  # fmt: skip  - over nothing onnxruntime forgets it
+        )
     else:
         equation = m.pick("ij,jk->ik", "ij,jk", "bij,bjk->bik", "ij->ji", "ii->i", "ij->", "i,j->ij", "...ij,jk->...ik")
         sizes = {"i": a, "j": k, "k": b, "b": 2}
@@ -336,12 +336,16 @@ def odd_model(seed: int) -> tuple[bytes, dict[str, np.ndarray], float]:
         scale, zero = m.constant(FLOAT(m.scale)), m.constant(np.uint8(128))
         before: list[onnx.NodeProto] = []
         for name in m.feeds:
-            before += [helper.make_node("QuantizeLinear", [name, scale, zero], [f"{name}_q"]),
-                       helper.make_node("DequantizeLinear", [f"{name}_q", scale, zero], [f"{name}_d"])]  # fmt: skip
+            before += [
+                helper.make_node("QuantizeLinear", [name, scale, zero], [f"{name}_q"]),
+                helper.make_node("DequantizeLinear", [f"{name}_q", scale, zero], [f"{name}_d"]),
+            ]
             node.input[:] = [f"{name}_d" if i == name else i for i in node.input]
         m.nodes[:0] = before
-        m.nodes += [helper.make_node("QuantizeLinear", [results[0], scale, zero], ["y_q"]),
-                    helper.make_node("DequantizeLinear", ["y_q", scale, zero], ["y"])]  # fmt: skip
+        m.nodes += [
+            helper.make_node("QuantizeLinear", [results[0], scale, zero], ["y_q"]),
+            helper.make_node("DequantizeLinear", ["y_q", scale, zero], ["y"]),
+        ]
         results[0] = "y"
     elif rng.random() < 0.3 and not integers:
         results[0] = m.node("Relu", [results[0]])[0]

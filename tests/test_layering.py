@@ -126,12 +126,7 @@ INNER = {
         ("tiled_models", "terms"),
         ("measurements",),
     ),
-    "addons.llm.time": (
-        ("__main__",),
-        ("fitting", "estimate"),
-        ("costs", "measurements"),
-        ("terms",),
-    ),
+    "addons.llm.time": (("__main__",), ("fitting", "estimate"), ("costs", "measurements"), ("terms",)),
     "frontends.qnn": (
         ("graph", "recorded"),
         ("tensors", "operations", "grouped", "library_limits", "rotary", "table_forms"),

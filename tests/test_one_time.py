@@ -141,9 +141,10 @@ def test_session_its_log_its_page_and_the_estimate_of_its_graph_agree(folder: Pa
 @pytest.mark.parametrize("mode", MODES)
 def test_a_model_in_several_graphs_has_one_time(mode: str, tmp_path: Path) -> None:
     nodes = [
-        node("Relu", ["x"], ["a"], name="relu"), node("Det", ["a"], ["b"], name="det"),
+        node("Relu", ["x"], ["a"], name="relu"),
+        node("Det", ["a"], ["b"], name="det"),
         node("Neg", ["b"], ["y"], name="neg"),
-    ]  # fmt: skip
+    ]
     (tmp_path / "m.onnx").write_bytes(model(nodes, {"x": (FLOAT, [2, 3, 3])}, {"y": (FLOAT, [2])}))
     made = session(
         tmp_path, htp_performance_mode=mode, profiling_level="basic", profiling_file_path=str(tmp_path / "p.csv")
@@ -168,12 +169,14 @@ def test_a_log_is_timed_again_with_one_option_changed(folder: Path) -> None:
     assert retime(kept, {}) == recorded
     for change, deployment in (
         ({"performance_mode": "balanced"}, hexforge.Deployment(SOC, power=hexforge.Power("balanced"))),
-        ({"htp_performance_mode": "power_saver", "core_corner": "NOM"},
-         hexforge.Deployment(SOC, power=replace(hexforge.Power("power_saver"), core_corner=Corner.NOM))),
+        (
+            {"htp_performance_mode": "power_saver", "core_corner": "NOM"},
+            hexforge.Deployment(SOC, power=replace(hexforge.Power("power_saver"), core_corner=Corner.NOM)),
+        ),
         ({"soc": "SM8750"}, hexforge.Deployment("SM8750")),
         ({"runtime": "onnx"}, hexforge.Deployment(SOC, runtime="onnx")),
         ({"vtcm_mb": "1"}, hexforge.Deployment(SOC, config=hexforge.GraphConfig(vtcm_mb=1))),
-    ):  # fmt: skip
+    ):
         again = retime(kept, change).graphs[0]
         if "soc" in change:  # threads that the context was prepared for stay
             deployment = replace(deployment, config=hexforge.GraphConfig(num_hvx_threads=4, vtcm_mb=4))

@@ -28,10 +28,12 @@ def test_other_reasons_stay_apart() -> None:
 
 
 def test_the_first_rule_of_an_op_that_applies_is_the_reason() -> None:
-    table: RuleTable[int] = RuleTable((
-        Rule.of("A B", lambda n: n > 5, "above 5; take less", "seen"),
-        Rule.of("*", lambda n: f"{n} is odd; add 1" if n % 2 else None, "odd; add 1", "seen"),
-    ))  # fmt: skip
+    table: RuleTable[int] = RuleTable(
+        (
+            Rule.of("A B", lambda n: n > 5, "above 5; take less", "seen"),
+            Rule.of("*", lambda n: f"{n} is odd; add 1" if n % 2 else None, "odd; add 1", "seen"),
+        )
+    )
     assert [len(table.of(op)) for op in "ABC"] == [2, 2, 1]
     told = [(op, n, refused[1]) for op in "AC" for n in (4, 5, 7) if (refused := table.refusal(op, n)) is not None]
     assert told == [

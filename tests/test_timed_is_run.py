@@ -89,8 +89,8 @@ def _transformer() -> bytes:
 def _recurrent() -> bytes:
     net = Network((6, 1, 8))
     y = net.node(
-        "GRU", "x", net.constant(net.normal(1, 24, 8)), net.constant(net.normal(1, 24, 8)), hidden_size=8, outputs=1,
-    )  # fmt: skip
+        "GRU", "x", net.constant(net.normal(1, 24, 8)), net.constant(net.normal(1, 24, 8)), hidden_size=8, outputs=1
+    )
     flat = net.node("Squeeze", y, net.constant(np.array([1])))
     return to_bytes(net.model(net.node("Tanh", net.node("MatMul", flat, net.constant(net.normal(8, 4))))))
 
@@ -118,12 +118,14 @@ FLOATS: dict[str, Callable[[], Path | bytes]] = {
     "recurrent": _recurrent,
     "mixed": mixed,
     "sandwich": sandwich,
-}  # fmt: skip
+}
 QUANTIZED = {
-    **{f"{name}, w8a8": (name, "w8a8") for name in ("squeezenet", "digits", "sub", "normalized", "residual",
-                                                   "upsampling", "transformer", "recurrent")},
+    **{
+        f"{name}, w8a8": (name, "w8a8")
+        for name in ("squeezenet", "digits", "sub", "normalized", "residual", "upsampling", "transformer", "recurrent")
+    },
     **{f"{name}, w8a16": (name, "w8a16") for name in ("digits", "normalized", "transformer")},
-}  # fmt: skip
+}
 """Float models that `quantize` makes QDQ models of."""
 MADE_QUANTIZED: dict[str, Callable[[], bytes]] = {
     "a sigmoid": quantized,

@@ -171,8 +171,10 @@ def decoder(count: int) -> int:
         "kv": generate(prompt, count, runs(alone, "forward")),
         "hybrid": generate(prompt, count, runs(both, "kv_forward"), runs(both, "prefill_forward")),
     }
-    sizes = {name: sum(len(d.data) for p in read_pte(file).plans[:1] for d in p.delegates) for name, file in
-             (("kv", kv), ("hybrid", hybrid))}  # fmt: skip
+    sizes = {
+        name: sum(len(d.data) for p in read_pte(file).plans[:1] for d in p.delegates)
+        for name, file in (("kv", kv), ("hybrid", hybrid))
+    }
     print(
         f"{'decoder 16a8w, ' + str(LAYERS) + ' layers':<24} {'same tokens':>12} {'file bytes':>11} {'blob bytes':>11}"
     )

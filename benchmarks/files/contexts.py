@@ -197,8 +197,10 @@ def widened(folder: Path, rounds: int) -> None:
         binary = folder / "widened.bin"
         hexforge.compile(model, binary, "SM8650")
         command = [sys.executable, "-c", _WIDENED, str(binary)]
-        runs = [json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-                 for _ in range(rounds)]  # fmt: skip
+        runs = [
+            json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            for _ in range(rounds)
+        ]
         checked, load, first, later = (min(each) for each in zip(*runs, strict=True))
         print(
             f"{title:26} {model.stat().st_size / 1e6:8.1f} {binary.stat().st_size / 1e6:6.1f} {checked:10.1f} "
@@ -210,8 +212,9 @@ def _convolutions(path: Path) -> Path:
     """Ten 3x3 convolutions of 512 channels one after the other: 23.6 million weights."""
     rng = np.random.default_rng(0)
     ends = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, (1, 512, 14, 14)) for n in ("v0", "v10")]
-    weights = [onnx.numpy_helper.from_array(rng.standard_normal((512, 512, 3, 3), np.float32) / 68, f"w{i}")
-               for i in range(10)]  # fmt: skip
+    weights = [
+        onnx.numpy_helper.from_array(rng.standard_normal((512, 512, 3, 3), np.float32) / 68, f"w{i}") for i in range(10)
+    ]
     nodes = [onnx.helper.make_node("Conv", [f"v{i}", f"w{i}"], [f"v{i + 1}"], pads=[1] * 4) for i in range(10)]
     graph = onnx.helper.make_graph(nodes, "ten", ends[:1], ends[1:], weights)
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
@@ -241,8 +244,9 @@ def main() -> None:
         if not given.no_vendor and not missing():
             done = subprocess.run(
                 [PYTHON, Path(__file__).with_name("vendor_context_child.py"), model, str(given.rounds)],
-                capture_output=True, text=True,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+            )
             lines = [line for line in done.stdout.splitlines() if line.startswith('{"compile_ms"')]
             theirs = json.loads(lines[-1]) if lines else {}
         loads, floors = fresh(made, given.rounds), [floor(binary) for _ in range(given.rounds)]

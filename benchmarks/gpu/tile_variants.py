@@ -82,9 +82,7 @@ def main() -> None:
         lowering = GpuLowering(graph_of(model.at(arguments.folder)), GpuConfig(), machine)
         tried: list[tuple[str, Product, list[tuple[ProductTile, list[Launch]]]]] = []
 
-        def ways(
-            self: GpuLowering, product: Product, epilogue: Epilogue, tried: list[Any] = tried
-        ) -> list[Launch]:  # fmt: skip
+        def ways(self: GpuLowering, product: Product, epilogue: Epilogue, tried: list[Any] = tried) -> list[Launch]:
             if product.key not in {key for key, _, _ in tried} and product.key not in figures:
                 all_tiles = candidates(product, machine, min(device.local_bytes, 48 << 10))
                 tried.append((product.key, product, [(t, self.tiled(product, epilogue, t)) for t in all_tiles]))

@@ -45,8 +45,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9)
     given = parser.parse_args()
     rng = np.random.default_rng(0)
-    halves = [pack(rng.standard_normal((1, 1, 1, _SIZE, _SIZE), np.float32), 32, True, _SLACK, True, np.float16)
-              for _ in range(_PRODUCTS)]  # fmt: skip
+    halves = [
+        pack(rng.standard_normal((1, 1, 1, _SIZE, _SIZE), np.float32), 32, True, _SLACK, True, np.float16)
+        for _ in range(_PRODUCTS)
+    ]
     wide = [each.astype(np.float32) for each in halves]
     print(f"{'rows':>5} {'float32':>9} {'float16':>9} {'ratio':>6}")
     for rows in given.rows:

@@ -47,8 +47,10 @@ class Operator:
 
     def model(self) -> onnx.ModelProto:
         """The file."""
-        inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-                  for n, a in self.feeds.items()]  # fmt: skip
+        inputs = [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in self.feeds.items()
+        ]
         nodes: list[Any] = []
         held = [] if self.quantized else [numpy_helper.from_array(a, n) for n, a in self.constants.items()]
         names = [*self.feeds, *self.constants]
@@ -80,8 +82,10 @@ def _requantized(name: str, array: Array, kind: str, nodes: list[Any], held: lis
     low, high = min(0.0, float(array.min())), max(0.0, float(array.max()))
     most = np.iinfo(kind).max
     scale = np.float32(max(high - low, 1e-6) / most)
-    held += [numpy_helper.from_array(scale, f"{name}_s"),  # type: ignore[arg-type]
-             numpy_helper.from_array(np.array(round(-low / scale), kind), f"{name}_z")]  # fmt: skip
+    held += [
+        numpy_helper.from_array(scale, f"{name}_s"),  # type: ignore[arg-type]
+        numpy_helper.from_array(np.array(round(-low / scale), kind), f"{name}_z"),
+    ]
     nodes.append(helper.make_node("QuantizeLinear", [name, f"{name}_s", f"{name}_z"], [f"{name}_q"]))
     nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", f"{name}_s", f"{name}_z"], [f"{name}_d"]))
     return f"{name}_d"

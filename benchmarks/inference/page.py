@@ -43,9 +43,7 @@ def _one_thread(rows: list[dict[str, Any]]) -> str:
 
         wrong = [line for line in row["missed"] if "CPU time" in line]
         said = "met" if not wrong else "missed: " + "; ".join(wrong)
-        return [
-            *_named(row), f"{cpu['hexforge']['best_ms']:.1f}", *against("onnxruntime"), *against("openvino"), said,
-        ]  # fmt: skip
+        return [*_named(row), f"{cpu['hexforge']['best_ms']:.1f}", *against("onnxruntime"), *against("openvino"), said]
 
     head = "model | variant | hexforge | onnxruntime | ratio | OpenVINO | ratio | targets"
     return _table(head, "---|---|---:|---:|---:|---:|---:|---", map(cells, rows))

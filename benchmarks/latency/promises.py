@@ -50,7 +50,7 @@ MORE: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
         "rapidocr/models/PP-OCRv6_det_small.onnx": {"x": (1, 3, 320, 320)},
         "rapidocr/models/PP-OCRv6_rec_small.onnx": {"x": (1, 3, 48, 320)},
     },
-}  # fmt: skip
+}
 """requirement -> the models inside its wheel, with the shapes of their inputs."""
 
 

@@ -90,8 +90,7 @@ def tables() -> Iterator[Row]:
         CreationConfig(register_multi_contexts=GroupRegistration(None, max(sizes))),
     )
     q.QnnContext_createFromBinary(
-        _binary("b", 0.1, spill_fill_bytes=sizes[1]),
-        CreationConfig(register_multi_contexts=GroupRegistration(one)),
+        _binary("b", 0.1, spill_fill_bytes=sizes[1]), CreationConfig(register_multi_contexts=GroupRegistration(one))
     )
     yield "spill-fill of a group", str(q.client.sessions[0].by_kind()["group spill-fill"]), str(max(sizes))
 
@@ -317,8 +316,10 @@ def main() -> int:
     missed += bool(failed)
     again = f" (--seed {failed[0]})" if failed else ""
     kinds = ", ".join(f"{faults[kind]:,} {words}" for kind, words in FAULT_WORDS.items())
-    print(f"{given.scenarios:,} random scenarios of several processes in {took:.0f} s: {runs:,} executions, {kinds}; "
-          f"{len(failed)} lost something, leaked or came to no end{again}")  # fmt: skip
+    print(
+        f"{given.scenarios:,} random scenarios of several processes in {took:.0f} s: {runs:,} executions, {kinds}; "
+        f"{len(failed)} lost something, leaked or came to no end{again}"
+    )
     print("all as it must be" if not missed else f"{missed} missed")
     return int(bool(missed))
 

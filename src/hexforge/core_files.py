@@ -37,10 +37,7 @@ OURS = (
         "a profiling log",
         "`hexforge profile` makes a page of it, `hexforge diff` compares two",
         start=rb"HXFPROF\n",
-        does={
-            "profile": f"{_CLI}.time.profile:read_log",
-            "diff": f"{_ANALYSIS}.difference.sides:side_of_log",
-        },
+        does={"profile": f"{_CLI}.time.profile:read_log", "diff": f"{_ANALYSIS}.difference.sides:side_of_log"},
     ),
 )
 """Formats of hexforge's own."""

@@ -194,9 +194,7 @@ def choice(
     return _make("choice", words[0] if default is None else default, doc, effect, key, {"choices": words, **more})
 
 
-def integer(
-    default: int | None, doc: str, effect: str | None = None, key: str = "", low: int = 0, **more: Any
-) -> Any:  # fmt: skip
+def integer(default: int | None, doc: str, effect: str | None = None, key: str = "", low: int = 0, **more: Any) -> Any:
     """A field for an integer."""
     return _make("integer", default, doc, effect, key, {"low": low, **more})
 

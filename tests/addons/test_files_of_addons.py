@@ -19,7 +19,7 @@ FILES: Mapping[str, tuple[str, bytes, str]] = {
     "dlc": ("m.dlc", zipped("model", "model.params", "dlc.metadata"), "which only its SDK reads; give the ONNX file"),
     "ptd": ("m.ptd", bytes(4) + b"FT01" + bytes(40), "is a .ptd, which holds tensors of a program; give the program"),
     "bundled program": ("m.bpte", bytes(4) + b"BP08" + bytes(40), "take the program out of it"),
-}  # fmt: skip
+}
 FOLDERS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "hf": (("config.json", "model.safetensors", "tokenizer.json"), "`hexforge llm export FOLDER"),
     "bundle": (("bundle.json", "prefill.bin"), "`hexforge llm run FOLDER` runs it"),

@@ -18,10 +18,12 @@ BLOCK = 32
 
 def one_product(nodes: list[Any], constants: list[Any]) -> bytes:
     graph = helper.make_graph(
-        nodes, "g",
+        nodes,
+        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, K])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, N])], constants,
-    )  # fmt: skip
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, N])],
+        constants,
+    )
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
     return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
 

@@ -11,17 +11,7 @@ import pytest
 from hexforge.backends.htp.time import cost
 from hexforge.chips.names import normalized_name
 from hexforge.chips.power import Corner
-from hexforge.chips.soc import (
-    ABILITIES,
-    CLOCK_SHARE,
-    FIGURES,
-    SOCS,
-    ChipTarget,
-    Provenance,
-    Soc,
-    find_chip,
-    names_of,
-)
+from hexforge.chips.soc import ABILITIES, CLOCK_SHARE, FIGURES, SOCS, ChipTarget, Provenance, Soc, find_chip, names_of
 from hexforge.errors import CallError
 from tests import ROOT
 

@@ -71,10 +71,7 @@ def test_check_json(refused: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_check_says_which_nodes_are_slow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"], "first"),
-        helper.make_node("Bernoulli", ["r"], ["y"], "random"),
-    ]
+    nodes = [helper.make_node("Relu", ["x"], ["r"], "first"), helper.make_node("Bernoulli", ["r"], ["y"], "random")]
     path = str(model(tmp_path / "slow.onnx", nodes))
     assert run("check", path, "--soc", "SM8650", "--json") == 0
     found = json.loads(capsys.readouterr().out)
@@ -203,10 +200,7 @@ def test_fix_shapes_of_a_model_without_its_external_data(tmp_path: Path, capsys:
             ["--backend", "htp", "--option", "backend_path=libQnnCpu.so"],
             "Only one of 'backend_type' and 'backend_path'",
         ),
-        (
-            ["--backend", "htp", "--option", "backend_type=cpu"],
-            "--option backend_type=cpu contradict",
-        ),
+        (["--backend", "htp", "--option", "backend_type=cpu"], "--option backend_type=cpu contradict"),
         (["--soc", "SM8650", "--option", "soc_model=60"], "--soc SM8650 and --option soc_model=60 contradict"),
     ],
 )

@@ -7,16 +7,7 @@ import importlib
 import re
 
 import hexforge
-from docs.generate import (
-    GPU_OPS_PAGE,
-    MODULES_PAGE,
-    OPTIONS_PAGE,
-    PAGE,
-    gpu_ops_page,
-    modules_page,
-    options_page,
-    page,
-)
+from docs.generate import GPU_OPS_PAGE, MODULES_PAGE, OPTIONS_PAGE, PAGE, gpu_ops_page, modules_page, options_page, page
 from docs.generated_sections import FOLDER, SECTIONS, with_sections
 from tests import ROOT
 

@@ -82,12 +82,12 @@ FILES: Mapping[str, tuple[str, bytes, str]] = {
     "json": ("m.json", b'{"a": 1}', "is a JSON file, which `hexforge {}` does not take; `hexforge estimate MODEL"),
     "text": ("m.txt", b"just words\n", "is a text file, which `hexforge {}` does not take; `hexforge explain`"),
     "junk": ("m.bin", bytes(range(256)), "is of no kind that hexforge knows; it may be damaged"),
-}  # fmt: skip
+}
 FOLDERS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "m.mlpackage": (("Manifest.json", "Data"), "is a Core ML model; "),
     "saved": (("saved_model.pb", "variables"), "is a SavedModel of TensorFlow; `python -m tf2onnx.convert"),
     "models": (("a.onnx",), "is a folder; give the .onnx file in it"),
-}  # fmt: skip
+}
 
 
 def require_named(path: Path, words: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,8 +76,9 @@ def test_through_text(kind: str) -> None:
 
 def test_faults_are_found() -> None:
     for scales, offsets, what in (
-        ([0.5] * 8191 + [0.0], [0] * 8192, "positive"), ([0.5] * 8192, [0] * 8191 + [-16], "zero point 16"),
-    ):  # fmt: skip
+        ([0.5] * 8191 + [0.0], [0] * 8192, "positive"),
+        ([0.5] * 8192, [0] * 8191 + [-16], "zero point 16"),
+    ):
         fault = encoding_fault(TensorType(DType.UINT4, (8192, 2), Block((1, 2), scales, offsets)))
         assert fault is not None
         assert what in fault

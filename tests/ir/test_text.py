@@ -102,14 +102,14 @@ def test_output_order_is_kept() -> None:
         ("operation=0", "operation=0, operation=0", "given twice"),
         ("operation=0, ", "", "parameter operation is missing"),
         ("operation=0", "name=0", "no parameter named name"),
-        ("return %\"a b\"", "return %x", "only a tensor that a node writes"),
+        ('return %"a b"', "return %x", "only a tensor that a node writes"),
         ("n: ", "Add_0: ", "two nodes are named 'Add_0'"),
-        ("n: %\"a b\"", "n: %y", "two tensors are named 'y'"),
+        ('n: %"a b"', "n: %y", "two tensors are named 'y'"),
         ('"g"', '"\\q"', "bad string"),
         ("}\n", "} more", "found 'more'|expected"),
         (SMALL[200:], "", "line 4"),
     ],
-)  # fmt: skip
+)
 def test_faults_are_placed(old: str, new: str, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         loads(SMALL.replace(old, new, 1))

@@ -119,10 +119,12 @@ def test_constants_too_large_for_a_protobuf_are_given_beside(monkeypatch: pytest
     monkeypatch.setattr(module, "MOST_BYTES", 1000)
     weights = np.random.default_rng(0).standard_normal((200, 300)).astype(np.float32)
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
-        [helper.make_tensor_value_info("x", 1, [2, 200])], [helper.make_tensor_value_info("y", 1, [2, 300])],
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", 1, [2, 200])],
+        [helper.make_tensor_value_info("y", 1, [2, 300])],
         [numpy_helper.from_array(weights, "w")],
-    )  # fmt: skip
+    )
     model = read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
     nodes = list(model.ir.graph)
     with pytest.raises(CapacityError, match="protobuf"):

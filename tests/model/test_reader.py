@@ -181,10 +181,12 @@ def test_quantization_survives():
         helper.make_node("Add", ["a", "wm"], ["y"]),
     ]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
         [constant("w", np.array([1, 2], np.int8)), constant("s", np.float32(0.5)), constant("z", np.int8(0))],
-    )  # fmt: skip
+    )
     opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
     model = read(helper.make_model(graph, opset_imports=opsets))
     assert sorted(types(model)) == sorted(n.op_type for n in nodes)
@@ -382,7 +384,7 @@ def test_outputs_a_node_leaves_out_have_no_name():
         ("com.microsoft.QLinearAdd(x, s, z, w, s, z, s, z)", ", float[4, 1, 8] w, float s, float z", (4, 2, 8)),
         ("com.microsoft.FusedConv(i, k)", ", float[1, 3, 8, 8] i, float[4, 3, 3, 3] k", (1, 4, 6, 6)),
     ],
-)  # fmt: skip
+)
 def test_ops_onnx_does_not_know_have_shapes(call, inputs, expected):
     body = f"agraph (float[2, 8] x{inputs}) => (float[A] y) {{ a = {call} b = Shape(a) y = Identity(b) }}"
     model = read(text(body, 17, ', "com.microsoft" : 1'))

@@ -16,10 +16,7 @@ from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config,
 
 from hexforge.model.reader import read
 
-TYPES = {
-    "a8w8": (QuantType.QUInt8, QuantType.QInt8),
-    "a16w8": (QuantType.QUInt16, QuantType.QUInt8),
-}
+TYPES = {"a8w8": (QuantType.QUInt8, QuantType.QInt8), "a16w8": (QuantType.QUInt16, QuantType.QUInt8)}
 
 
 _AXIS_SINCE = 13

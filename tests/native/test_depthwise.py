@@ -24,7 +24,7 @@ from tests.native.kernels import (
     round_and_clamp,
     run,
     spread,
-)  # fmt: skip
+)
 from tests.native.windows import Geometry, geometries
 
 

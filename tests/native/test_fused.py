@@ -36,8 +36,9 @@ def convolution(bits: int, pixels: int, inputs: int, outputs: int, rng: np.rando
     bias = rng.integers(-3000, 3000, outputs)
     if bits == 8:
         return attributes | {
-            "bias32": spread(bias, 1, np.int32), "multiplier32": spread(scale.astype(np.float32), 1, np.float32)
-        }  # fmt: skip
+            "bias32": spread(bias, 1, np.int32),
+            "multiplier32": spread(scale.astype(np.float32), 1, np.float32),
+        }
     flush = int(rng.choice([0, 1, 7])) if inputs < 200 else 7
     return attributes | {"bias": spread(bias, 1, np.int64), "multiplier": spread(scale, 1, np.float64), "flush": flush}
 

@@ -157,7 +157,7 @@ def test_one_hot(outer: int, inner: int, depth: int, kind: str, wide: bool, seed
 @EXAMPLES
 @given(
     st.integers(1, 4), st.integers(1, 60), st.data(), st.sampled_from(list(KINDS)), st.booleans(), st.booleans(), SEEDS
-)  # fmt: skip
+)
 def test_top_k(rows: int, n: int, data: Any, kind: str, largest: bool, nan: bool, seed: int) -> None:
     rng = np.random.default_rng(seed)
     k = data.draw(st.integers(1, n))
@@ -167,9 +167,11 @@ def test_top_k(rows: int, n: int, data: Any, kind: str, largest: bool, nan: bool
     rank = np.where(x != x, np.inf, x.astype(np.float64)) if kind == "f32" else x.astype(np.int64)
     order = np.argsort(-rank if largest else rank, axis=1, kind="stable")[:, :k]
     values, indices = run_all(
-        f"top_k_{kind}", [x], [np.zeros((rows, k), x.dtype), np.zeros((rows, k), np.int32)],
+        f"top_k_{kind}",
+        [x],
+        [np.zeros((rows, k), x.dtype), np.zeros((rows, k), np.int32)],
         {"rows": rows, "n": n, "k": k, "largest": int(largest), "index_bytes": 4},
-    )  # fmt: skip
+    )
     assert_bits(indices, order.astype(np.int32))
     assert_bits(values, np.take_along_axis(x, order, 1))
 

@@ -84,9 +84,7 @@ def test_integers(shapes: Any, dtype: Any, operation: int, small: bool, seed: in
     a, b = (rng.integers(low, high, s, dtype=dtype, endpoint=True) for s in operands)
     if not small:
         b[b == -1] = 1  # numpy's own overflow
-    functions = (
-        np.add, np.subtract, np.multiply, divide, np.maximum, np.minimum, np.floor_divide, np.mod, np.fmod,
-    )  # fmt: skip
+    functions = (np.add, np.subtract, np.multiply, divide, np.maximum, np.minimum, np.floor_divide, np.mod, np.fmod)
     with np.errstate(all="ignore"):
         want = np.asarray(functions[operation](a, b)).astype(dtype)
     attributes = {"operation": operation, **nest(shape, *operands)}
@@ -164,7 +162,9 @@ def test_squared_difference(shapes: Any, bits: int, seed: int) -> None:
     attributes |= {"scale_a": 0.013, "scale_b": 0.021, "scale": 3.7}
     d = (a - zero_a).astype(np.float64) * 0.013 - (b - zero_b).astype(np.float64) * 0.021
     got = run(
-        f"squared_difference_{KIND[bits]}", [a.astype(FIXED[bits]), b.astype(FIXED[bits])],
-        np.zeros(shape, FIXED[bits]), attributes,
-    )  # fmt: skip
+        f"squared_difference_{KIND[bits]}",
+        [a.astype(FIXED[bits]), b.astype(FIXED[bits])],
+        np.zeros(shape, FIXED[bits]),
+        attributes,
+    )
     assert_bits(got, round_and_clamp(d * d * 3.7, zero, low, high, bits))

@@ -53,11 +53,13 @@ def test_copy(
     want[tuple(slice(margin, margin + n) for n in taken.shape)] = taken[::-1]
     target = [int(np.prod(y.shape[i + 1 :], dtype=np.int64)) for i in range(y.ndim)]
     attributes: dict[str, Any] = {
-        "element_bytes": size, "dims": taken.shape, "strides_x": tuple(cuts[i][1] * strides[i] for i in order),
+        "element_bytes": size,
+        "dims": taken.shape,
+        "strides_x": tuple(cuts[i][1] * strides[i] for i in order),
         "offset_x": sum(cuts[i][0] * strides[i] for i in range(len(shape))),
         "strides_y": (-target[0], *target[1:]),
         "offset_y": margin * sum(target) + (taken.shape[0] - 1) * target[0],
-    }  # fmt: skip
+    }
     assert_bits(run("copy", [x], y, attributes), want)
 
 
@@ -68,9 +70,11 @@ def test_large_transposes_are_shared_by_the_threads(size: int) -> None:
         strides = (210 * 170, 170, 1)
         want = np.ascontiguousarray(x.transpose(order))
         attributes = {
-            "element_bytes": size, "dims": want.shape, "strides_x": tuple(strides[i] for i in order),
+            "element_bytes": size,
+            "dims": want.shape,
+            "strides_x": tuple(strides[i] for i in order),
             "strides_y": (want.shape[1] * want.shape[2], want.shape[2], 1),
-        }  # fmt: skip
+        }
         assert_bits(run("copy", [x], np.zeros_like(want), attributes), want)
 
 

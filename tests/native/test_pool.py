@@ -38,9 +38,11 @@ def test_max(bits: int, seed: int, g: Geometry, channels: int, how: str) -> None
     want = np.max([seen for _, seen in g.taps(x, low - 1)], axis=0)
     want = np.where(want < low, lowest, want).astype(FIXED[bits])  # windows that lie wholly in the padding
     got = run(
-        f"pool_max_{KIND[bits]}", [x.astype(FIXED[bits])], np.zeros(want.shape, FIXED[bits]),
+        f"pool_max_{KIND[bits]}",
+        [x.astype(FIXED[bits])],
+        np.zeros(want.shape, FIXED[bits]),
         attributes(g, channels) | {"lowest": lowest},
-    )  # fmt: skip
+    )
     assert_bits(got, want)
 
 
@@ -60,7 +62,7 @@ def test_max_float(seed: int, g: Geometry, channels: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     seed=SEEDS, g=geometries(kernel=4), channels=st.integers(1, 300), how=st.sampled_from(HOW), count_pad=st.booleans()
-)  # fmt: skip
+)
 def test_mean(bits: int, seed: int, g: Geometry, channels: int, how: str, count_pad: bool) -> None:
     check_mean(bits, np.random.default_rng(seed), g, channels, how, count_pad)
 
@@ -78,10 +80,12 @@ def check_mean(bits: int, rng: np.random.Generator, g: Geometry, channels: int, 
     real = np.float32 if bits == 8 else np.float64
     want = round_and_clamp(total.astype(real) * factor.astype(real), zero, low, high, bits)
     got = run(
-        f"pool_mean_{KIND[bits]}", [x.astype(FIXED[bits])], np.zeros(want.shape, FIXED[bits]),
+        f"pool_mean_{KIND[bits]}",
+        [x.astype(FIXED[bits])],
+        np.zeros(want.shape, FIXED[bits]),
         attributes(g, channels)
         | {"count_pad": count_pad, "scale": scale, "zero_a": zero_x, "zero_point": zero, "low": low, "high": high},
-    )  # fmt: skip
+    )
     assert_bits(got, want)
 
 

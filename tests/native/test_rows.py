@@ -42,9 +42,7 @@ def test_softmax(bits: int, seed: int, rows: int, n: int, how: str, step: float)
     zero = low if seed % 2 else int(rng.integers(low, high + 1))
     scale = float(rng.choice([high - low + 1.0, 100.0, 1e6]))
     want = softmax(x, table, scale, zero, low, high, bits)
-    attributes = {
-        "rows": rows, "n": n, "table": table, "scale": scale, "zero_point": zero, "low": low, "high": high,
-    }  # fmt: skip
+    attributes = {"rows": rows, "n": n, "table": table, "scale": scale, "zero_point": zero, "low": low, "high": high}
     got = run(f"softmax_{KIND[bits]}", [x.astype(FIXED[bits])], np.zeros((rows, n), FIXED[bits]), attributes)
     assert_bits(got, want)
 

@@ -55,7 +55,7 @@ def test_every_step_that_lowering_names_is_declared() -> None:
         ("table_u8", TABLE | {"count": (9, 9)}, "table_u8 takes count with 1 values, not 2"),
         ("pool_max_f32", POOL | {"in": (3, 4)}, "pool_max_f32 takes in with 3 values, not 2"),
     ],
-)  # fmt: skip
+)
 def test_another_attribute_type_or_count_is_refused(kind: str, attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=rf"^{message}$"):
         step(kind, attributes)

@@ -28,9 +28,10 @@ class Geometry:
         """Output pixels along each axis."""
         return tuple(
             (self.ins[i] + self.pad[i] + self.pad_after[i] - self.dilation[i] * (self.kernel[i] - 1) - 1)
-            // self.stride[i] + 1
+            // self.stride[i]
+            + 1
             for i in range(3)
-        )  # fmt: skip
+        )
 
     def taps(self, x: np.ndarray, fill: float = 0) -> Iterator[tuple[tuple[int, int, int], np.ndarray]]:
         """For every kernel position, the input pixel (`fill` outside) every output pixel sees there."""

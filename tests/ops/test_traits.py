@@ -14,15 +14,7 @@ from hexforge.passes.permutation import expanded_type
 from tests.ops.sample import Sample
 from tests.ops.test_samples import SAMPLES
 
-MOVEMENT = {
-    Work.TRANSPOSE,
-    Work.RESHAPE,
-    Work.CONCAT,
-    Work.SLICE,
-    Work.GATHER,
-    Work.DEPTH_TO_SPACE,
-    Work.MOVE,
-}
+MOVEMENT = {Work.TRANSPOSE, Work.RESHAPE, Work.CONCAT, Work.SLICE, Work.GATHER, Work.DEPTH_TO_SPACE, Work.MOVE}
 PRODUCTS = {Work.CONV, Work.DEPTHWISE, Work.TRANSPOSED_CONV, Work.FULLY_CONNECTED, Work.MATMUL, Work.RECURRENT}
 
 

@@ -38,8 +38,9 @@ def written(
     return made, path.with_name(f"{path.stem}_ctx.onnx")
 
 
-def compiler(source: Any, options: dict[str, str] | None = None, entries: dict[str, str] | None = None,
-             **more: Any) -> hexforge.ModelCompiler:  # fmt: skip
+def compiler(
+    source: Any, options: dict[str, str] | None = None, entries: dict[str, str] | None = None, **more: Any
+) -> hexforge.ModelCompiler:
     """A ModelCompiler for QNNExecutionProvider."""
     chosen = hexforge.SessionOptions()
     for key, value in (entries or {}).items():

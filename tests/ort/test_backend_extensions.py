@@ -141,10 +141,7 @@ def test_a_scenario_takes_the_file(model: Path, tmp_path: Path) -> None:
         "config_file": "tool.json",
         "binaries": {"net": {"file": "net.bin"}},
         "processes": [
-            {
-                "name": "app",
-                "threads": [[step("create", context="c", binary="net"), step("execute", graph="c/net")]],
-            }
+            {"name": "app", "threads": [[step("create", context="c", binary="net"), step("execute", graph="c/net")]]}
         ],
     }
     (tmp_path / "script.json").write_text(json.dumps(script))

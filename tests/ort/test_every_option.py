@@ -47,9 +47,10 @@ def wide() -> bytes:
 def two_graphs() -> bytes:
     """Two graphs with a node between them that QNN does not take."""
     nodes = [
-        node("Relu", ["x"], ["a"], name="relu"), node("Det", ["a"], ["b"], name="det"),
+        node("Relu", ["x"], ["a"], name="relu"),
+        node("Det", ["a"], ["b"], name="det"),
         node("Neg", ["b"], ["y"], name="neg"),
-    ]  # fmt: skip
+    ]
     return model(nodes, {"x": (FLOAT, [2, 3, 3])}, {"y": (FLOAT, [2])})
 
 
@@ -354,8 +355,10 @@ def test_every_provider_option_acts_or_says_that_it_does_not(key: str, tmp_path:
 
     changed = _compared(case, tmp_path, look_with, look_without)
     if key == "device_id":
-        first, second = (hexforge.InferenceSession(tiny.conv(), providers=[(QNN, {"soc_model": "SM8650", key: n})])
-                         for n in ("5", "5"))  # fmt: skip
+        first, second = (
+            hexforge.InferenceSession(tiny.conv(), providers=[(QNN, {"soc_model": "SM8650", key: n})])
+            for n in ("5", "5")
+        )
         other = hexforge.InferenceSession(tiny.conv(), providers=[(QNN, {"soc_model": "SM8650", key: "6"})])
         assert first.simulated.device is second.simulated.device is not other.simulated.device
         return

@@ -381,10 +381,7 @@ def _body(kind: int) -> Any:
 def test_outputs_that_no_part_writes() -> None:
     nodes = [node("Add", ["k", "k"], ["c"], name="fold"), node("Relu", ["x"], ["y"], name="relu")]
     source = model(
-        nodes,
-        {"x": (FLOAT, [2])},
-        {"y": (FLOAT, [2]), "c": (FLOAT, [2])},
-        {"k": np.array([1, 2], np.float32)},
+        nodes, {"x": (FLOAT, [2])}, {"y": (FLOAT, [2]), "c": (FLOAT, [2])}, {"k": np.array([1, 2], np.float32)}
     )
     y, c = session(source).run(None, {"x": np.array([-1, 1], np.float32)})
     assert (y.tolist(), c.tolist()) == ([0, 1], [2, 4])

@@ -28,8 +28,10 @@ def decoder(bits: int, tokens: int, reads_again: str = "") -> bytes:
     angles = np.arange(ROWS)[:, None] * (1e4 ** -(np.arange(SIZE // 2) / (SIZE // 2)))
     constants = {
         "weight": random.standard_normal((wide, wide)).astype(np.float32) / np.sqrt(wide),
-        "cos": np.cos(angles), "sin": np.sin(angles), "scale": np.array([0.02 if bits == 8 else 0.4]),
-    }  # fmt: skip
+        "cos": np.cos(angles),
+        "sin": np.sin(angles),
+        "scale": np.array([0.02 if bits == 8 else 0.4]),
+    }
     coded: dict[str, Any] = (
         {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR", "kv_cache_bit_width": bits} if bits else {}
     )
@@ -54,9 +56,11 @@ def decoder(bits: int, tokens: int, reads_again: str = "") -> bytes:
     cache = [1, GROUPS, ROWS, SIZE // (2 if bits == 4 else 1)]
     outputs = {"y": (TensorProto.FLOAT, [1, tokens, HEADS * SIZE]), "nk": (kind, cache), "nv": (kind, cache)}
     if reads_again:  # after the attention, and where `reads_again` stays with the CPU, in a part of its own
-        nodes += [helper.make_node(reads_again, ["y"], ["turned"], "turning"),
-                  helper.make_node("ReduceMax", ["turned"], ["most"], "most", keepdims=0),
-                  helper.make_node("Add", ["pk", "most"], ["again"], "reader")]  # fmt: skip
+        nodes += [
+            helper.make_node(reads_again, ["y"], ["turned"], "turning"),
+            helper.make_node("ReduceMax", ["turned"], ["most"], "most", keepdims=0),
+            helper.make_node("Add", ["pk", "most"], ["again"], "reader"),
+        ]
         outputs["again"] = (kind, cache)
     inputs = {"x": (TensorProto.FLOAT, [1, tokens, wide]), "pk": (kind, cache), "pv": (kind, cache),
               "seqlens": (TensorProto.INT32, [1]), "total": (TensorProto.INT32, [1])}  # fmt: skip
@@ -133,8 +137,9 @@ def test_where_the_ep_leaves_attention_to_the_cpu(bits: int) -> None:
     for tokens in (5, 1, 3, 1):
         session = hexforge.InferenceSession(decoder(bits, tokens), options, providers=HTP)
         assert {row.node: row.where for row in session.placements} == {
-            "product": "QNNExecutionProvider", "attention": "CPUExecutionProvider",
-        }  # fmt: skip
+            "product": "QNNExecutionProvider",
+            "attention": "CPUExecutionProvider",
+        }
         feeds = step(tokens, before)
         y, *others = session.run(None, feeds | copied)
         copied = dict(zip(copied, others, strict=True))

@@ -54,10 +54,12 @@ def _bias_in_codes(*, between: str = "") -> bytes:
         helper.make_node("Mul", ["kept" if between else "real", "steps"], ["y"], "scale"),
     ]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 16, 8, 8))],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 16, 8, 8))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 8, 8, 8))],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     content: bytes = model.SerializeToString()
     return content

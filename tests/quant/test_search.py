@@ -12,16 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.quant.search import (
-    EXACT_ENOUGH_DB,
-    POOR_DB,
-    PRICE_DB,
-    Choice,
-    Point,
-    SearchPoints,
-    knee,
-    search_mixes,
-)
+from hexforge.quant.search import EXACT_ENOUGH_DB, POOR_DB, PRICE_DB, Choice, Point, SearchPoints, knee, search_mixes
 
 
 class World:

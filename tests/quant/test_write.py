@@ -22,18 +22,7 @@ from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.quant.fold import fold
 from hexforge.quant.write import bias_fixed, write
 from tests.frontends.onnx.parts import units
-from tests.quant.graphs import (
-    CASES,
-    emulated,
-    model,
-    quantized,
-    reference,
-    samples,
-    single,
-    sqnr_db,
-    step,
-    stray,
-)
+from tests.quant.graphs import CASES, emulated, model, quantized, reference, samples, single, sqnr_db, step, stray
 
 
 def test_every_rule_has_a_case() -> None:

@@ -19,9 +19,7 @@ from hexforge.model.standalone import Extract
 from hexforge.runtime.cpu_part import CpuPart
 from tests.ort.models import quantized
 
-KINDS = {
-    "uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "uint16": TensorProto.UINT16, "int16": TensorProto.INT16,
-}  # fmt: skip
+KINDS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "uint16": TensorProto.UINT16, "int16": TensorProto.INT16}
 FLOAT = TensorProto.FLOAT
 
 

@@ -29,9 +29,10 @@ def model(nodes: list[Any], **constants: Any) -> bytes:
 
 def log_of(op: str = "Add", epsilon: float = 1e-12) -> bytes:
     nodes = [
-        helper.make_node(op, ["x", "e"], ["safe"], "guard"), helper.make_node("Log", ["safe"], ["l"], "log"),
+        helper.make_node(op, ["x", "e"], ["safe"], "guard"),
+        helper.make_node("Log", ["safe"], ["l"], "log"),
         helper.make_node("Mul", ["l", "k"], ["y"], "scale"),
-    ]  # fmt: skip
+    ]
     return model(nodes, e=epsilon, k=0.5)
 
 
@@ -40,10 +41,11 @@ CASES = {
     "a floor": (log_of("Max"), "guard", "constant 'e' is 1e-12"),
     "a bound": (
         model([helper.make_node("Clip", ["x", "lo"], ["c"], "clip"), helper.make_node("Log", ["c"], ["y"])], lo=1e-12),
-        "clip", "min_value 1e-12 is 0 in float16",
+        "clip",
+        "min_value 1e-12 is 0 in float16",
     ),
     "a mask": (model([helper.make_node("Add", ["x", "m"], ["y"], "mask")], m=-1e9), "mask", "-1e+09, which is -65536"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -35,13 +35,7 @@ class Departure(Result):
     """The file of the dump, without its ending."""
     counts: StepCounts
 
-    described = (
-        Column("node"),
-        Column("op"),
-        Column("tensor"),
-        "file",
-        Key("counts", inline=True),
-    )
+    described = (Column("node"), Column("op"), Column("tensor"), "file", Key("counts", inline=True))
     figures = (
         *select(described, "node op tensor"),
         Column("% beyond", "number", of=lambda departure: 100 * (1 - departure.counts.share)),

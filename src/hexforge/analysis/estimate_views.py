@@ -41,11 +41,7 @@ def as_html(line: str, tasks: Sequence[Row]) -> str:
     return f'<p>{head}</p><svg xmlns="http://www.w3.org/2000/svg" {size} font-size="11">{"".join(bars)}</svg>'
 
 
-BY_CHIP = (
-    Key("latency_ms", rounded=4),
-    Key("total_us_rough", rounded=3),
-    Key("cpu_nodes", of=length("left_on_cpu")),
-)
+BY_CHIP = (Key("latency_ms", rounded=4), Key("total_us_rough", rounded=3), Key("cpu_nodes", of=length("left_on_cpu")))
 """What JSON has of an estimate for each of many chips."""
 
 

@@ -94,8 +94,10 @@ class GateCheck(Result):
         if self.baseline is not None and self.regression_percent is not None:
             allowed = self.baseline + sign * abs(self.baseline) * self.regression_percent / 100
             if not sign * self.value <= sign * allowed:
-                return f"{self.value:.4g} is worse than the baseline {self.baseline:.4g} by more than "\
-                       f"{self.regression_percent:g} %"  # fmt: skip
+                return (
+                    f"{self.value:.4g} is worse than the baseline {self.baseline:.4g} by more than "
+                    f"{self.regression_percent:g} %"
+                )
         return ""
 
 

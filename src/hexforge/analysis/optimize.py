@@ -266,7 +266,7 @@ def _rewrite_model(
 
 def _search_precisions(
     folder: OutputFolder, request: OptimizeRequest, deployment: Deployment, progress: StageProgress
-) -> SearchResult:  # fmt: skip
+) -> SearchResult:
     space = SearchSpace(request.low, request.high, request.groups, budget=request.budget)
     scoring = Scoring(request.metric, request.labels, request.classes, request.evaluation, request.samples)
 

@@ -45,21 +45,23 @@ def recommend(searched: SearchResult, float_score: float | None = None) -> Recom
     if not front and alarms:
         least_bad = min(searched.mixes.points.values(), key=lambda p: (len(p.alarms), -p.quality, p.latency_ms))
         return Recommendation(
-            least_bad, "none",
+            least_bad,
+            "none",
             f"Nothing is recommended: all {len(searched.mixes.points)} mixes have lost an output. "
             f"{_sentence(alarms[0])} {WITHOUT_MIX}",
-        )  # fmt: skip
+        )
     if not front:
         front = [searched.mixes.low]
     if float_score is None:
         front = deciding_well(front)
         if _poor(front[-1]):
             return Recommendation(
-                front[-1], "poor",
+                front[-1],
+                "poor",
                 f"No mix keeps the outputs: the best is {_label(front[-1], searched)}. Give samples as the model sees "
                 "them in use (not random ones, and scaled as in training), try recipes with +equalize, or keep the "
                 "model in float.",
-            )  # fmt: skip
+            )
     if len(front) == 1:
         return Recommendation(
             front[0], "only", f"No other mix that was measured is faster or better {_in_brackets(front[0], searched)}."
@@ -73,16 +75,18 @@ def recommend(searched: SearchResult, float_score: float | None = None) -> Recom
             lost = float_score - point.quality
             loss = f"{quality_text(lost, searched.metric)} below" if lost > 0 else "no worse than"
             return Recommendation(
-                point, "fastest" if point is fastest else "knee",
+                point,
+                "fastest" if point is fastest else "knee",
                 f"The fastest mix that keeps {searched.metric} within {kept:g}{unit} of the float model's: {loss} it"
                 f"{_faster(point, front, searched)}.",
-            )  # fmt: skip
+            )
         return Recommendation(
-            best, "best",
+            best,
+            "best",
             f"No mix keeps {searched.metric} within {kept:g}{unit} of the float model's "
             f"{quality_text(float_score, searched.metric)}; this is the best, "
             f"{quality_text(float_score - best.quality, searched.metric)} below it.",
-        )  # fmt: skip
+        )
     if fastest.quality >= EXACT_ENOUGH_DB:
         slower = f"; the best, {_label(best, searched)}, takes {_percent(best, fastest)} longer"
         return Recommendation(
@@ -98,11 +102,12 @@ def recommend(searched: SearchResult, float_score: float | None = None) -> Recom
             f"The {kind} mix {_in_brackets(point, searched)}; the other end of the front is {_label(other, searched)}.",
         )
     return Recommendation(
-        point, "knee",
+        point,
+        "knee",
         f"The knee of the front {_in_brackets(point, searched)}: the fastest mix, {_label(fastest, searched)}, loses "
         f"{point.quality - fastest.quality:.1f} dB more, and the best, {_label(best, searched)}, takes "
         f"{_percent(best, point)} longer.",
-    )  # fmt: skip
+    )
 
 
 def confirmed(choice: Recommendation, decisions: Decisions | None) -> Recommendation:

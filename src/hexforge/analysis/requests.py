@@ -38,9 +38,11 @@ MODEL = spelled("The ONNX file, or a .pte.", is_argument=True, kind=Path, exists
 SOC = spelled(CHIPS, "--soc")
 DATA_HELP = "Folder of samples (.npy, .npz, .raw, images), tar or Parquet shards, a URL, or random:8 to try it."
 LABELS = spelled(
-    "A .csv, .json, .txt or .npy file; folders: their names; dataset: the shards' own.", kind=str, given="",
+    "A .csv, .json, .txt or .npy file; folders: their names; dataset: the shards' own.",
+    kind=str,
+    given="",
     read=none_if_empty,
-)  # fmt: skip
+)
 CLASSES = spelled("Names of the classes, one a line, in their order.", kind=Path, exists=True, dir_okay=False)
 BACKEND = spelled("Where the model runs: htp, cpu, ort (onnxruntime) or vendor.", kind=str)
 JOBS = spelled("Processes to work on.", "--jobs", "-j", min=1)

@@ -83,9 +83,11 @@ def _register(specs: list[str] | None) -> list[str] | None:
 
 
 _OP_PACKAGES = spelled(
-    "An op of your own (see `hexforge op-package`).", "--op-package", metavar="OP:PATH:INTERFACE[:TARGET]",
+    "An op of your own (see `hexforge op-package`).",
+    "--op-package",
+    metavar="OP:PATH:INTERFACE[:TARGET]",
     callback=_register,
-)  # fmt: skip
+)
 OpPackages = Annotated[list[str] | None, typed(_OP_PACKAGES)]
 ALL_ROWS = spelled("Every row, not only the first ten.", "--all")
 All = Annotated[bool, typed(ALL_ROWS)]
@@ -200,9 +202,8 @@ class CoRunningArguments:
 
     priority: str = option("normal", "low … critical_plus (qnn_context_priority), with --co-running.")
     co_running: list[str] | None = option(
-        None, "Another model that runs on the chip meanwhile.", "--co-running", "--beside",
-        metavar="MODEL[:PRIORITY]",
-    )  # fmt: skip
+        None, "Another model that runs on the chip meanwhile.", "--co-running", "--beside", metavar="MODEL[:PRIORITY]"
+    )
 
     def check(self) -> None:
         """CallError where there is a priority, and no other model that it is against."""

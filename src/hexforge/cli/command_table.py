@@ -165,20 +165,13 @@ CORE = (
         "ops",
         "hexforge.cli.inspect.ops:ops",
         "Which ONNX ops become which QNN ops, what those are, and what of them is refused, why, and how that is known.",
-        (
-            "hexforge ops",
-            "hexforge ops Conv",
-            "hexforge ops --refused-by ep --json",
-        ),
+        ("hexforge ops", "hexforge ops Conv", "hexforge ops --refused-by ep --json"),
     ),
     Command(
         "show",
         "hexforge.cli.inspect.show:show",
         "Print the QNN graphs that a model becomes, as text.",
-        (
-            "hexforge show model.onnx",
-            "hexforge show model.onnx --no-passes --onnx-units",
-        ),
+        ("hexforge show model.onnx", "hexforge show model.onnx --no-passes --onnx-units"),
     ),
     Command(
         "run",
@@ -193,10 +186,7 @@ CORE = (
         "bench",
         "hexforge.cli.time.bench:bench",
         "Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time.",
-        (
-            "hexforge bench model.onnx --duration 10",
-            "hexforge bench model.bin --iterations 1000 --threads 4 --json",
-        ),
+        ("hexforge bench model.onnx --duration 10", "hexforge bench model.bin --iterations 1000 --threads 4 --json"),
     ),
     Command(
         "fix-shapes",
@@ -229,19 +219,13 @@ CORE = (
         "socs",
         "hexforge.cli.time.socs:socs",
         "List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source.",
-        (
-            "hexforge socs",
-            'hexforge socs "Galaxy S24"',
-        ),
+        ("hexforge socs", 'hexforge socs "Galaxy S24"'),
     ),
     Command(
         "demo",
         "hexforge.cli.inspect.demo:demo",
         "Check the built-in night-shot model, run it on new pictures, and make it fast on a chip, with a page.",
-        (
-            "hexforge demo",
-            'hexforge demo --soc "X Elite"',
-        ),
+        ("hexforge demo", 'hexforge demo --soc "X Elite"'),
     ),
     Command(
         "eval",

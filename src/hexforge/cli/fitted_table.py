@@ -58,8 +58,8 @@ class FittedTable:
         if self.title:
             yield Text(self.title, "italic")  # not the table's own, which wraps at the width of the table
         laid = Table(
-            box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, show_header=any(self.columns),
-        )  # fmt: skip
+            box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, show_header=any(self.columns)
+        )
         for k in kept:
             numbers = all(_is_number(_plain(row[k])) for row in self.rows) and bool(self.rows)
             laid.add_column(

@@ -88,8 +88,10 @@ class Adapter:
             if offset < first:
                 return get(offset, size)
             if size < 0 or offset - first + size > len(own) - SLACK:  # kernels may read a little past an array
-                raise FormatError(f"{where}: refers to bytes {offset - first} to {offset - first + size} of its "
-                                  f"arrays, which are {max(len(own) - SLACK, 0)}")  # fmt: skip
+                raise FormatError(
+                    f"{where}: refers to bytes {offset - first} to {offset - first + size} of its "
+                    f"arrays, which are {max(len(own) - SLACK, 0)}"
+                )
             return own[offset - first : offset - first + size]
 
         return both

@@ -10,12 +10,7 @@ from typing import Any
 
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.errors import CallError
-from hexforge.formats.config_sections import (
-    ConfigSection,
-    GraphSection,
-    HtpFile,
-    ToolFile,
-)
+from hexforge.formats.config_sections import ConfigSection, GraphSection, HtpFile, ToolFile
 from hexforge.formats.json_text import read_json
 from hexforge.formats.validated import validated
 from hexforge.options import did_you_mean

@@ -75,8 +75,10 @@ def _quantization(value: Value) -> dict[str, Any]:
         )
         listed = [{"scale": float(scale), "offset": int(offset)} for scale, offset in pairs]
         described["axis_scale_offset"] = {
-            "axis": encoding.axis, "num_scale_offsets": len(listed), "scale_offsets": listed,
-        }  # fmt: skip
+            "axis": encoding.axis,
+            "num_scale_offsets": len(listed),
+            "scale_offsets": listed,
+        }
     return described
 
 

@@ -46,13 +46,7 @@ class Editor:
         return value
 
     def add(
-        self,
-        op: str,
-        inputs: Sequence[Value | None],
-        at: Node,
-        count: int = 1,
-        domain: str = "",
-        **attributes: Any,
+        self, op: str, inputs: Sequence[Value | None], at: Node, count: int = 1, domain: str = "", **attributes: Any
     ) -> tuple[Value, ...]:
         """A new node before another; what it writes has its types and shapes."""
         stem = f"{at.name}_{op}"

@@ -55,11 +55,7 @@ DETACHED_TYPES = frozenset(
 
 
 def open_source(
-    source: ModelSource,
-    folder: Path | None = None,
-    name: str = "",
-    schemas: bool = True,
-    detach: bool = False,
+    source: ModelSource, folder: Path | None = None, name: str = "", schemas: bool = True, detach: bool = False
 ) -> Source:
     """Parse and check a model given by path, as bytes or as a ModelProto (which is copied, as reading edits it).
 

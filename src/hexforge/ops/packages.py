@@ -169,8 +169,9 @@ def register_op_package(spec: str) -> CustomOp:
     package, of = _read(Path(path), interface, target, spec)
     if type not in package.ops:
         listed = ", ".join(package.ops) or "none"
-        raise CallError(f"op package {spec!r}: {package.name} has no op {type!r}; it has {listed}"
-                        f"{did_you_mean(type, package.ops)}")  # fmt: skip
+        raise CallError(
+            f"op package {spec!r}: {package.name} has no op {type!r}; it has {listed}{did_you_mean(type, package.ops)}"
+        )
     return _register(replace(package.ops[type], **of))
 
 

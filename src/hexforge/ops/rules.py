@@ -21,9 +21,5 @@ SELECT = QuantRule(data=(1, 2))
 """Inputs 1 and 2 are data, input 0 a condition."""
 
 # reference, section 2.2: 16-bit rules of the QNN EP
-SIGMOID = QuantRule(
-    fixed={DType.UINT16: ScaleOffset(1 / 65536, 0), DType.INT16: ScaleOffset(1 / 32768, 0)},
-)
-TANH = QuantRule(
-    fixed={DType.UINT16: ScaleOffset(1 / 32768, -32768), DType.INT16: ScaleOffset(1 / 32768, 0)},
-)
+SIGMOID = QuantRule(fixed={DType.UINT16: ScaleOffset(1 / 65536, 0), DType.INT16: ScaleOffset(1 / 32768, 0)})
+TANH = QuantRule(fixed={DType.UINT16: ScaleOffset(1 / 32768, -32768), DType.INT16: ScaleOffset(1 / 32768, 0)})

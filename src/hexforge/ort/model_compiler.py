@@ -134,8 +134,10 @@ class ModelCompiler(onnxruntime.ModelCompiler):  # type: ignore[misc]
         )
         report = prepare(self._source, self._sess_options, config, self._options, output).report
         if report is None:
-            raise CallError(f"no node of the model was compiled for {QNN}, and flags has ERROR_IF_NO_NODES_COMPILED; "
-                            "`hexforge check` says why each node is refused")  # fmt: skip
+            raise CallError(
+                f"no node of the model was compiled for {QNN}, and flags has ERROR_IF_NO_NODES_COMPILED; "
+                "`hexforge check` says why each node is refused"
+            )
         self.report = report
         return report
 
@@ -145,8 +147,10 @@ class ModelCompiler(onnxruntime.ModelCompiler):  # type: ignore[misc]
             return self._entries.config.context_model_external_initializers_file_name
         given = Path(self._initializers)
         if path is not None and given.parent != Path() and given.parent.resolve() != path.parent.resolve():
-            raise CallError(f"external_initializers_file_path: {given} is not in the model's folder, {path.parent}; "
-                            "constants lie beside the model")  # fmt: skip
+            raise CallError(
+                f"external_initializers_file_path: {given} is not in the model's folder, {path.parent}; "
+                "constants lie beside the model"
+            )
         return given.name
 
     def _place(self, tensor: Any) -> tuple[str, int, int] | None:

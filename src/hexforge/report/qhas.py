@@ -18,9 +18,7 @@ from hexforge.report.graph import MOST_NODES, GraphNode, GraphPicture, box_posit
 from hexforge.report.page import SIMULATED, assemble_page
 from hexforge.report.section import Bars, Column, Figure, Figures, Section, Step, Steps, Table
 
-SCRIPTS = (
-    "draw.js", "shell.js", "pie.js", "table.js", "charts.js", "graph.js", "paint.js", "timeline.js", "qhas.js",
-)  # fmt: skip
+SCRIPTS = ("draw.js", "shell.js", "pie.js", "table.js", "charts.js", "graph.js", "paint.js", "timeline.js", "qhas.js")
 MEASURED_HERE = "Measured by hexforge on this computer; a cycle is a nanosecond."
 FIGURES = (
     Column("cycles", "number", 0, "sum", about="Of the main thread"),
@@ -146,7 +144,7 @@ def _reasons(
         Figure("one inference", amounts.time(run.netrun_us), "as the application sees it"),
         Figure("accelerator", amounts.time(run.accelerator_us), share),
         Figure("critical path", f"{run.critical_cycles:,}", "cycles of the main thread"),
-    ]  # fmt: skip
+    ]
     reasons = [
         Step(f.title, f"{100 * f.share:.0f} %", f.text, f"Try: {f.try_this}" + _where(graph, f.ops)) for f in listed
     ]
@@ -216,9 +214,11 @@ def _timeline(graph: GraphProfile, run: ProfiledRun) -> dict[str, Any]:
 
     def steps(*names: str) -> list[list[float]]:
         points = sorted(
-            (at, value) for name in names if name in series
+            (at, value)
+            for name in names
+            if name in series
             for at, value in zip(series[name].at_us, series[name].values, strict=True)
-        )  # fmt: skip
+        )
         return [[round(at, 4) for at, _ in points], [round(value, 3) for _, value in points]]
 
     return {

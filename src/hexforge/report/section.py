@@ -14,11 +14,7 @@ from hexforge.results import Key, Result, record
 
 DRAWN_AS: Mapping[str, str] = {"decibels": "number", "significant": "number"}
 """Kinds of columns that the page's script draws as another."""
-_COLUMN = (
-    "name",
-    Key("kind", of=lambda column: DRAWN_AS.get(column.kind, column.kind)),
-    "digits total choose about",
-)
+_COLUMN = ("name", Key("kind", of=lambda column: DRAWN_AS.get(column.kind, column.kind)), "digits total choose about")
 
 
 class SectionPart(Result):

@@ -118,9 +118,11 @@ class CpuPart:
                 binding.bind_input(name, "cpu", 0, dense.dtype, dense.shape, dense.ctypes.data)
         names = [output.name for output in self._session.get_outputs()]
         for name in names:
-            place = {} if name not in held else {
-                "element_type": held[name].dtype, "shape": held[name].shape, "buffer_ptr": held[name].ctypes.data,
-            }  # fmt: skip
+            place = (
+                {}
+                if name not in held
+                else {"element_type": held[name].dtype, "shape": held[name].shape, "buffer_ptr": held[name].ctypes.data}
+            )
             binding.bind_output(name, "cpu", 0, **place)
         try:
             self._session.run_with_iobinding(binding)

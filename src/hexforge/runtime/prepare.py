@@ -92,11 +92,7 @@ class PartitionedModel:
 
 
 def prepare_model(
-    source: ModelSource | Model,
-    backend: Backend,
-    request: ModelRequest = DEFAULT_REQUEST,
-    *,
-    give_away: bool = False,
+    source: ModelSource | Model, backend: Backend, request: ModelRequest = DEFAULT_REQUEST, *, give_away: bool = False
 ) -> PartitionedModel:
     """A model placed on a backend, in the parts that run one after another; it is left as it is unless given away.
 

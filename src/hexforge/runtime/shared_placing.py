@@ -64,9 +64,7 @@ class _Placed:
                     row
                     if row.reason is None
                     else replace(
-                        row,
-                        reason=_in_words(row.reason, own, its),
-                        ep_refuses=_in_words(row.ep_refuses, own, its),
+                        row, reason=_in_words(row.reason, own, its), ep_refuses=_in_words(row.ep_refuses, own, its)
                     )
                     for row in unit
                 )

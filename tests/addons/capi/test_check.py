@@ -49,7 +49,7 @@ CASES = {
     "mixed-batch": [("mixed-batch", "QnnGraph_execute")],
     "late-config": [("late-config", "QnnGraph_setConfig")],
     "invalid-argument": [("invalid-argument", "QnnGraph_create")],
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +96,9 @@ def test_a_misuse_is_reported(program: Path, libraries: Path, context: Path, tmp
 
 def test_calls_beside_a_list_are_reported(program: Path, libraries: Path, context: Path, tmp_path: Path) -> None:
     report = tmp_path / "findings"
-    ran = subprocess.run([program, libraries, context, "parallel-to-list"], check=False,
-                         env=environment(HEXFORGE_QNN_CHECK=str(report)))  # fmt: skip
+    ran = subprocess.run(
+        [program, libraries, context, "parallel-to-list"], check=False, env=environment(HEXFORGE_QNN_CHECK=str(report))
+    )
     assert ran.returncode == 0
     assert "parallel-to-list" in {rule for rule, _ in found(report)}
 

@@ -63,9 +63,7 @@ def test_a_context_of_the_provider_runs_in_our_session(
     provider: ProviderProcess, model: Path, tmp_path: Path, embedded: str
 ) -> None:
     made = tmp_path / "made_ctx.onnx"
-    entries = {
-        "ep.context_enable": "1", "ep.context_file_path": str(made), "ep.context_embed_mode": embedded
-    }  # fmt: skip
+    entries = {"ep.context_enable": "1", "ep.context_file_path": str(made), "ep.context_embed_mode": embedded}
     assert provider.ask(model, session_options=entries).error == ""
     wanted = session_outputs(model, FEEDS)
     assert difference(wanted, session_outputs(made, FEEDS)) == ""

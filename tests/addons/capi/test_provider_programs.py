@@ -57,10 +57,12 @@ def model(folder: Path) -> Path:
         helper.make_node("Add", ["r", "m"], ["y"]),
     ]
     graph = helper.make_graph(
-        nodes, "small", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])],
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 6])],
         [onnx.numpy_helper.from_array(weights, "w")],
-    )  # fmt: skip
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "m.onnx")
     return folder / "m.onnx"
 

@@ -35,10 +35,12 @@ def test_the_bits_are_those_of_a_session(saved: tuple[Path, Path, str], tmp_path
     x = np.array([i * 7 % 13 - 6 for i in range(16)], np.float32).reshape(1, 16) / 8
     w = np.array([i * 37 % 101 - 50 for i in range(128)], np.float32).reshape(16, 8) / 64
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])], "two_nodes",
+        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])],
+        "two_nodes",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])], [onnx.numpy_helper.from_array(w, "w")],
-    )  # fmt: skip
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8])],
+        [onnx.numpy_helper.from_array(w, "w")],
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
     provider = ("QNNExecutionProvider", {"soc_model": "57", "htp_graph_finalization_optimization_mode": "3"})
     session = hexforge.InferenceSession(tmp_path / "m.onnx", providers=[provider])
@@ -102,7 +104,8 @@ def test_valgrind_sees_nothing(saved: tuple[Path, Path, str], libraries: Path) -
 
 @pytest.mark.parametrize("library", ["Htp", "Cpu", "Gpu", "Saver", "System"])
 def test_a_library_exports_only_what_qnn_has(libraries: Path, library: str) -> None:
-    listed = subprocess.run(["nm", "-D", "--defined-only", libraries / f"libQnn{library}.so"], capture_output=True,
-                            text=True, check=True).stdout.split()  # fmt: skip
+    listed = subprocess.run(
+        ["nm", "-D", "--defined-only", libraries / f"libQnn{library}.so"], capture_output=True, text=True, check=True
+    ).stdout.split()
     names = {name for name in listed if not set(name) <= set("0123456789abcdef") and len(name) > 1}
     assert names == {"QnnSystemInterface_getProviders" if library == "System" else "QnnInterface_getProviders"}

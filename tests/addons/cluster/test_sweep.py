@@ -218,10 +218,12 @@ def test_changes_name_what_got_slower_first() -> None:
     before = Sweep(tuple(SweepRow(m, "w8a8", "SM8650", 1.0) for m in "abcd"))
     after = Sweep(
         (
-            SweepRow("a", "w8a8", "SM8650", 1.001), SweepRow("b", "w8a8", "SM8650", 0.5, nodes_on_cpu=2),
-            SweepRow("c", "w8a8", "SM8650", 2.0), SweepRow("e", "w8a8", "SM8650", error="does not fit"),
+            SweepRow("a", "w8a8", "SM8650", 1.001),
+            SweepRow("b", "w8a8", "SM8650", 0.5, nodes_on_cpu=2),
+            SweepRow("c", "w8a8", "SM8650", 2.0),
+            SweepRow("e", "w8a8", "SM8650", error="does not fit"),
         )
-    )  # fmt: skip
+    )
     told = [str(change) for change in after.changes(before)]
     assert told[:2] == ["d w8a8 SM8650: is gone", "e w8a8 SM8650: is new"]
     assert told[2:] == [

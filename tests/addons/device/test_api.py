@@ -47,7 +47,8 @@ WRONG: dict[str, tuple[Call, int]] = {
     "no priority": (lambda q, c, g, b: q.QnnContext_setConfig(c, priority="high"), 5000),  # type: ignore[arg-type]
     "a strange group": (
         lambda q, c, g, b: q.QnnContext_createFromBinary(
-            b, CreationConfig(register_multi_contexts=GroupRegistration("x", 5))  # type: ignore[arg-type]
+            b,
+            CreationConfig(register_multi_contexts=GroupRegistration("x", 5)),  # type: ignore[arg-type]
         ),
         5002,
     ),
@@ -55,14 +56,15 @@ WRONG: dict[str, tuple[Call, int]] = {
     "a path": (lambda q, c, g, b: q.QnnContext_createFromBinary("x.bin"), 5000),  # type: ignore[arg-type]
     "no graphs": (lambda q, c, g, b: q.QnnContext_createFromBinary(b, CreationConfig(enable_graphs=())), 5010),
     "a graph twice": (
-        lambda q, c, g, b: q.QnnContext_createFromBinary(b, CreationConfig(graph_retention_order=("a", "a"))), 5010,
+        lambda q, c, g, b: q.QnnContext_createFromBinary(b, CreationConfig(graph_retention_order=("a", "a"))),
+        5010,
     ),
     "an empty list": (lambda q, c, g, b: q.QnnContext_createFromBinaryListAsync([], ListConfig(), print), 5000),
     "no buffer": (lambda q, c, g, b: q.QnnMem_register(c, [MemDescriptor(None, "x", ONE, "float32")]), 8005),  # type: ignore[arg-type]
     "an odd type": (lambda q, c, g, b: q.QnnMem_register(c, [MemDescriptor(SharedBuffer(64), "x", ONE, "foo")]), 8000),
     "no handle": (lambda q, c, g, b: q.QnnMem_deRegister([None]), 8001),  # type: ignore[list-item]
     "no power config": (lambda q, c, g, b: q.setPowerConfig(q.createPowerConfigId(), [None]), 13001),  # type: ignore[list-item]
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", WRONG)

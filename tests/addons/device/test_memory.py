@@ -384,11 +384,7 @@ ABCD = Binary("m", tuple(GraphSpec(name, round(1.8 * GB)) for name in "ABCD"))
 @pytest.mark.feature("Multi-graph switching", guide="2849-2947")
 @pytest.mark.parametrize(
     ("order", "loads", "traditional", "sets"),
-    [
-        ("ABAB", 0, 3, "AB AB AB AB"),
-        ("ABCD", 2, 3, "AB AB AC AD"),
-        ("ABCABD", 3, 5, "AB AB AC AC AB AD"),
-    ],
+    [("ABAB", 0, 3, "AB AB AB AB"), ("ABCD", 2, 3, "AB AB AC AD"), ("ABCABD", 3, 5, "AB AB AC AC AB AD")],
 )
 def test_retention_loads_what_the_guide_says(order: str, loads: int, traditional: int, sets: str) -> None:
     for retained, wanted in ((("A", "B"), loads), ((), traditional)):

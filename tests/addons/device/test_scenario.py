@@ -65,7 +65,7 @@ def test_a_step_that_goes_otherwise_is_told() -> None:
 
 def test_threads_switches_buffers_and_votes_play() -> None:
     binaries = {
-        "m": {"graphs": [{"name": n, "weights_mb": 10, "us": 500, "adapter_mb": 1} for n in "ab"], "shared_mb": 3},
+        "m": {"graphs": [{"name": n, "weights_mb": 10, "us": 500, "adapter_mb": 1} for n in "ab"], "shared_mb": 3}
     }
     steps = [
         {"do": "create_list", "contexts": [{"context": "x", "binary": "m"}, {"context": "y", "binary": "m"}],

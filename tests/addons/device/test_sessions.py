@@ -116,9 +116,10 @@ def test_cores_and_vtcm_change_the_time() -> None:
 
 def test_shared_resources_take_less_memory() -> None:
     nodes = [
-        node("Relu", ["x"], ["a"], name="relu"), node("Det", ["a"], ["b"], name="det"),
+        node("Relu", ["x"], ["a"], name="relu"),
+        node("Det", ["a"], ["b"], name="det"),
         node("Neg", ["b"], ["y"], name="neg"),
-    ]  # fmt: skip
+    ]
     data = model(nodes, {"x": (FLOAT, [2, 3, 3])}, {"y": (FLOAT, [2])})
     plain, shared = session(data), session(data, htp_share_resource_optimization="1")
     assert len(plain.simulated._graphs) == 2

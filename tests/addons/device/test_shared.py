@@ -181,8 +181,10 @@ def test_the_commands_serve_show_and_stop(tmp_path: Path) -> None:
     path = tmp_path / "hexforge" / "device.sock"
     assert address == f"unix:{path}"
     assert [oct(p.stat().st_mode & 0o777) for p in (path.parent, path, DeviceAddress.parse(address).token_path)] == [
-        "0o700", "0o600", "0o600",
-    ]  # fmt: skip
+        "0o700",
+        "0o600",
+        "0o600",
+    ]
     invoke = CliRunner().invoke
     qnn = connect(address).qnn("shown")
     qnn.QnnContext_createFromBinary(figures())

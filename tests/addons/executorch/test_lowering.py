@@ -302,8 +302,9 @@ def test_scales_by_sequential_mse(net: tuple[Any, Any]) -> None:
         prepared(*x)
     quantized = convert_pt2e(prepared)
     wanted = quantized(*x).detach().numpy()
-    assert not np.array_equal(wanted, qdq(model, x, "use_16a4w", is_conv_per_channel=True,
-                                          is_linear_per_channel=True)(*x).detach().numpy())  # fmt: skip
+    assert not np.array_equal(
+        wanted, qdq(model, x, "use_16a4w", is_conv_per_channel=True, is_linear_per_channel=True)(*x).detach().numpy()
+    )
     found = outputs(lowered(quantized, x, spec()), x)
     assert np.abs(found - wanted).max() < 1e-3 * np.abs(wanted).max()
 

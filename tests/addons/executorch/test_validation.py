@@ -83,9 +83,11 @@ TYPES_OF_OPERANDS: tuple[tuple[Any, tuple[Any, ...], str], ...] = (
     *((binary, (op, U8, F32, "BOOL_8"), SEVERAL) for op in COMPARISONS),
     *((binary, (op, U16, U16, "BOOL_8"), "") for op in COMPARISONS),
     *((binary, ("Power", *types), "") for types in ((U8, F32, U8), (U8, U16, U8), (U16, I32, U16), (F16, F16, F16))),
-    *((binary, ("Power", *types), "a base of another type than the result")
-      for types in ((U8, F16, U8), (U8, U8, U16), (F32, U8, F32), (I32, I32, I32), (F16, F32, F16))),
-)  # fmt: skip
+    *(
+        (binary, ("Power", *types), "a base of another type than the result")
+        for types in ((U8, F16, U8), (U8, U8, U16), (F32, U8, F32), (I32, I32, I32), (F16, F32, F16))
+    ),
+)
 ROWS = (
     *TYPES_OF_OPERANDS,
     (asin, ("FLOAT_32",), "asin of floats; quantize it"),

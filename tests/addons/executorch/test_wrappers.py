@@ -175,8 +175,10 @@ def test_small_graphs_spill_nothing_on_any_chip() -> None:
         backend = registry.backend("htp", {"soc_model": chip})
         assert isinstance(backend, ContextBackend)
         x, y = wrapper("x", (1, side, side), "APP_WRITE"), wrapper("y", (1, side, side), "APP_READ")
-        for fits, ops in ((False, [relu(x, y)]), (True, [relu(wrapper("x", (1, side, 8), "APP_WRITE"),
-                                                              wrapper("y", (1, side, 8), "APP_READ"))])):  # fmt: skip
+        for fits, ops in (
+            (False, [relu(x, y)]),
+            (True, [relu(wrapper("x", (1, side, 8), "APP_WRITE"), wrapper("y", (1, side, 8), "APP_READ"))]),
+        ):
             graph = backend.compile(build_graph("forward", [op.declaration for op in ops])).graph
             assert backend.fits(graph) == fits
             found = backend.schematic(graph, backend.targets[0], backend.graph_settings())

@@ -108,10 +108,11 @@ def test_convolutions_sum_up_runs_in_half(
     x, w = halves(1, 9, 11, channels), halves(3, 3, channels, 32, seed=1, scale=0.3)
     pads = ((1, 1), (1, 1))
     program = compiled(
-        lambda g, v: g.node("Relu", g.node("Conv2d", [v, g.static(w)], stride=(stride,) * 2, pad_amount=pads).outputs)
-        .outputs[0],
+        lambda g, v: g.node(
+            "Relu", g.node("Conv2d", [v, g.static(w)], stride=(stride,) * 2, pad_amount=pads).outputs
+        ).outputs[0],
         x.shape,
-    )  # fmt: skip
+    )
     taps = []
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     for i in range(3):
@@ -130,10 +131,11 @@ def test_convolutions_sum_up_runs_in_half(
 def test_depthwise_convolutions_sum_up_in_half(form: bool) -> None:
     x, w, bias = halves(2, 8, 9, 16), halves(3, 3, 1, 16, seed=1), halves(16, seed=2)
     program = compiled(
-        lambda g, v: g.node("DepthWiseConv2d", [v, g.static(w), g.static(bias)], stride=(1, 1),
-                            pad_amount=((1, 1), (1, 1))).outputs[0],
+        lambda g, v: g.node(
+            "DepthWiseConv2d", [v, g.static(w), g.static(bias)], stride=(1, 1), pad_amount=((1, 1), (1, 1))
+        ).outputs[0],
         x.shape,
-    )  # fmt: skip
+    )
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))).astype(H)
     total: Array = np.zeros(x.shape, H)
     for i in range(3):

@@ -50,8 +50,9 @@ def write_genai_model(folder: Path, *, bits: int = 0, neighbours: bool = False, 
         codes = (np.clip(np.rint(blocks / scales[..., None]), -8, 7) + 8).astype(np.uint8)
         packed = codes[..., ::2] | codes[..., 1::2] << 4
         given = [x, constant(f"{at}_Q4", packed), constant(f"{at}_scales", scales)]
-        return node("MatMulNBits", f"{name}_Q4", given, outputs, K=matrix.shape[1], N=len(matrix), bits=4,
-                    block_size=BLOCK)  # fmt: skip
+        return node(
+            "MatMulNBits", f"{name}_Q4", given, outputs, K=matrix.shape[1], N=len(matrix), bits=4, block_size=BLOCK
+        )
 
     def paired(matrix: np.ndarray) -> np.ndarray:
         """Rows of heads in the order in which neighbours turn together."""
@@ -93,8 +94,9 @@ def write_genai_model(folder: Path, *, bits: int = 0, neighbours: bool = False, 
         given = [product(f"{at}.attn.qkv_proj", packed, read), "", "", *past, seqlens, total, *tables]
         name = f"/model/layers.{layer}/attn/GroupQueryAttention"
         settings = {"do_rotary": 1, "rotary_interleaved": int(neighbours), "scale": 0.125} | attention
-        mixed = node("GroupQueryAttention", name, given, [f"{name}/output_0", *present], num_heads=4, kv_num_heads=2,
-                     **settings)  # fmt: skip
+        mixed = node(
+            "GroupQueryAttention", name, given, [f"{name}/output_0", *present], num_heads=4, kv_num_heads=2, **settings
+        )
         added = product(f"{at}.attn.o_proj", weights["output"], mixed)
         read = norm(f"{at}.post_attention_layernorm", weights["feed_norm"])
         gate, up = (product(f"{at}.mlp.{n}_proj", weights[n], read) for n in ("gate", "up"))
@@ -108,8 +110,10 @@ def write_genai_model(folder: Path, *, bits: int = 0, neighbours: bool = False, 
         return helper.make_tensor_value_info(name, kind, sizes)
 
     sizes = ["batch_size", shape.kv_heads, "past", shape.head_dim]
-    inputs = [info("input_ids", ["batch_size", "n"], TensorProto.INT64),
-              info("attention_mask", ["batch_size", "all"], TensorProto.INT64)]  # fmt: skip
+    inputs = [
+        info("input_ids", ["batch_size", "n"], TensorProto.INT64),
+        info("attention_mask", ["batch_size", "all"], TensorProto.INT64),
+    ]
     outputs = [info("logits", ["batch_size", "n", shape.vocab])]
     for past, present in caches:
         inputs += [info(name, sizes) for name in past]

@@ -129,8 +129,9 @@ def test_a_split_model_computes_the_same(tmp_path: Path) -> None:
     settings = json.loads((tmp_path / "parts" / "genai_config.json").read_text())["model"]
     stages = [stage for named in settings["decoder"]["pipeline"] for stage in named.values()]
     assert (settings["type"], [stage["filename"] for stage in stages]) == (
-        "decoder-pipeline", ["model.1.onnx", "model.2.onnx", "model.3.onnx"],
-    )  # fmt: skip
+        "decoder-pipeline",
+        ["model.1.onnx", "model.2.onnx", "model.3.onnx"],
+    )
     assert [list(stage.get("output_names_forwarder", ())) for stage in stages] == [["hidden_states_out"]] * 2 + [[]]
     first, second = (load(tmp_path / name).session().feed(TEXT, all_logits=True) for name in ("whole", "parts"))
     assert np.array_equal(first, second)

@@ -238,7 +238,7 @@ def test_settings_that_are_not_followed_are_refused(config: Any, fault: str, tmp
             "up_proj of layer 7 .* it is another model's adapter",
         ),
     ],
-)  # fmt: skip
+)
 def test_adapters_of_another_model_are_refused(tensors: dict, fault: str, tmp_path: Path) -> None:
     folder = peft_folder(tmp_path / "a", 1, 2, ("query",))
     made = {name: np.ones(shape, np.float32) for name, shape in tensors.items()}

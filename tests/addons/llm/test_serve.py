@@ -146,8 +146,9 @@ def test_a_killed_client_leaves_its_place(model: LanguageModel) -> None:
     )
     client = subprocess.Popen(
         [sys.executable, "-S", "-c", code, str(running.port), asked, HEADERS["Authorization"]],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert client.stdout is not None
     assert b"data:" in client.stdout.readline()
     client.kill()

@@ -85,7 +85,7 @@ def test_tokens_are_those_of_tiktoken(tmp_path: Path) -> None:
         (lambda lines: lines[:40], "has no token for the byte 40"),
         (lambda lines: [], "has no tokens"),
     ],
-)  # fmt: skip
+)
 def test_damaged_tiktoken_files(path: Path, change: object, fault: str) -> None:
     path.write_text("\n".join(change(tiktoken_lines(RANKS))))  # type: ignore[operator]
     with pytest.raises(FormatError, match=fault):

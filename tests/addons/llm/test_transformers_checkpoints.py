@@ -32,8 +32,10 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
 LONG = {"short_factor": [1 + 0.1 * i for i in range(6)], "long_factor": [2.0 + i for i in range(6)]}
 GEMMA3 = {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}, "sliding_attention": PLAIN}
-OLMO3 = {"full_attention": {**YARN, "rope_theta": 5e5, "attention_factor": 1.2},
-         "sliding_attention": {**PLAIN, "rope_theta": 5e5}}  # fmt: skip
+OLMO3 = {
+    "full_attention": {**YARN, "rope_theta": 5e5, "attention_factor": 1.2},
+    "sliding_attention": {**PLAIN, "rope_theta": 5e5},
+}
 WINDOWED = {"head_dim": 24, "sliding_window": 6, "query_pre_attn_scalar": 20}
 
 
@@ -42,8 +44,10 @@ def case(kind: str, config: Mapping[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def seeing(kind: str, name: str, text: Mapping[str, Any], eyes: Mapping[str, Any] = EYES) -> dict[str, Any]:
-    return {"config": {"model_type": kind, "text_config": {**SIZES, **text}, "vision_config": eyes},
-            "class": f"{name}ForConditionalGeneration"}  # fmt: skip
+    return {
+        "config": {"model_type": kind, "text_config": {**SIZES, **text}, "vision_config": eyes},
+        "class": f"{name}ForConditionalGeneration",
+    }
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -109,8 +113,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     at = tmp_path_factory.mktemp("checkpoints")
     (at / "cases.json").write_text(json.dumps(CASES))
     script = ROOT / "tests" / "addons" / "llm" / "with_transformers.py"
-    ran = subprocess.run([GENAI, script, at / "cases.json", at], env=os.environ | {"HF_HUB_OFFLINE": "1"},
-                         capture_output=True, text=True)  # fmt: skip
+    ran = subprocess.run(
+        [GENAI, script, at / "cases.json", at], env=os.environ | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True
+    )
     assert ran.returncode == 0, ran.stderr[-2000:]
     return at
 

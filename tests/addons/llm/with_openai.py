@@ -13,9 +13,11 @@ import openai  # type: ignore[import-not-found, unused-ignore]
 def main(url: str, token: str) -> None:
     client = openai.OpenAI(base_url=url, api_key=token)
     asked = {
-        "model": "small", "messages": [{"role": "user", "content": "If the file does not exist,"}], "temperature": 0,
+        "model": "small",
+        "messages": [{"role": "user", "content": "If the file does not exist,"}],
+        "temperature": 0,
         "max_tokens": 30,
-    }  # fmt: skip
+    }
     said: dict[str, Any] = {"models": [model.id for model in client.models.list()]}
     said["plain"] = client.chat.completions.create(**asked).choices[0].message.content
     chunks = client.chat.completions.create(**asked, stream=True)

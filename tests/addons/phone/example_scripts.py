@@ -93,9 +93,7 @@ def run_script(name: str, folder: Path, serial: str, soc: str, more: Sequence[st
     enable()
     replace_downloads()
     build = sdk_root() / EXECUTORCH_BUILD
-    sys.argv = [
-        name, "--build_folder", str(build), "--soc_model", soc, "--device", serial, "-a", str(artifact), *more,
-    ]  # fmt: skip
+    sys.argv = [name, "--build_folder", str(build), "--soc_model", soc, "--device", serial, "-a", str(artifact), *more]
     print(f"{name}.py {' '.join(sys.argv[1:])}", flush=True)
     runpy.run_module(f"executorch.examples.qualcomm.scripts.{name}", run_name="__main__", alter_sys=False)
 

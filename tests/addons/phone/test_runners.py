@@ -141,10 +141,11 @@ def test_qnn_net_run_as_qnn_tool_runs_it(phone: Phone, adb: Adb, tmp_path: Path)
     (work / "config.json").write_text(json.dumps({"devices": [{"cores": [{"perf_profile": "burst"}], "soc_id": 69}]}))
     adb("push", f"{work}/.", HERE)
     answer = adb(
-        "shell", f"export LD_LIBRARY_PATH={HERE} && cd {HERE} && ./qnn-net-run --backend libQnnHtp.so "
+        "shell",
+        f"export LD_LIBRARY_PATH={HERE} && cd {HERE} && ./qnn-net-run --backend libQnnHtp.so "
         "--model model.onnx --input_list input_list.txt --config_file backend_extension_config.json "
-        "--profiling_level basic --log_level info"
-    )  # fmt: skip
+        "--profiling_level basic --log_level info",
+    )
     assert answer.code == 0, answer
     assert "ms each on the simulated device" in answer.out
     adb("pull", "-a", f"{HERE}/output/qnn-profiling-data_0.log", str(tmp_path))

@@ -179,8 +179,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     formats = [{"tensor_name": name, "dataFormat": "QNN_TENSOR_DATA_FORMAT_HMX_WEIGHT_LAYOUT"} for name in CACHES]
     text = json.dumps({"graphs": [{"graph_name": ["decoder"], "tensors": formats}]})
     (tmp_path / "DataFormatFile.json").write_text(text)
-    call("qnn-context-binary-generator --model sample.onnx --backend libQnnHtp.so --output_dir . --binary_file "
-         "sample_model")  # fmt: skip
+    call(
+        "qnn-context-binary-generator --model sample.onnx --backend libQnnHtp.so --output_dir . --binary_file "
+        "sample_model"
+    )
     return tmp_path
 
 

@@ -278,9 +278,10 @@ def test_contexts_of_a_list_share_what_they_can(tmp_path: Path) -> None:
         programs = on_device([one.to_bytes() for one in made], "SM8650", given)
         assert set(programs) == {"m", "n"}
         used[shared] = sum(
-            e["bytes"] for e in programs["m"].qnn.client.device.log.entries
+            e["bytes"]
+            for e in programs["m"].qnn.client.device.log.entries
             if e["event"] == "allocate" and "spill" in e["what"]
-        )  # fmt: skip
+        )
     assert used[True] < used[False]
 
 

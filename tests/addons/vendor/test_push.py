@@ -155,10 +155,11 @@ def test_a_phone_is_looked_for_before_minutes_are_spent(
     assert "there is no phone" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     for words, said in (
-        ((model, "-o", tmp_path / "out"), "--soc is missing"), ((model, "--soc", "SM8650"), "--output is missing"),
+        ((model, "-o", tmp_path / "out"), "--soc is missing"),
+        ((model, "--soc", "SM8650"), "--output is missing"),
         ((model, "-o", tmp_path / "out", "--soc", "SM8650", "-s", "one"), "-s: is about a phone; give --push"),
         ((tmp_path,), "is a folder; a deployed one is run on a phone with --push"),
-    ):  # fmt: skip
+    ):
         assert hexforge("deploy", *words) == 2
         assert said in " ".join(capsys.readouterr().err.split())
 

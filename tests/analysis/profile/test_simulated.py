@@ -131,8 +131,10 @@ def test_sources_lead_back_to_the_model() -> None:
 def layers() -> bytes:
     """Two products of a row with large matrices: their weights take longer to fetch than to multiply."""
     weights = [numpy_helper.from_array(np.full((2048, 2048), 0.01, np.float32), name) for name in ("a", "b")]
-    nodes = [helper.make_node("MatMul", ["x", "a"], ["m"], name="first"),
-             helper.make_node("MatMul", ["m", "b"], ["y"], name="second")]  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "a"], ["m"], name="first"),
+        helper.make_node("MatMul", ["m", "b"], ["y"], name="second"),
+    ]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2048]) for name in "xy"]
     graph = helper.make_graph(nodes, "layers", ends[:1], ends[1:], weights)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)

@@ -81,10 +81,12 @@ def normalized(path: Path) -> Path:
         helper.make_node("ReduceMean", ["r"], ["y"], "all", keepdims=0),
     ]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])],
         [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()],
-    )  # fmt: skip
+    )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     return path
 

@@ -65,8 +65,9 @@ def test_a_file_an_encodings_file_and_back(digits: tuple[list, list], tmp_path: 
     again = hexforge.quantize(DIGITS, digits[0][:1], "w8a16", tmp_path / "b.onnx", encodings=tmp_path / "e.json")
     assert again.plan.tensors == found.plan.tensors
     assert not again.unused
-    np.testing.assert_array_equal(reference(path.read_bytes(), digits[1][0])[0],
-                                  reference((tmp_path / "b.onnx").read_bytes(), digits[1][0])[0])  # fmt: skip
+    np.testing.assert_array_equal(
+        reference(path.read_bytes(), digits[1][0])[0], reference((tmp_path / "b.onnx").read_bytes(), digits[1][0])[0]
+    )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["b.onnx", "e.json", "out.onnx"]
 
 

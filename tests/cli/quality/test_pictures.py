@@ -37,18 +37,18 @@ def model(tmp_path: Path) -> Path:
     random = np.random.default_rng(1)
     weight = random.normal(size=(8, 3, 3, 3)).astype(np.float32)
     deviation = np.sqrt((weight**2).sum((1, 2, 3)))  # of its results, for such pictures
-    constants = {
-        "w": weight, "scale": np.ones(8), "shift": np.zeros(8), "mean": np.zeros(8), "var": deviation**2 * 1.6,
-    }  # fmt: skip
+    constants = {"w": weight, "scale": np.ones(8), "shift": np.zeros(8), "mean": np.zeros(8), "var": deviation**2 * 1.6}
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], "conv"),
         helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["y"], "norm"),
     ]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 32, 32])],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 32, 32])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 30, 30])],
         [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()],
-    )  # fmt: skip
+    )
     path = tmp_path / "m.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     return path
@@ -92,10 +92,12 @@ def test_an_input_that_the_model_itself_normalizes(tmp_path: Path, folder: Path)
         helper.make_node("Relu", ["b"], ["y"]),
     ]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3, 8, 8])],
         [numpy_helper.from_array(np.full((1, 3, 1, 1), v, np.float32), n) for n, v in (("m", 123.0), ("s", 58.0))],
-    )  # fmt: skip
+    )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     (said,) = hexforge.quantize(proto, folder).warnings
     assert "spans only" in said

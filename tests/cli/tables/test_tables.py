@@ -59,9 +59,11 @@ def test_ops_prints_every_rule_with_its_evidence() -> None:
     rules = facts("ops")["rules"]
     counts = {name: sum(row["refused_by"] == name for row in rules) for name in ("ep", "htp", "gpu", "executorch")}
     assert counts == {
-        "ep": len(ep_limits.LIMITS), "htp": len(htp.RULES), "gpu": len(gpu.RULES),
+        "ep": len(ep_limits.LIMITS),
+        "htp": len(htp.RULES),
+        "gpu": len(gpu.RULES),
         "executorch": len(library_limits.LIMITS) + 1,
-    }  # fmt: skip
+    }
     assert all(row["reason"] and row["evidence"] and row["refuser"] for row in rules)
     assert {row["refused_by"] for row in facts("ops", "--refused-by", "gpu")["rules"]} == {"gpu"}
     assert f"{len(rules)} rules" in printed("ops")

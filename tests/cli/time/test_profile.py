@@ -110,15 +110,7 @@ def test_co_running_and_gzip(models: Path) -> None:
     (models / "large.onnx").write_bytes(showcase.div(256)[0])
     other = f"{models / 'after.onnx'}:high"
     profile(
-        str(models / "large.onnx"),
-        "-o",
-        str(out),
-        "--no-advise",
-        "--co-running",
-        other,
-        "--priority",
-        "low",
-        "--gzip",
+        str(models / "large.onnx"), "-o", str(out), "--no-advise", "--co-running", other, "--priority", "low", "--gzip"
     )
     trace = json.loads(gzip.decompress((out / "chrometrace.json.gz").read_bytes()))
     lanes = {e["args"]["name"] for e in check_trace(trace)["M"] if e["name"] == "thread_name"}

@@ -55,10 +55,7 @@ INDEX = ("int64", None)
 # what is refused, the same without it
 ROWS: tuple[tuple[Node, Node], ...] = (
     (Node("Relu", (real(3),), opset=6), Node("Relu", (real(3),), opset=7)),
-    (
-        Node("ReduceSum", (Tensor((2, 0, 4)), known(1))),
-        Node("ReduceSum", (Tensor((2, 3, 4)), known(1))),
-    ),
+    (Node("ReduceSum", (Tensor((2, 0, 4)), known(1))), Node("ReduceSum", (Tensor((2, 3, 4)), known(1)))),
     (
         Node("Add", (real(3, "uint8"),) * 2, outputs=(("uint8", None),)),
         Node("Add", (real(3, "int32"),) * 2, outputs=(("int32", None),)),
@@ -127,10 +124,7 @@ ROWS: tuple[tuple[Node, Node], ...] = (
     ),
     (Node("ReduceL2", (real(5), known(4))), Node("ReduceL2", (real(5), known(4)), {"keepdims": 0})),
     (Node("LogSoftmax", (real(5),), {"axis": 1}), Node("LogSoftmax", (real(5),), {"axis": 1}, opset=11)),
-    (
-        Node("LayerNormalization", (real(3), weights(6)), outputs=TWO),
-        Node("LayerNormalization", (real(3), weights(6))),
-    ),
+    (Node("LayerNormalization", (real(3), weights(6)), outputs=TWO), Node("LayerNormalization", (real(3), weights(6)))),
     (
         Node("LayerNormalization", (real(3), weights(4, 6)), {"axis": 1}),
         Node("LayerNormalization", (real(3), weights(6)), {"axis": 2}),
@@ -280,10 +274,7 @@ ROWS: tuple[tuple[Node, Node], ...] = (
         Node("Pad", (real(2), known(0, 6, 0, 0)), {"mode": "reflect"}),
         Node("Pad", (real(2), known(0, 5, 0, 0)), {"mode": "reflect"}),
     ),
-    (
-        Node("Pad", (real(5), known(*[0] * 9, 1)), {"mode": "edge"}),
-        Node("Pad", (real(5), known(*[0] * 9, 1))),
-    ),
+    (Node("Pad", (real(5), known(*[0] * 9, 1)), {"mode": "edge"}), Node("Pad", (real(5), known(*[0] * 9, 1)))),
     (
         Node("CumSum", (real(3), scalar(1, "int64")), {"reverse": 1}),
         Node("CumSum", (real(3), scalar(1, "int64")), {"reverse": 0}),
@@ -339,10 +330,7 @@ ROWS: tuple[tuple[Node, Node], ...] = (
         Node("DequantizeLinear", (real(3, "int32"), scalar(0.1))),
         Node("DequantizeLinear", (real(3, "uint8"), scalar(0.1))),
     ),
-    (
-        Node("LSTM", RECURRENT, {**HIDDEN, "activations": ["Sigmoid", "Tanh", "Tanh"]}),
-        Node("LSTM", RECURRENT, HIDDEN),
-    ),
+    (Node("LSTM", RECURRENT, {**HIDDEN, "activations": ["Sigmoid", "Tanh", "Tanh"]}), Node("LSTM", RECURRENT, HIDDEN)),
     (
         Node("LSTM", (Tensor((2, 3, 5)), *RECURRENT[1:]), {**HIDDEN, "layout": 1}),
         Node("LSTM", RECURRENT, {**HIDDEN, "layout": 0}),

@@ -291,8 +291,9 @@ def test_a_refused_fusion_is_placed_as_its_parts() -> None:
 
     placements = place(found, no_hard_swish)
     assert [(p.unit.kind, p.unit.op, p.taken) for p in placements] == [
-        ("node", "HardSigmoid", True), ("node", "Mul", True),
-    ]  # fmt: skip
+        ("node", "HardSigmoid", True),
+        ("node", "Mul", True),
+    ]
     assert [p.unit for p in placements] == list(found[0].parts)
 
 

@@ -67,8 +67,10 @@ def resident(total: int, window: int, capacity: int) -> int:
 
 def empty(batch: int, capacity: int, bits: int, size: int) -> Arrays:
     kind = {0: np.float32, 8: np.int8, 4: np.uint8}[bits]
-    return {n: np.zeros((batch, GROUPS, capacity, size // (2 if bits == 4 else 1)), kind)
-            for n in ("past_key", "past_value")}  # fmt: skip
+    return {
+        n: np.zeros((batch, GROUPS, capacity, size // (2 if bits == 4 else 1)), kind)
+        for n in ("past_key", "past_value")
+    }
 
 
 @pytest.mark.parametrize(

@@ -110,11 +110,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
     "div-by-constant": (lambda: built([node("Div", ["x", "c"], ["y"])], c=numbers(8, 1, 1)), "Mul"),
     "div-by-smaller": (
         lambda: built(
-            [
-                node("ReduceSum", ["p", "axes"], ["s"]),
-                node("Exp", ["x"], ["p"]),
-                node("Div", ["p", "s"], ["y"]),
-            ][::1],
+            [node("ReduceSum", ["p", "axes"], ["s"]), node("Exp", ["x"], ["p"]), node("Div", ["p", "s"], ["y"])][::1],
             axes=np.array([1], np.int64),
         ),
         "Exp ReduceSum Reciprocal Mul",
@@ -140,10 +136,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "Conv",
     ),
-    "reduction-written-out": (
-        lambda: built([node("ReduceSumSquare", ["x"], ["y"], axes=[1])]),
-        "Mul ReduceSum",
-    ),
+    "reduction-written-out": (lambda: built([node("ReduceSumSquare", ["x"], ["y"], axes=[1])]), "Mul ReduceSum"),
     "pointwise-written-out": (lambda: built([node("Softsign", ["x"], ["y"])]), "Abs Add Div"),
     "triangle-as-mask": (lambda: built([node("Trilu", ["x"], ["y"])]), "Where"),
     "product-of-few": (
@@ -246,10 +239,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         "Conv",
     ),
     "grouped-to-dense": (lambda: built([conv("x", "y", "w", group=4)], w=numbers(12, 2, 3, 3)), "Conv"),
-    "dilation": (
-        lambda: built([conv("x", "y", "w", dilations=[2, 2], pads=[2] * 4)], w=numbers(4, 8, 3, 3)),
-        "Conv",
-    ),
+    "dilation": (lambda: built([conv("x", "y", "w", dilations=[2, 2], pads=[2] * 4)], w=numbers(4, 8, 3, 3)), "Conv"),
     "sub-to-conv": (
         lambda: built(
             [
@@ -364,10 +354,7 @@ CASES: dict[str, tuple[Callable[[], bytes], str]] = {
         ),
         "Identity",
     ),
-    "transpose-of-ones": (
-        lambda: built([node("Transpose", ["x"], ["y"], perm=[1, 0, 2])], (1, 5, 8)),
-        "Reshape",
-    ),
+    "transpose-of-ones": (lambda: built([node("Transpose", ["x"], ["y"], perm=[1, 0, 2])], (1, 5, 8)), "Reshape"),
     "gather-to-slice": (
         lambda: built([node("Gather", ["x", "i"], ["y"], axis=1)], i=np.array([1, 3, 5], np.int64)),
         "Slice",
@@ -764,9 +751,10 @@ def test_a_model_with_a_body_keeps_the_shapes_of_its_inputs() -> None:
         result = onnx.helper.make_tensor_value_info(f"{op}_out", FLOAT, None)
         branch.append(onnx.helper.make_graph([node(op, ["x"], [f"{op}_out"])], op, [], [result]))
     nodes = [
-        node("ReduceSum", ["x"], ["s"], keepdims=0), node("Greater", ["s", "zero"], ["c"]),
+        node("ReduceSum", ["x"], ["s"], keepdims=0),
+        node("Greater", ["s", "zero"], ["c"]),
         node("If", ["c"], ["y"], then_branch=branch[0], else_branch=branch[1]),
-    ]  # fmt: skip
+    ]
     inputs = [onnx.helper.make_tensor_value_info("x", FLOAT, ("batch", 4))]
     outputs = [onnx.helper.make_tensor_value_info("y", FLOAT, ("batch", 4))]
     graph = onnx.helper.make_graph(

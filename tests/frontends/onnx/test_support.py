@@ -68,9 +68,7 @@ def _qlinear(
     op: str, domain: str, x: np.ndarray, w: np.ndarray, constant: bool, out: Any, **attributes: int
 ) -> OneNode:
     scale, zero = np.float32(0.5), np.uint8(1)
-    given = {
-        "x": x, "xs": scale, "xz": zero, "w": w, "ws": scale, "wz": zero, "ys": np.float32(9), "yz": zero,
-    }  # fmt: skip
+    given = {"x": x, "xs": scale, "xz": zero, "w": w, "ws": scale, "wz": zero, "ys": np.float32(9), "yz": zero}
     constants = tuple(name for name in given if name != "x" and (constant or name != "w"))
     return OneNode(op, given, {"y": out}, domain, constants, attributes)
 

@@ -24,11 +24,7 @@ def combinations(op: str, opset: int) -> Iterator[dict[str, Any]]:
     pools, averages = op.endswith("Pool"), op == "AveragePool"
     dilations = (1,) if averages and opset < 19 else (1, 2)
     for auto, stride, dilation, ceil, count in itertools.product(
-        ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"),
-        (1, 3),
-        dilations,
-        (0, 1)[: 1 + pools],
-        (0, 1)[: 1 + averages],
+        ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"), (1, 3), dilations, (0, 1)[: 1 + pools], (0, 1)[: 1 + averages]
     ):
         for pads in ((0, 0, 0, 0), (1, 0, 1, 1)) if auto == "NOTSET" else (None,):
             attributes: dict[str, Any] = {"auto_pad": auto, "strides": [stride, stride]}

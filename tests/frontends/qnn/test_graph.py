@@ -233,9 +233,11 @@ def test_grouped_transposed_convolutions_keep_a_scale_per_channel(encoding: str,
     data = np.array([[1, 0], [0, 1], [2, 0], [0, 2]], np.int8).reshape(1, 1, 4, 2)
     weight = tensor("w", data.shape, "STATIC", "SFIXED_POINT_8", quantization=rows, data=data)
     params = {
-        "stride": np.array([1, 1], np.uint32), "pad_amount": np.zeros((2, 2), np.uint32), "group": np.uint32(2),
+        "stride": np.array([1, 1], np.uint32),
+        "pad_amount": np.zeros((2, 2), np.uint32),
+        "group": np.uint32(2),
         "output_padding": np.array([0, 0], np.uint32),
-    }  # fmt: skip
+    }
     graph = build_graph("g", [QnnOp("conv", "TransposeConv2d", (x, weight), (y,), params)])
     out = run(graph, x=np.array([2, 3, 4, 5], np.uint8).reshape(1, 1, 1, 4))[0]
     assert out.ravel().tolist() == [1, 6, 4, 20]

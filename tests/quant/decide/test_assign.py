@@ -58,9 +58,11 @@ def scale(plan: EncodingPlan, name: str) -> float:
 
 def test_moved_data_keeps_its_encoding() -> None:
     proto = graph(
-        ("t", "Transpose", ["x"], {"perm": [0, 2, 3, 1]}), ("p", "MaxPool", ["x"], {"kernel_shape": [2, 2]}),
-        ("n", "Neg", ["t_out"], {}), outputs=["n_out", "p_out"],
-    )  # fmt: skip
+        ("t", "Transpose", ["x"], {"perm": [0, 2, 3, 1]}),
+        ("p", "MaxPool", ["x"], {"kernel_shape": [2, 2]}),
+        ("n", "Neg", ["t_out"], {}),
+        outputs=["n_out", "p_out"],
+    )
     plan = planned(proto, "w8a8", x=(-1, 3), t_out=(-1, 3), p_out=(0, 2), n_out=(-3, 1))
     assert plan.tensors["x"] == plan.tensors["t_out"] == plan.tensors["p_out"]
     assert scale(plan, "x") == pytest.approx(4 / 255)
@@ -69,8 +71,10 @@ def test_moved_data_keeps_its_encoding() -> None:
 
 def test_what_only_a_concat_reads_is_made_in_its_encoding() -> None:
     nodes: list[Node] = [
-        ("a", "Relu", ["x"], {}), ("b", "Neg", ["x"], {}), ("c", "Concat", ["a_out", "b_out"], {"axis": 1}),
-    ]  # fmt: skip
+        ("a", "Relu", ["x"], {}),
+        ("b", "Neg", ["x"], {}),
+        ("c", "Concat", ["a_out", "b_out"], {"axis": 1}),
+    ]
     plan = planned(graph(*nodes, outputs=["c_out"]), "w8a8", a_out=(0, 1), b_out=(-4, 1), c_out=(-4, 1))
     assert plan.tensors["a_out"] == plan.tensors["b_out"] == plan.tensors["c_out"]
     assert scale(plan, "a_out") == pytest.approx(5 / 255)
@@ -140,8 +144,10 @@ def test_a_convert_keeps_the_range() -> None:
 
 def test_data_between_wide_nodes_moves_wide() -> None:
     nodes: list[Node] = [
-        ("a", "Neg", ["x"], {}), ("t", "Transpose", ["a_out"], {"perm": [0, 1, 3, 2]}), ("b", "Abs", ["t_out"], {}),
-    ]  # fmt: skip
+        ("a", "Neg", ["x"], {}),
+        ("t", "Transpose", ["a_out"], {"perm": [0, 1, 3, 2]}),
+        ("b", "Abs", ["t_out"], {}),
+    ]
     plan = planned(graph(*nodes, outputs=["b_out"]), "w8a8; a=a16; b=a16")
     assert plan.tensors["t_out"].dtype is DType.UINT16
     assert not plan.converts
@@ -208,9 +214,8 @@ def test_a_bias_always_fits_int32() -> None:
 def test_a_constant_with_two_roles_is_stored_twice() -> None:
     shared = numpy_helper.from_array(np.linspace(0.5, 2, 16, dtype=np.float32).reshape(4, 4, 1, 1), "w")
     proto = graph(
-        ("c", "Conv", ["x", "w"], {}), ("m", "Mul", ["c_out", "w"], {}), outputs=["m_out"],
-        constants=[shared],
-    )  # fmt: skip
+        ("c", "Conv", ["x", "w"], {}), ("m", "Mul", ["c_out", "w"], {}), outputs=["m_out"], constants=[shared]
+    )
     plan = planned(proto, "w8a8")
     kinds = {plan.tensors["w"].dtype, *(f.dtype for (n, _), f in plan.converts.items() if n == "w")}
     assert kinds == {DType.INT8, DType.UINT8}

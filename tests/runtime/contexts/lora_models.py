@@ -45,10 +45,12 @@ def transformer(changed: Mapping[str, Array] | None = None, bits: int = 8, token
     assert y == "y_dq"
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
-        made.nodes, "block", [info("x", TensorProto.FLOAT, [1, tokens, WIDTH])],
+        made.nodes,
+        "block",
+        [info("x", TensorProto.FLOAT, [1, tokens, WIDTH])],
         [info("out", TensorProto.FLOAT, [1, tokens, WIDTH])],
         [numpy_helper.from_array(a, n) for n, a in made.constants.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.checker.check_model(model)
     return model.SerializeToString()
@@ -75,8 +77,10 @@ class _Block:
     def projected(self, x: str, name: str, weight: Array, reach: float) -> str:
         stored = f"block.{name}.weight_quantized"
         self.constants |= {
-            stored: weight, f"{stored}_scale": scales(name), f"{stored}_zero": np.zeros(weight.shape[1], np.int8),
-        }  # fmt: skip
+            stored: weight,
+            f"{stored}_scale": scales(name),
+            f"{stored}_zero": np.zeros(weight.shape[1], np.int8),
+        }
         self.nodes.append(
             helper.make_node("DequantizeLinear", [stored, f"{stored}_scale", f"{stored}_zero"], [f"{name}_w"], axis=1,
                              name=f"{name}_w_dq")

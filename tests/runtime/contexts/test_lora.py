@@ -178,8 +178,9 @@ def test_a_square_matrix_lies_as_its_reader_says(flip: bool) -> None:
     base = Constants(model([gemm], {"x": (FLOAT, [1, 4])}, {"y": (FLOAT, [1, 4])}, {"net.fc.weight": w}))
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 4)).astype(np.float32), rng.normal(size=(4, 2)).astype(np.float32)
-    found = lora.merge_weights(base, {"net.fc.lora_down.weight": a, "net.fc.lora_up.weight": b,
-                                    "net.fc.alpha": np.array(4.0)}, None, {})  # fmt: skip
+    found = lora.merge_weights(
+        base, {"net.fc.lora_down.weight": a, "net.fc.lora_up.weight": b, "net.fc.alpha": np.array(4.0)}, None, {}
+    )
     delta = 2.0 * (b.astype(np.float64) @ a)
     np.testing.assert_array_equal(found["net.fc.weight"], (w + (delta if flip else delta.T)).astype(np.float32))
 

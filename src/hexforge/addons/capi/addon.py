@@ -11,19 +11,13 @@ ADDON = Addon(
             "lib-path",
             "hexforge.addons.capi.lib_path_command:lib_path",
             "Print the folder of libQnnHtp.so and its siblings: QNN's C API, for programs that load it.",
-            (
-                "hexforge lib-path",
-                "hexforge lib-path --include",
-            ),
+            ("hexforge lib-path", "hexforge lib-path --include"),
         ),
         Command(
             "trace",
             "hexforge.addons.capi.trace_command:trace",
             "Run any program on hexforge's QNN libraries, and report every misuse of their API.",
-            (
-                "hexforge trace ./program --its-own-flag",
-                "hexforge trace --json -o recording python script.py",
-            ),
+            ("hexforge trace ./program --its-own-flag", "hexforge trace --json -o recording python script.py"),
             is_program=True,
         ),
     ),

@@ -6,9 +6,7 @@ from __future__ import annotations
 from hexforge.request_fields import option
 
 
-def lib_path(
-    include: bool = option(False, "The folder of the headers instead."),
-) -> None:
+def lib_path(include: bool = option(False, "The folder of the headers instead.")) -> None:
     """Print the folder of libQnnHtp.so and its siblings: QNN's C API, for programs that load it."""
     from hexforge.addons.capi import library
     from hexforge.cli.say import say

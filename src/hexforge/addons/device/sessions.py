@@ -268,7 +268,4 @@ def _spec(stage: Stage, backend: TimedBackend) -> GraphSpec | None:
     time = SimulatedTime(stage.runner.graph, require_chip(backend.chip_name), config, RUNTIME)
     line = time.timeline()
     io = sum(v.type.size * v.dtype.numpy.itemsize for v in (*stage.runner.graph.inputs, *stage.runner.graph.outputs))
-    return GraphSpec(
-        stage.name, line.weight_bytes, line.spill_fill_bytes, io, line.vtcm_bytes, time,
-        config.num_cores,
-    )  # fmt: skip
+    return GraphSpec(stage.name, line.weight_bytes, line.spill_fill_bytes, io, line.vtcm_bytes, time, config.num_cores)

@@ -118,12 +118,14 @@ class PowerVotes:
         """Every id with its process, its core and the corners that it votes for."""
         return [
             {
-                "id": number, "process": votes.process, "core": votes.core_id,
+                "id": number,
+                "process": votes.process,
+                "core": votes.core_id,
                 "core_corner": votes.dcvs.coreVoltageCornerTarget.name if votes.dcvs is not None else "",
                 "bus_corner": votes.dcvs.busVoltageCornerTarget.name if votes.dcvs is not None else "",
             }
             for number, votes in self._ids.items()
-        ]  # fmt: skip
+        ]
 
     def withdraw_votes(self, process: str) -> None:
         """Remove all ids of a process, those that its profile made and its own."""

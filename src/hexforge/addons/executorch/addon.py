@@ -49,11 +49,7 @@ ADDON = Addon(
             "take the program out of it",
             start=rb".{4}BP08",
         ),
-        FileKind(
-            "a .ptd, which holds tensors of a program",
-            "give the program itself, a .pte",
-            start=rb".{4}FT01",
-        ),
+        FileKind("a .ptd, which holds tensors of a program", "give the program itself, a .pte", start=rb".{4}FT01"),
         replace(_LOG, start=rb".{8}ED00"),
         replace(_LOG, suffixes=(".etdp",)),
     ),

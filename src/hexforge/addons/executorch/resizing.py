@@ -65,8 +65,10 @@ def _check(value: Value, shape: Shape, marks: Sequence[Any], where: str) -> None
         for a, b, mark in zip(shape, value.shape, marks or (False,) * len(shape), strict=False)
     )
     if not fits:
-        raise CallError(f"{where}: {value.name!r} has the sizes {list(shape)}; it can have {list(value.shape)}"
-                        f"{' or less where dimensions vary' if marks else ''}")  # fmt: skip
+        raise CallError(
+            f"{where}: {value.name!r} has the sizes {list(shape)}; it can have {list(value.shape)}"
+            f"{' or less where dimensions vary' if marks else ''}"
+        )
 
 
 def _types(node: Node, inputs: Sequence[Value | None], marks: Mapping[str, Any], where: str) -> list[TensorType]:

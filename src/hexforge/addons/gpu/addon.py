@@ -11,10 +11,7 @@ ADDON = Addon(
             "devices",
             "hexforge.addons.gpu.devices_command:devices",
             "List the OpenCL devices that the gpu backend can run on: name, driver, memory, extensions.",
-            (
-                "hexforge devices",
-                "hexforge devices --json",
-            ),
+            ("hexforge devices", "hexforge devices --json"),
         ),
     ),
     backends={"gpu": "hexforge.addons.gpu.backend:GpuBackend"},

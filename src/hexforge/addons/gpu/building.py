@@ -91,8 +91,10 @@ class KernelBuilder:
             key = launch.key
             linked = self.cache.binary(linked_name(key))
             for name, binary in (
-                (linked_name(key), linked), (key, self.cache.binary(key)), (key, (binaries or {}).get(key)),
-            ):  # fmt: skip
+                (linked_name(key), linked),
+                (key, self.cache.binary(key)),
+                (key, (binaries or {}).get(key)),
+            ):
                 if binary is None:
                     continue
                 try:

@@ -42,9 +42,7 @@ class GpuConfig(OptionTable):
         True, "programs on one device share equal weights", provider=True, compile_spec="use_weight_sharing"
     )
     gpu_tuning: bool = flag(
-        False,
-        "measure which tiles are fastest on the device, and remember it; numbers stay the same",
-        provider=True,
+        False, "measure which tiles are fastest on the device, and remember it; numbers stay the same", provider=True
     )
 
     @classmethod

@@ -128,9 +128,11 @@ def group(graph: Graph, optimize: bool, attention: bool = True, planes: bool = F
     last = {node: max((index[m] for m in ends[node]), default=i) for node, i in index.items()}
     # parts of kernels that read tensors from memory: nothing is computed where they read
     stored = {
-        *groups.views, *groups.depthwise.values(), *groups.scaled.values(),
+        *groups.views,
+        *groups.depthwise.values(),
+        *groups.scaled.values(),
         *(n for pair in groups.attention.values() for n in pair),
-    }  # fmt: skip
+    }
     for node in reversed(nodes):
         if node in home or node.op.name not in MAPS or not optimize:
             continue

@@ -133,12 +133,14 @@ def _parsed(folder: Path, data: Any) -> Bundle:
     try:
         parts = tuple(
             BundlePart(
-                _number(p["first"]), _number(p["last"]),
-                {_number(int(n), 1): str(file) for n, file in p["graphs"].items()}, str(p["context"]),
+                _number(p["first"]),
+                _number(p["last"]),
+                {_number(int(n), 1): str(file) for n, file in p["graphs"].items()},
+                str(p["context"]),
                 {str(name): str(file) for name, file in p.get("adapters", {}).items()},
             )
             for p in fields.pop("parts")
-        )  # fmt: skip
+        )
         for key, least in (("context", 1), ("vocabulary", 1), ("layers", 1), ("kv_heads", 1), ("head_dim", 1)):
             _number(fields[key], least)
         sizes = {str(name): _number(size) for name, size in fields.pop("sizes").items()}

@@ -305,9 +305,7 @@ class HeldText:
             self.stopped = True
             shown, self._held = self._held[: min(places)], ""
             return shown
-        keep = max(
-            (n for word in self._stop for n in range(1, len(word)) if self._held.endswith(word[:n])), default=0
-        )  # fmt: skip
+        keep = max((n for word in self._stop for n in range(1, len(word)) if self._held.endswith(word[:n])), default=0)
         shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return shown
 

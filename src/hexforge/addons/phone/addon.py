@@ -24,10 +24,7 @@ ADDON = Addon(
             "hexforge.addons.phone.commands.sdk:sdk_root",
             "Print a folder for QNN_SDK_ROOT: tools, libraries and headers of hexforge where "
             "scripts look for the SDK's.",
-            (
-                "hexforge sdk-root",
-                "hexforge sdk-root --executorch-build",
-            ),
+            ("hexforge sdk-root", "hexforge sdk-root --executorch-build"),
         ),
     ),
 )

@@ -29,9 +29,7 @@ class Transferred:
     seconds: float
 
     def __add__(self, other: Transferred) -> Transferred:
-        return Transferred(
-            self.files + other.files, self.size_bytes + other.size_bytes, self.seconds + other.seconds
-        )  # fmt: skip
+        return Transferred(self.files + other.files, self.size_bytes + other.size_bytes, self.seconds + other.seconds)
 
     def line(self, done: str) -> str:
         """adb's line for it; `done` is pushed or pulled."""

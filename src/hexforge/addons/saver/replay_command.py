@@ -57,8 +57,10 @@ def replay(
     same = sum(row.equal for row in rows)
     screen = console()
     screen.print(Text(f"{same} of {len(rows)} outputs on {name} are bit-equal to the recording's", "bold"))
-    cells = [(r.graph, str(r.execution), r.tensor, "yes" if r.equal else "no", f"{r.largest:.4g}", f"{r.sqnr_db:.1f}")
-             for r in rows]  # fmt: skip
+    cells = [
+        (r.graph, str(r.execution), r.tensor, "yes" if r.equal else "no", f"{r.largest:.4g}", f"{r.sqnr_db:.1f}")
+        for r in rows
+    ]
     screen.print(table("", ("graph", "run", "output", "equal", "largest difference", "SQNR dB"), cells))
 
 

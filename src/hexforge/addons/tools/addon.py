@@ -21,10 +21,7 @@ ADDON = Addon(
             "config",
             "hexforge.addons.tools.config_command:config",
             "Check and explain config files of QNN's tools.",
-            (
-                'hexforge config check htp_config.json --soc "8 Gen 3"',
-                "hexforge config schema",
-            ),
+            ('hexforge config check htp_config.json --soc "8 Gen 3"', "hexforge config schema"),
         ),
     ),
     files=(

@@ -111,8 +111,10 @@ def _check(flags: NetRunFlags) -> None:
         raise CallError("--debug writes every tensor; leave --set_output_tensors out")
     if flags.retrieve_context and (flags.debug or flags.set_output_tensors):
         given = "--debug" if flags.debug else "--set_output_tensors"
-        raise CallError(f"{given}: the graphs of a context are finalized; give it to qnn-context-binary-generator "
-                        "(--enable_intermediate_outputs, --set_output_tensors)")  # fmt: skip
+        raise CallError(
+            f"{given}: the graphs of a context are finalized; give it to qnn-context-binary-generator "
+            "(--enable_intermediate_outputs, --set_output_tensors)"
+        )
     if flags.validate_binary and not flags.retrieve_context:
         raise CallError("--validate_binary is for --retrieve_context")
     if flags.use_native_input_files and flags.native_input_tensor_names:
@@ -151,8 +153,10 @@ def _programs(flags: NetRunFlags, config: Config, *, heap: bool) -> dict[str, Pr
             texts[name] = graphs.text_program(path, made, wanted)
         elif graphs.records(made):
             if wanted:
-                raise CallError("--backend libQnnSaver.so: every tensor is in the recording; leave --debug and "
-                                "--set_output_tensors out")  # fmt: skip
+                raise CallError(
+                    "--backend libQnnSaver.so: every tensor is in the recording; leave --debug and "
+                    "--set_output_tensors out"
+                )
             texts[name] = graphs.recorded_model(path, made, name)
         elif _chip(made) is None:
             texts[name] = graphs.compiled_model(path, made, name, wanted).program()

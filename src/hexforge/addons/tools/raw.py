@@ -78,10 +78,7 @@ def read_input_list(path: Path) -> InputList:
 
 
 def feeds_of(
-    files: Sequence[tuple[str, Path]],
-    inputs: Mapping[str, TensorType],
-    native: Collection[str],
-    where: str,
+    files: Sequence[tuple[str, Path]], inputs: Mapping[str, TensorType], native: Collection[str], where: str
 ) -> list[dict[str, Array]]:
     """The feeds of one line: several where the files hold a multiple of the graph's batch."""
     names = [name for name, _ in files] if files[0][0] else list(inputs)[: len(files)]

@@ -23,10 +23,7 @@ ADDON = Addon(
             "verify",
             "hexforge.addons.vendor.commands.verify:verify",
             "Repeat the proof of a folder that hexforge deployed: checksums, placement, contexts and every tensor.",
-            (
-                "hexforge verify shipped/",
-                "hexforge verify shipped/ --groups --json",
-            ),
+            ("hexforge verify shipped/", "hexforge verify shipped/ --groups --json"),
         ),
         Command(
             "vendor",

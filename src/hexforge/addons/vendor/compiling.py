@@ -73,11 +73,7 @@ class CompiledContexts(Result):
 
 
 def compile_contexts(
-    models: Sequence[Path],
-    folder: Path,
-    options: ContextOptions,
-    process: VendorProcess,
-    names: Sequence[str] = (),
+    models: Sequence[Path], folder: Path, options: ContextOptions, process: VendorProcess, names: Sequence[str] = ()
 ) -> CompiledContexts:
     """Context models of some models and their binaries, in a folder that must be there; all of them or none.
 

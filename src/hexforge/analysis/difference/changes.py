@@ -211,8 +211,10 @@ def _sentences(difference: Difference) -> Iterator[str]:
         yield _verdict(difference, one, two)
     chosen = [fact for fact in difference.facts if fact.chosen and fact.differs]
     if chosen:
-        told = ", ".join(f"{fact.name} {fact_text(fact.name, fact.before)} → {fact_text(fact.name, fact.after)}"
-                         for fact in chosen[:MOST_SENTENCES])  # fmt: skip
+        told = ", ".join(
+            f"{fact.name} {fact_text(fact.name, fact.before)} → {fact_text(fact.name, fact.after)}"
+            for fact in chosen[:MOST_SENTENCES]
+        )
         yield f"Set otherwise: {told}."
     in_us = any(_us(layer.before) or _us(layer.after) for layer in difference.layers)
     if not in_us or one is None or two is None or abs(change) > SAME * one:

@@ -32,8 +32,9 @@ def retime(profile: Profile, changes: Mapping[str, str]) -> Profile:
         if key in FIXED:
             raise CallError(f"{key} changes the graph itself: profile the model, a log can only be timed again")
         if key not in KEYS:
-            raise CallError(f"{key} is no option that a log is timed under; it is one of {', '.join(KEYS)}"
-                            f"{did_you_mean(key, KEYS)}")  # fmt: skip
+            raise CallError(
+                f"{key} is no option that a log is timed under; it is one of {', '.join(KEYS)}{did_you_mean(key, KEYS)}"
+            )
     if profile.source == MEASURED:
         raise CallError("a measured profile has times of this computer: it cannot be timed again, simulate the model")
     graphs = [_graph(graph) for graph in profile.graphs]

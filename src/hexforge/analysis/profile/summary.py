@@ -187,9 +187,7 @@ _NAMES = {"type": "array", "items": _TEXTS}
 
 
 def _object(**properties: Any) -> dict[str, Any]:
-    return {
-        "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False,
-    }  # fmt: skip
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 def _rows(**properties: Any) -> dict[str, Any]:

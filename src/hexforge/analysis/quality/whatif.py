@@ -213,10 +213,11 @@ class _Variants:
         types = {value.name: value.type for graph in plan.graphs for value in graph.outputs}
         given = plan.run(feeds, self.outputs)
         return {
-            name: dequantize(array, types[name]) if name in types and types[name].encoding is not None
+            name: dequantize(array, types[name])
+            if name in types and types[name].encoding is not None
             else np.asarray(array, np.float64)
             for name, array in given.items()
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True, slots=True)

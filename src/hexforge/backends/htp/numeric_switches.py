@@ -107,14 +107,10 @@ SWITCHES = {
         lambda graph, names: round_weights(graph, only=names),
     ),
     "float_order": NumericSwitch(
-        "float products and convolutions add their terms in the reverse order of channels",
-        _sums_floats,
-        _reverse_sums,
+        "float products and convolutions add their terms in the reverse order of channels", _sums_floats, _reverse_sums
     ),
     "encodings": NumericSwitch(
-        "results have 16 bits over the range of their 8-bit encodings",
-        _can_widen,
-        _widen_results,
+        "results have 16 bits over the range of their 8-bit encodings", _can_widen, _widen_results
     ),
 }
 """By the name that commands have for them."""

@@ -34,8 +34,9 @@ def context_targets(chosen: Sequence[chips.ChipTarget]) -> tuple[Target, ...]:
     return targets
 
 
-def graph_settings(targets: Sequence[Target], changes: Mapping[str, int | None], before: GraphSettings | None,
-                   level: int) -> dict[str, int]:  # fmt: skip
+def graph_settings(
+    targets: Sequence[Target], changes: Mapping[str, int | None], before: GraphSettings | None, level: int
+) -> dict[str, int]:
     """HVX threads, VTCM and level of a graph for all of some chips; CallError for more than one of them has.
 
     What is not given stays as before.

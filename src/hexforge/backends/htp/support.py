@@ -17,16 +17,7 @@ from dataclasses import dataclass
 
 from hexforge.chips.soc import SESSION_BYTES, ChipTarget
 from hexforge.errors import CapacityError
-from hexforge.ir import (
-    AxisScaleOffset,
-    DType,
-    Graph,
-    Node,
-    ScaleOffset,
-    TensorType,
-    Value,
-    Work,
-)
+from hexforge.ir import AxisScaleOffset, DType, Graph, Node, ScaleOffset, TensorType, Value, Work
 from hexforge.ops.packages import custom_named
 from hexforge.rules import Rule, RuleTable
 

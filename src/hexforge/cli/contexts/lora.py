@@ -39,16 +39,13 @@ def make(
     if weights is None and (alpha is not None or names):
         raise CallError("--alpha and --map are for --weights; leave them out")
     with spinner(f"making {output.name}"):
-        adapter = made(
-            context, base, adapted, weights=weights, alpha=alpha, names=pairs(names, "--map"), output=output
-        )  # fmt: skip
+        adapter = made(context, base, adapted, weights=weights, alpha=alpha, names=pairs(names, "--map"), output=output)
     _say(describe_adapter(adapter), as_json)
 
 
 @lora.command()
 def info(
-    file: Path = argument("An adapter file.", exists=True, dir_okay=False, show_default=False),
-    as_json: Json = False,
+    file: Path = argument("An adapter file.", exists=True, dir_okay=False, show_default=False), as_json: Json = False
 ) -> None:
     """Say what an adapter changes, and of which base; checksums verified."""
     from hexforge.formats.adapter import Adapter
@@ -63,12 +60,7 @@ def _say(facts: dict[str, Any], as_json: bool) -> None:
         return
     screen = console()
     rows = [
-        (
-            g["name"],
-            g["base"],
-            ", ".join(g["tensors"]) or "none: it restores the base",
-            str(g["changes"]),
-        )
+        (g["name"], g["base"], ", ".join(g["tensors"]) or "none: it restores the base", str(g["changes"]))
         for g in facts["graphs"]
     ]
     screen.print(table("", ("graph", "base", "changed constants", "changes"), rows))

@@ -10,12 +10,7 @@ from hexforge.formats.files import require_another_file
 
 
 def fix_shapes(
-    model: Model,
-    out: Out = None,
-    dim: Dims = None,
-    shape: Shapes = None,
-    pin: Pins = None,
-    output: Output = None,
+    model: Model, out: Out = None, dim: Dims = None, shape: Shapes = None, pin: Pins = None, output: Output = None
 ) -> None:
     """Write a copy of a model with dynamic dimensions fixed, by their name or by whole input shapes."""
     from hexforge.model.declarations import fix_shapes as write

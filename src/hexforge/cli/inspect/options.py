@@ -39,13 +39,7 @@ def options(as_json: Json = False) -> None:
     screen = console()
     for title in dict.fromkeys(title for title, _ in rows):
         cells = [
-            (
-                o.key,
-                "" if o.default is None else o.write(o.default),
-                o.expects,
-                o.doc,
-                _effect(o),
-            )
+            (o.key, "" if o.default is None else o.write(o.default), o.expects, o.doc, _effect(o))
             for its_title, o in rows
             if its_title == title
         ]

@@ -22,8 +22,10 @@ def print_alarmed(screen: Console, searched: SearchResult) -> None:
     alarmed = [point for point in searched.mixes.points.values() if point.alarms]
     if alarmed:
         count, of = len(alarmed), len(searched.mixes.points)
-        screen.print(Text(f"{count} of {of} mixes are out, whatever their quality: {alarmed[0].alarms[0]}", "yellow"),
-                     soft_wrap=True)  # fmt: skip
+        screen.print(
+            Text(f"{count} of {of} mixes are out, whatever their quality: {alarmed[0].alarms[0]}", "yellow"),
+            soft_wrap=True,
+        )
 
 
 def print_decisions(screen: Console, decisions: Decisions | None, where: str) -> None:
@@ -51,5 +53,5 @@ def print_decisions(screen: Console, decisions: Decisions | None, where: str) ->
             Text(
                 f"  worst sample {worst_sample.number + 1}{named}: {worst_sample.in_float} in float, "
                 f"{worst_sample.in_other} quantized"
-            ),
+            )
         )

@@ -104,9 +104,11 @@ def estimate(
     every_chip = soc.lower() == ALL
     given = deploying.deployment(DEFAULT_SOC if every_chip else soc)
     deployment = replace(
-        given, config=graph, power=replace(given.power, interval_us=calls.interval_ms * 1e3),
+        given,
+        config=graph,
+        power=replace(given.power, interval_us=calls.interval_ms * 1e3),
         cost_file=str(calls.costs.absolute()) if calls.costs else "",
-    )  # fmt: skip
+    )
     called: dict[str, Any] = {"batch": calls.batch, "threads": calls.threads}
     with spinner(f"reading {model.name}"):
         source = SharedModel(open_model(model).do("estimate", inputs.request(model), calls.method))

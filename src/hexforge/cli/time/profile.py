@@ -157,9 +157,10 @@ def _profile_kernels(path: Path, how: ProfileRecording) -> Profile:
 
     with tempfile.TemporaryDirectory() as folder:
         options = {
-            "backend_type": how.given.measure, "profiling_level": how.given.level,
+            "backend_type": how.given.measure,
+            "profiling_level": how.given.level,
             "profiling_file_path": f"{folder}/p.csv",
-        }  # fmt: skip
+        }
         session = InferenceSession(str(path), providers=[("QNNExecutionProvider", options)])
         feeds = feeds_for(session.get_inputs(), {})
         for _ in range(how.given.runs + 1):

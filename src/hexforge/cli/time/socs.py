@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 def socs(
-    name: str = argument("One chip in full, by name or number.", default="", show_default=False),
-    as_json: Json = False,
+    name: str = argument("One chip in full, by name or number.", default="", show_default=False), as_json: Json = False
 ) -> None:
     """List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source."""
     from hexforge.chips.soc import ABILITIES, FIGURES, SOCS, Provenance, names_of, require_chip
@@ -42,30 +41,8 @@ def socs(
             cells = (_text(facts, key) for key in ("htp_arch", *shown, *able))
             measured = "yes" if facts["measured"] else ""
             lines.append((soc.name, str(soc.soc_model), *cells, measured, ", ".join(soc.aliases)))
-        figures = (
-            "arch",
-            "VTCM MB",
-            "HVX",
-            "MHz",
-            "DRAM GB/s",
-            "fitted",
-            "fp16",
-            "bf16",
-            "shared weights",
-            "DLBC",
-        )
-        least = (
-            "VTCM MB",
-            "fp16",
-            "measured",
-            "HVX",
-            "MHz",
-            "DRAM GB/s",
-            "fitted",
-            "bf16",
-            "shared weights",
-            "DLBC",
-        )
+        figures = ("arch", "VTCM MB", "HVX", "MHz", "DRAM GB/s", "fitted", "fp16", "bf16", "shared weights", "DLBC")
+        least = ("VTCM MB", "fp16", "measured", "HVX", "MHz", "DRAM GB/s", "fitted", "bf16", "shared weights", "DLBC")
         columns = ("chip", "no.", *figures, "SLC", "measured", "sold as")
         screen.print(table("", columns, lines, optional=(*least, "SLC"), whole=True))
     screen.print("; ".join(f"{p.mark}: {p}" for p in Provenance) + ". Clocks below the highest corner are assumed.")

@@ -62,8 +62,10 @@ class Constants:
             raise ModelError(f"{subject}: it has {len(theirs)} nodes, not {len(ours)}")
         for our_node, their_node in zip(ours, theirs, strict=True):
             if _described(our_node) != _described(their_node):
-                raise ModelError(f"{subject}: node {their_node.name!r} ({their_node.op_type}) is not {our_node.name!r} "
-                                 f"({our_node.op_type}), or has other inputs, outputs or attributes")  # fmt: skip
+                raise ModelError(
+                    f"{subject}: node {their_node.name!r} ({their_node.op_type}) is not {our_node.name!r} "
+                    f"({our_node.op_type}), or has other inputs, outputs or attributes"
+                )
         for side in ("inputs", "outputs"):
             kinds = [[(v.name, v.dtype, v.shape) for v in getattr(m._ir.graph, side)] for m in (self, other)]
             if kinds[0] != kinds[1]:
@@ -74,8 +76,10 @@ class Constants:
         for name in self._values:
             one_array, two_array = self.array(name), other.array(name)
             if (one_array.shape, one_array.dtype) != (two_array.shape, two_array.dtype):
-                raise ModelError(f"{subject}: constant {name!r} is {two_array.dtype.name}{list(two_array.shape)}, not "
-                                 f"{one_array.dtype.name}{list(one_array.shape)}")  # fmt: skip
+                raise ModelError(
+                    f"{subject}: constant {name!r} is {two_array.dtype.name}{list(two_array.shape)}, not "
+                    f"{one_array.dtype.name}{list(one_array.shape)}"
+                )
             if one_array.tobytes() != two_array.tobytes():
                 changed.append(name)
         return tuple(changed)

@@ -58,8 +58,10 @@ class ContextModel:
         """The file of a context that is not embedded; FormatError where it is missing or not beside the model."""
         subject = f"{self.where}: Failed to load from EpContext model: the context of node {context.name!r}"
         if self.folder is None:
-            raise ModelError(f"{subject} lies in {context.file!r}, and the model was given as bytes: "
-                             "set ep.context_file_path to the path it would have beside that file")  # fmt: skip
+            raise ModelError(
+                f"{subject} lies in {context.file!r}, and the model was given as bytes: "
+                "set ep.context_file_path to the path it would have beside that file"
+            )
         return locate(context.file, self.folder, self.path, subject)
 
     def constant(self, name: str) -> Any:
@@ -149,8 +151,10 @@ class ContextModel:
         except (OSError, ValueError) as error:
             raise FormatError(f"{subject}: {path.name!r} cannot be read: {error}") from None
         if length != size or not 0 <= offset <= whole.size - size:
-            raise FormatError(f"{subject} has {length} bytes at {offset} of {path.name!r} ({whole.size} bytes); "
-                              f"its shape and type need {size}")  # fmt: skip
+            raise FormatError(
+                f"{subject} has {length} bytes at {offset} of {path.name!r} ({whole.size} bytes); "
+                f"its shape and type need {size}"
+            )
         return np.asarray(whole[offset : offset + size])
 
 

@@ -59,6 +59,8 @@ def wrapper(
     for key, value in properties.items():
         model.metadata_props.add(key=key, value=value)
     if node.embedded is not None and model.ByteSize() > MOST_BYTES:
-        raise CapacityError(f"graph {graph.name!r}: the context has {len(node.embedded) >> 20} MB, too many to embed; "
-                            "leave it in its file")  # fmt: skip
+        raise CapacityError(
+            f"graph {graph.name!r}: the context has {len(node.embedded) >> 20} MB, too many to embed; "
+            "leave it in its file"
+        )
     return bytes(model.SerializeToString())

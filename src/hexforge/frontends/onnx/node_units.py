@@ -11,15 +11,7 @@ import numpy as np
 import onnx_ir
 
 from hexforge.errors import HexforgeError, ModelError
-from hexforge.frontends.onnx.unit import (
-    Operand,
-    Refusal,
-    Unit,
-    UnitKind,
-    onnx_dtype,
-    onnx_shape,
-    single,
-)
+from hexforge.frontends.onnx.unit import Operand, Refusal, Unit, UnitKind, onnx_dtype, onnx_shape, single
 from hexforge.frontends.onnx.unit_scales import (
     DOMAINS,
     QUANTIZED_OPS,

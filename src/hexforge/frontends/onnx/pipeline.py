@@ -310,8 +310,10 @@ def _check_model(model: Model) -> None:
     faults = []
     for node in model.ir.graph:
         if node.op_type == "EPContext":
-            raise CallError(f"{model.name}: node {node_label(node)!r} is an EPContext: the model is compiled already; "
-                            "`hexforge info` says what it is, `hexforge run` runs it")  # fmt: skip
+            raise CallError(
+                f"{model.name}: node {node_label(node)!r} is an EPContext: the model is compiled already; "
+                "`hexforge info` says what it is, `hexforge run` runs it"
+            )
         if node.op_type in CONVERTS:
             faults.extend(_bad_encoding(node))
     if faults:

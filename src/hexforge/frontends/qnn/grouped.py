@@ -45,10 +45,7 @@ def _spread(filter: QnnTensor, group: int) -> QnnTensor:
         data = wide
     scales, offsets = list(filter.quantization.scales) * group, list(filter.quantization.offsets) * group
     return replace(
-        filter,
-        dimensions=shape,
-        data=data,
-        quantization=replace(filter.quantization, scales=scales, offsets=offsets),
+        filter, dimensions=shape, data=data, quantization=replace(filter.quantization, scales=scales, offsets=offsets)
     )
 
 

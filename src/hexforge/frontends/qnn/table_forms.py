@@ -63,9 +63,7 @@ def _output_padding(op: QnnOp) -> QnnOp:
     pads = np.asarray(op.params.get("pad_amount", np.zeros((spatial, 2)))).reshape(-1, 2).sum(axis=1).tolist()
     if len(stride) != spatial or len(pads) != spatial:
         return op
-    extra = [
-        int(made[1 + i] - ((image[1 + i] - 1) * stride[i] + kernel[i] - pads[i])) for i in range(spatial)
-    ]  # fmt: skip
+    extra = [int(made[1 + i] - ((image[1 + i] - 1) * stride[i] + kernel[i] - pads[i])) for i in range(spatial)]
     given = np.ravel(np.asarray(op.params.get("output_padding", (0,) * spatial))).tolist()
     if any(given) or not all(0 <= more < step for more, step in zip(extra, stride, strict=True)):
         return op

@@ -15,14 +15,7 @@ from hexforge.errors import ModelError
 from hexforge.model.simplifying.folding import Fold
 from hexforge.model.simplifying.known_values import read_constant
 from hexforge.model.simplifying.shapes import CORRECTED, better_shape, infer_node
-from hexforge.model.simplifying.tidying import (
-    all_nodes,
-    fix_names,
-    is_flat,
-    lift_constants,
-    remove_unused,
-    sort_nodes,
-)
+from hexforge.model.simplifying.tidying import all_nodes, fix_names, is_flat, lift_constants, remove_unused, sort_nodes
 from hexforge.model.source import schema_of
 
 MOST_ROUNDS = 8

@@ -8,20 +8,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.errors import CallError
-from hexforge.ir import (
-    Array,
-    Call,
-    DType,
-    Follows,
-    Layout,
-    Measure,
-    Param,
-    QuantRule,
-    TensorType,
-    Work,
-    define,
-    moves,
-)
+from hexforge.ir import Array, Call, DType, Follows, Layout, Measure, Param, QuantRule, TensorType, Work, define, moves
 from hexforge.ops import rules
 from hexforge.ops.moves.layout import moved_type
 from hexforge.ops.pointwise.elementwise import same_dtype

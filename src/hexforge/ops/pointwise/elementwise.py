@@ -224,9 +224,7 @@ define(
     doc="True where the element is not a number.",
 )
 
-_UNARY_OPERATIONS = (
-    "ABS ASIN ATAN CEIL COS EXP FLOOR LOG NEG NOT RECIPROCAL ROUND RSQRT SIGN SIN SQRT"
-).split()  # fmt: skip
+_UNARY_OPERATIONS = ("ABS ASIN ATAN CEIL COS EXP FLOOR LOG NEG NOT RECIPROCAL ROUND RSQRT SIGN SIN SQRT").split()
 
 
 def _reciprocal(call: Call, x: Array) -> Array:

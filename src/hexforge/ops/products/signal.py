@@ -40,11 +40,7 @@ _AS_PRODUCT = Measure(
 define(
     "Stft",
     "in window?",
-    params=(
-        Param("frame_step", "uint32"),
-        Param("frame_length", "uint32"),
-        Param("onesided", "bool", default=True),
-    ),
+    params=(Param("frame_step", "uint32"), Param("frame_length", "uint32"), Param("onesided", "bool", default=True)),
     infer=_infer_stft,
     reference=_stft,
     kind=Work.OTHER,

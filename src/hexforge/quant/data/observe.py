@@ -177,11 +177,7 @@ class Statistics(Mapping[str, TensorStatistics]):
     """Statistics of a model's tensors by name, with hashes of the model and of the data."""
 
     def __init__(
-        self,
-        tensors: dict[str, TensorStatistics],
-        model_sha256: str = "",
-        data_sha256: str = "",
-        samples: int = 0,
+        self, tensors: dict[str, TensorStatistics], model_sha256: str = "", data_sha256: str = "", samples: int = 0
     ) -> None:
         self.tensors = tensors
         self.model_sha256 = model_sha256

@@ -83,9 +83,11 @@ class NodeRunner:
         values: dict[onnx_ir.Value, onnx_ir.Value] = {}
         for value in (*self.read, *written):
             values[value] = onnx_ir.Value(
-                name=value.name, shape=None if value in written else value.shape, type=value.type,
+                name=value.name,
+                shape=None if value in written else value.shape,
+                type=value.type,
                 const_value=value.const_value if value in inner_constants else None,
-            )  # fmt: skip
+            )
         copied.inputs.extend(values[v] for v in self.fed)
         for value in inner_constants:
             copied.register_initializer(values[value])

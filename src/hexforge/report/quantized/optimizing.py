@@ -58,10 +58,7 @@ def lead_sections(optimized: OptimizeResult) -> list[Section]:
         figures.append(Figure("Context", size(optimized.compiled.nbytes), optimized.folder.context.name))
     recommended = Section(
         "Recommendation" if optimized.recommendation.recommended else "Not recommended",
-        [
-            Figures(figures, f"{_mix(optimized)}: {optimized.recommendation.reason}"),
-            precision_bars(optimized),
-        ],
+        [Figures(figures, f"{_mix(optimized)}: {optimized.recommendation.reason}"), precision_bars(optimized)],
     )
     shown = [] if optimized.pictures is None else [pictures_section(optimized.pictures)]
     front = front_section(optimized)

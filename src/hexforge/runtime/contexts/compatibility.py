@@ -65,11 +65,7 @@ def chip_backend(name: str, soc: str = "0", htp_arch: int = 0) -> Backend:
 
 
 def require_compatible(
-    info: Info,
-    backend: Backend,
-    mode: BinaryCompatibility = BinaryCompatibility.PERMISSIVE,
-    *,
-    where: str = "context",
+    info: Info, backend: Backend, mode: BinaryCompatibility = BinaryCompatibility.PERMISSIVE, *, where: str = "context"
 ) -> Compatibility:
     """The verdict; UnsupportedError, with QNN's code, where the mode does not let it pass."""
     judged = compare(info, backend)

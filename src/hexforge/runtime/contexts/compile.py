@@ -211,8 +211,9 @@ def _require_updatable(patterns: Sequence[str], info: Info) -> None:
         raise CallError(f"updatable {', '.join(unused)}: no constant of the graphs has such a name")
 
 
-def _updatable(plan: Plan, patterns: Sequence[str], source: ModelSource, how: Mapping[str, Any]
-               ) -> list[tuple[tuple[str, ...], int]]:  # fmt: skip
+def _updatable(
+    plan: Plan, patterns: Sequence[str], source: ModelSource, how: Mapping[str, Any]
+) -> list[tuple[tuple[str, ...], int]]:
     """For each graph of a plan the constants that adapters may change, and what they take on a chip."""
     taken = [stage for stage in plan.stages if stage.part.taken]
     if not patterns:

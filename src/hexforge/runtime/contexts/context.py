@@ -228,15 +228,20 @@ class Context:
             names = ", ".join(g.name for g in adapter.graphs)
             raise CallError(f"{adapter.where}: does nothing to graph {name!r}; it is for {names}")
         if adapter.backend != self.info.backend:
-            raise CallError(f"{adapter.where}: was made for the {adapter.backend} backend, {self.where} for "
-                            f"{self.info.backend}")  # fmt: skip
+            raise CallError(
+                f"{adapter.where}: was made for the {adapter.backend} backend, {self.where} for {self.info.backend}"
+            )
         if change.base != self.identity(name) or change.base_bytes != self.weights_bytes:
-            raise CallError(f"{adapter.where}: was made for another base than {self.where}, graph {name!r}; make it "
-                            "again for this one (`hexforge lora make`)")  # fmt: skip
+            raise CallError(
+                f"{adapter.where}: was made for another base than {self.where}, graph {name!r}; make it "
+                "again for this one (`hexforge lora make`)"
+            )
         updatable = set(row.updatable)
         if fixed := [t for t in change.tensors if t not in updatable]:
-            raise CallError(f"{adapter.where}: changes {', '.join(fixed)}, not updatable in graph {name!r}; compile it "
-                            "with `--updatable` for these")  # fmt: skip
+            raise CallError(
+                f"{adapter.where}: changes {', '.join(fixed)}, not updatable in graph {name!r}; compile it "
+                "with `--updatable` for these"
+            )
 
     def identity(self, name: str) -> str:
         """A key that differs between graphs: their program, and the checksum of the weights that it uses."""
@@ -256,8 +261,10 @@ class Context:
     def weights(self, offset: int, size: int) -> memoryview:
         """Bytes of the section that programs refer to; FormatError where it has none there."""
         if offset < 0 or size < 0 or offset + size > len(self._weights) - SLACK:  # kernels may read a little past
-            raise FormatError(f"{self.where}: a program refers to bytes {offset} to {offset + size} of the weights, "
-                              f"which are {len(self._weights)}")  # fmt: skip
+            raise FormatError(
+                f"{self.where}: a program refers to bytes {offset} to {offset + size} of the weights, "
+                f"which are {len(self._weights)}"
+            )
         return self._weights[offset : offset + size]
 
 

@@ -63,8 +63,10 @@ class Output:
             raise CallError("ep.share_ep_contexts=1 needs ep.context_embed_mode=0: what is shared is a file of its own")
         if self.path is None:
             if not self.embed and self.send is None:
-                raise CallError("the context model is wanted as bytes: embed the context in it "
-                                "(embed_compiled_data_into_model=True), or compile to a file")  # fmt: skip
+                raise CallError(
+                    "the context model is wanted as bytes: embed the context in it "
+                    "(embed_compiled_data_into_model=True), or compile to a file"
+                )
             return
         if self.path.is_dir():
             raise CallError(f"ep.context_file_path: {self.path} is a folder; give a file, e.g. model_ctx.onnx in it")
@@ -108,8 +110,10 @@ class Report:
     def __str__(self) -> str:
         name = self.binary.name if self.binary is not None else "embedded context"
         count = f"{len(self.graphs)} graph{'s' if len(self.graphs) != 1 else ''}"
-        return (f"{name}: {count}, {self.context_bytes} bytes; {self.weights_bytes} bytes of weights, "
-                f"{self.unshared_bytes} were they not shared")  # fmt: skip
+        return (
+            f"{name}: {count}, {self.context_bytes} bytes; {self.weights_bytes} bytes of weights, "
+            f"{self.unshared_bytes} were they not shared"
+        )
 
 
 def compatibility_text(info: Info) -> str:

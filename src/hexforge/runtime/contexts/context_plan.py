@@ -131,8 +131,10 @@ class ContextPlan(Stages):
             missing = [name for name in graph_names if name not in have] if kind == "reads" else []
             if strange or missing:
                 names = ", ".join(map(repr, graph_names)) or "nothing"
-                raise ModelError(f"{subject} {kind} {', '.join(map(repr, have)) or 'nothing'}, its graph {names}; "
-                                 "io_name_overrides tells names apart")  # fmt: skip
+                raise ModelError(
+                    f"{subject} {kind} {', '.join(map(repr, have)) or 'nothing'}, its graph {names}; "
+                    "io_name_overrides tells names apart"
+                )
         part = Part(True, (index,), step.reads, step.writes)
         program = having[0].program(node.graph, backend)
         return Stage(node.name, part, rows, program, step.reads, node.names or None)
@@ -142,8 +144,10 @@ def _contexts(model: ContextModel, shared: bool, read: Read | None) -> tuple[Con
     """The contexts of a model, opened and verified."""
     mains = [node for node in model.contexts.values() if node.main]
     if not mains:
-        raise ModelError(f"{model.where}: none of its EPContext nodes is the main one (main_context=1), which has the "
-                         "context; compile the model again")  # fmt: skip
+        raise ModelError(
+            f"{model.where}: none of its EPContext nodes is the main one (main_context=1), which has the "
+            "context; compile the model again"
+        )
     contexts: dict[str, Context] = {}
     for node in mains:
         key = node.file or f"embedded in {node.name}"

@@ -274,10 +274,11 @@ def _verify(
         room = memoryview(bytearray(min(budget, len(container))))
         container.verify(
             lambda s: checksum_of_pieces(
-                _pieces(weights, check, _CHUNK) if weights is not None and s.kind == "weights" else
-                _read(opened, s, room, check)
+                _pieces(weights, check, _CHUNK)
+                if weights is not None and s.kind == "weights"
+                else _read(opened, s, room, check)
             )
-        )  # fmt: skip
+        )
 
 
 def _checksum_in_parts(pool: ThreadPoolExecutor, data: memoryview, check: Callable[[], None]) -> int:
@@ -331,8 +332,10 @@ def _client_weights(container: Container, weights: Weights, release: Release | N
         raise CallError(f"weights gave {type(buffer).__name__}, not a buffer of bytes: {error}") from None
     address = np.frombuffer(view, np.uint8).ctypes.data if len(view) else 0
     if len(view) < section.bytes or address % _ALIGN:
-        raise CallError(f"weights gave {len(view)} bytes at an address that is a multiple of {address & -address}; it "
-                        f"must be {section.bytes} or more, and the address a multiple of {_ALIGN}")  # fmt: skip
+        raise CallError(
+            f"weights gave {len(view)} bytes at an address that is a multiple of {address & -address}; it "
+            f"must be {section.bytes} or more, and the address a multiple of {_ALIGN}"
+        )
     holder = _ClientMemory(address, section.bytes)
     ended = weakref.finalize(holder, _release_buffer, view, buffer, container.where, release)
     ended.atexit = False

@@ -51,11 +51,14 @@ class AdapterBuilder:
         if any(g.name == name for g in self._graphs):
             raise CallError(f"the adapter has graph {name!r} already")
         if not row.updatable:
-            raise CallError(f"{self.context.where}: graph {name!r} has no updatable tensors; compile it with "
-                            "`--updatable`")  # fmt: skip
+            raise CallError(
+                f"{self.context.where}: graph {name!r} has no updatable tensors; compile it with `--updatable`"
+            )
         if fixed := [t for t in tensors if t not in row.updatable]:
-            raise CallError(f"{self.context.where}: {', '.join(fixed)} cannot change in graph {name!r}; compile it "
-                            "with `--updatable` for these")  # fmt: skip
+            raise CallError(
+                f"{self.context.where}: {', '.join(fixed)} cannot change in graph {name!r}; compile it "
+                "with `--updatable` for these"
+            )
         base = self.context.container.json("program", row.program)
         changed: Sequence[Any] = ()
         if program is not None:
@@ -134,8 +137,10 @@ def make_adapter(
     maker = AdapterBuilder(opened)
     if base is None or (adapted is None) == (weights is None):
         if base is not None or adapted is not None or weights is not None:
-            raise CallError("give the base model and either the adapted model or weights; or none of them, for an "
-                            "adapter that restores the base")  # fmt: skip
+            raise CallError(
+                "give the base model and either the adapted model or weights; or none of them, for an "
+                "adapter that restores the base"
+            )
         graphs = [g.name for g in opened.graphs if g.updatable]
         if not graphs:
             raise CallError(f"{opened.where}: has no updatable tensors; compile it with `--updatable`")
@@ -189,8 +194,10 @@ def _model_of(context: Context, base: Any) -> tuple[str, dict[str, Any]]:
     for name, how in hows.items():
         if is_made_from(context.info, name, base, how):
             return name, how
-    raise CallError(f"{context.where}: was not compiled from the base model that is given; give that model, or "
-                    "compile it again with `hexforge compile --updatable`")  # fmt: skip
+    raise CallError(
+        f"{context.where}: was not compiled from the base model that is given; give that model, or "
+        "compile it again with `hexforge compile --updatable`"
+    )
 
 
 def _add_model(maker: AdapterBuilder, name: str, changed: Sequence[str], adapted: Any, how: Mapping[str, Any]) -> None:
@@ -203,15 +210,19 @@ def _add_model(maker: AdapterBuilder, name: str, changed: Sequence[str], adapted
     fixed = [t for t in changed if all(t not in g.updatable for g in parts)]
     if fixed:
         have = sorted({t for g in parts for t in g.updatable})
-        raise CallError(f"{', '.join(fixed)}: not updatable in {context.where}; it has "
-                        f"{', '.join(have) or 'none'}: compile it with `--updatable` for these")  # fmt: skip
+        raise CallError(
+            f"{', '.join(fixed)}: not updatable in {context.where}; it has "
+            f"{', '.join(have) or 'none'}: compile it with `--updatable` for these"
+        )
     backend = registry.backend(context.info.backend, context.info.options)
     forms = {g.name: recorded_format(context.info.metadata, g.name, context.where) for g in parts}
     native = {graph: tuple(form.tiles) for graph, form in forms.items() if form is not None}
     for quantized_io in (False, True):
         programs = compiled_programs(adapted, name, backend, how, quantized_io=quantized_io, native=native)
-        rows = {n: tuple(tuple((v.name, v.type) for v in s) for s in (p.graph.inputs, p.graph.outputs))
-                for n, p in programs.items()}  # fmt: skip
+        rows = {
+            n: tuple(tuple((v.name, v.type) for v in s) for s in (p.graph.inputs, p.graph.outputs))
+            for n, p in programs.items()
+        }
         if rows == {g.name: (g.inputs, g.outputs) for g in parts}:
             break
     else:
@@ -224,8 +235,9 @@ def _add_model(maker: AdapterBuilder, name: str, changed: Sequence[str], adapted
 # -- low-rank factors -------------------------------------------------------------------------------------------------
 
 
-def merge_weights(base: Constants, arrays: Mapping[str, Array], alpha: float | None, names: Mapping[str, str]
-           ) -> dict[str, Array]:  # fmt: skip
+def merge_weights(
+    base: Constants, arrays: Mapping[str, Array], alpha: float | None, names: Mapping[str, str]
+) -> dict[str, Array]:
     """The constants of the base merged with the given arrays; the error lists every fault at once."""
     factors: dict[str, dict[bool, Array]] = {}
     alphas: dict[str, float] = {}
@@ -275,10 +287,13 @@ def _target(base: Constants, stem: str, names: Mapping[str, str]) -> str:
         if len(matching) == 1:
             return matching[0]
         if matching:
-            raise CallError(f"{stem}: may be {' or '.join(matching[:4])} of {base.where}; say which with a map "
-                            f"({stem}=<constant>)")  # fmt: skip
-    raise CallError(f"{stem}: {base.where} has no constant of that name; say which it is with a map "
-                    f"({stem}=<constant>); it has {', '.join(real[:8])}{' …' if len(real) > 8 else ''}")  # fmt: skip
+            raise CallError(
+                f"{stem}: may be {' or '.join(matching[:4])} of {base.where}; say which with a map ({stem}=<constant>)"
+            )
+    raise CallError(
+        f"{stem}: {base.where} has no constant of that name; say which it is with a map "
+        f"({stem}=<constant>); it has {', '.join(real[:8])}{' …' if len(real) > 8 else ''}"
+    )
 
 
 def _plain_name(name: str) -> str:
@@ -308,8 +323,10 @@ def _delta(base: Constants, target: str, stem: str, pair: Mapping[bool, Array]) 
         output_first = base.output_first(target)
         turned = not output_first if output_first is not None else product.shape != shape
         if output_first is None and product.shape == shape and shape[0] == shape[1]:
-            raise CallError(f"{stem}: {target!r} is square, and no MatMul, Gemm or Conv says which way it lies; "
-                            "give the adapted model instead")  # fmt: skip
+            raise CallError(
+                f"{stem}: {target!r} is square, and no MatMul, Gemm or Conv says which way it lies; "
+                "give the adapted model instead"
+            )
     delta = product.T if turned else product
     if delta.size != int(np.prod(shape)) or (len(shape) == 2 and delta.shape != shape) or delta.shape[0] != shape[0]:
         raise CallError(f"{stem}: B @ A is {list(product.shape)}, which does not fit {target!r} of {list(shape)}")

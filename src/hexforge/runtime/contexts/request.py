@@ -67,8 +67,10 @@ def check_sharing(requested: bool, settings: Sequence[GraphSettings], backend: B
     models = len(settings)
     limit = backend.most_graphs if isinstance(backend, ContextBackend) else MOST_GRAPHS
     if models > limit:
-        raise CallError(f"{models} models: a context holds {limit} graphs"
-                        f"{' with DLBC' if limit < MOST_GRAPHS else ''}; make several contexts")  # fmt: skip
+        raise CallError(
+            f"{models} models: a context holds {limit} graphs"
+            f"{' with DLBC' if limit < MOST_GRAPHS else ''}; make several contexts"
+        )
     obstacle = backend.no_weight_sharing(settings) if isinstance(backend, ContextBackend) else None
     if requested and obstacle is not None:
         raise CallError(f"weight_sharing: {obstacle}; leave it out")

@@ -81,11 +81,14 @@ def join(path: Path, backend: Backend, replace: bool = False) -> Sharing:
 def check_names(sharing: Sharing, names: Sequence[str]) -> None:
     """CallError for graphs that the context has already, or too many."""
     if twice := sorted({g.name for g in sharing.graphs} & set(names)):
-        raise CallError(f"{sharing.path.name}: another session has added a graph {twice[0]!r} already; "
-                        "set ep.context_node_name_prefix to tell them apart")  # fmt: skip
+        raise CallError(
+            f"{sharing.path.name}: another session has added a graph {twice[0]!r} already; "
+            "set ep.context_node_name_prefix to tell them apart"
+        )
     if len(sharing.graphs) + len(names) > MOST_GRAPHS:
-        raise CallError(f"{sharing.path.name}: would have {len(sharing.graphs) + len(names)} graphs; "
-                        f"a context holds {MOST_GRAPHS}")  # fmt: skip
+        raise CallError(
+            f"{sharing.path.name}: would have {len(sharing.graphs) + len(names)} graphs; a context holds {MOST_GRAPHS}"
+        )
 
 
 def end() -> None:
@@ -106,8 +109,10 @@ def shared_context(source: str | os.PathLike[str] | memoryview, where: str) -> C
         for _, other in _opened:
             names = {g.name for g in other.graphs}
             if twice := [g.name for g in newly_opened.graphs if g.name in names]:
-                raise CallError(f"{where}: a graph {twice[0]!r} is shared already, that of {other.where}; compile with "
-                                "ep.context_node_name_prefix to tell them apart, or do not share")  # fmt: skip
+                raise CallError(
+                    f"{where}: a graph {twice[0]!r} is shared already, that of {other.where}; compile with "
+                    "ep.context_node_name_prefix to tell them apart, or do not share"
+                )
         _opened.append((identity, newly_opened))
         return newly_opened
 

@@ -169,8 +169,9 @@ def _read(stream: Any, lines: queue.SimpleQueue[str]) -> None:
 def outcome(row: dict[str, Any]) -> Outcome:
     """An outcome as it was written."""
     known = {f.name for f in fields(Outcome)}
-    return Outcome(**{**{k: v for k, v in row.items() if k in known},
-                      "measured": [Measured(**m) for m in row.get("measured", ())]})  # fmt: skip
+    return Outcome(
+        **{**{k: v for k, v in row.items() if k in known}, "measured": [Measured(**m) for m in row.get("measured", ())]}
+    )
 
 
 def shared(

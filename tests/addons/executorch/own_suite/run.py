@@ -75,9 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-skips", action="store_true", help="run what the tests skip on x86, too")
     parser.add_argument("--backend", choices=("htp", "gpu"), default="htp", help="what the tests are compiled for: htp")
     parser.add_argument(
-        "--adaptor", choices=ADAPTORS, default=ADAPTORS[0],
+        "--adaptor",
+        choices=ADAPTORS,
+        default=ADAPTORS[0],
         help="who answers ExecuTorch: hexforge's stand-in, or the wheel's compiled module over hexforge's libQnnHtp.so",
-    )  # fmt: skip
+    )
     parser.add_argument("--show", action="store_true", help="only print what the outcomes that were kept say")
 
 

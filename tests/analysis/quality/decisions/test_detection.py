@@ -78,9 +78,11 @@ def layouts() -> dict[str, dict[str, Array]]:
             f"bbox_{stride}": distances[rows].astype(np.float32),
         }
         by_stride_logs |= {
-            f"cls_{stride}": batch(SCORES[rows]), f"obj_{stride}": batch(np.ones((rows.sum(), 1))),
-            f"bbox_{stride}": batch(logs[rows]), f"kps_{stride}": batch(np.zeros((rows.sum(), 10))),
-        }  # fmt: skip
+            f"cls_{stride}": batch(SCORES[rows]),
+            f"obj_{stride}": batch(np.ones((rows.sum(), 1))),
+            f"bbox_{stride}": batch(logs[rows]),
+            f"kps_{stride}": batch(np.zeros((rows.sum(), 10))),
+        }
     maps = {}  # of the three anchors of a cell the second has the boxes, the others no objectness
     for stride in STRIDES:
         rows, side = (s == stride)[:, 0], SIDE // stride
@@ -299,9 +301,10 @@ def _slow_overlap(a: Array, b: Array) -> float:
 def random_boxes(random: np.random.Generator, count: int) -> Boxes:
     corner = random.uniform(0, 60, (count, 2))
     return Boxes(
-        np.concatenate([corner, corner + random.uniform(5, 40, (count, 2))], 1), random.random(count),
+        np.concatenate([corner, corner + random.uniform(5, 40, (count, 2))], 1),
+        random.random(count),
         random.integers(0, 2, count),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))

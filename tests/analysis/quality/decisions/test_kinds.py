@@ -35,8 +35,10 @@ def test_classes_are_counted_with_the_first_five_and_the_margin() -> None:
     assert found.parts[0].by_sample == (1.0, 0.0)
     assert found.worst_sample is not None
     assert (found.worst_sample.number, found.worst_sample.in_float, found.worst_sample.in_other) == (
-        1, "class 1", "class 5",
-    )  # fmt: skip
+        1,
+        "class 1",
+        "class 5",
+    )
     assert found.verdict == "unusable"
 
 

@@ -38,10 +38,12 @@ def yolo_model() -> ModelProto:
         helper.make_node("Reshape", ["both", "flat"], ["output0"], "output"),
     ]
     graph = helper.make_graph(
-        nodes, "yolo", [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, SIDE, SIDE])],
+        nodes,
+        "yolo",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, SIDE, SIDE])],
         [helper.make_tensor_value_info("output0", TensorProto.FLOAT, [1, 4 + CLASSES, CELLS * CELLS])],
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     checker.check_model(model, full_check=True)
     return model

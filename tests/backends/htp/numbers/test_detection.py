@@ -31,8 +31,10 @@ def computed(op: str, inputs: dict[str, tuple[Array, TensorType]], outs: list[Te
     An input that is called `constant` is one.
     """
     graph = Graph("one")
-    values = [graph.value(n, t, Role.STATIC if n == "constant" else Role.APP_WRITE, a if n == "constant" else None)
-              for n, (a, t) in inputs.items()]  # fmt: skip
+    values = [
+        graph.value(n, t, Role.STATIC if n == "constant" else Role.APP_WRITE, a if n == "constant" else None)
+        for n, (a, t) in inputs.items()
+    ]
     made = [graph.value(f"y{i}", t, Role.APP_READ) for i, t in enumerate(outs)]
     graph.node(op, values, made, **params)
     program = HtpBackend().compile(graph)
@@ -64,8 +66,9 @@ def defined(op: str, inputs: dict[str, tuple[Array, TensorType]], outs: list[Ten
 
 def theirs(op: str, feeds: dict[str, Array], constants: dict[str, Array], out: int, **attributes: Any) -> Array:
     """What onnxruntime's CPU provider gives."""
-    infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-             for n, a in feeds.items()]  # fmt: skip
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
     node = helper.make_node(op, [*feeds, *constants], ["y"], **attributes)
     held = [numpy_helper.from_array(a, n) for n, a in constants.items()]
     graph = helper.make_graph([node], "g", infos, [helper.make_tensor_value_info("y", out, None)], held)

@@ -49,9 +49,7 @@ def test_conv(
     y = net.output((2, *out, outputs * groups))
     net.graph.node(f"Conv{dims}d", [x, w, b], [y], stride=stride, pad_amount=pad, dilation=dilation, group=groups)
     assert w.data is not None
-    acc = convolved(
-        integers(x, net.feeds[x.name]), integers(w, w.data), stride, pad, dilation, groups, y.shape
-    )  # fmt: skip
+    acc = convolved(integers(x, net.feeds[x.name]), integers(w, w.data), stride, pad, dilation, groups, y.shape)
     np.testing.assert_array_equal(net.run()[y.name], requantized(acc, x, w, b, y))
 
 
@@ -359,9 +357,7 @@ def test_resize(dtype: DType, seed: int, linear: bool, mode: int, rounding: int,
     factor = 1 + int(draw(0, 3))
     out = (x.shape[1] * factor, x.shape[2] * factor) if draw(0, 2) else (int(draw(1, 15)), int(draw(1, 15)))
     y = net.output((1, *out, 5), x.encoding if same else None)
-    net.graph.node(
-        "Resize", [x], [y], interpolation_mode=int(linear), transformation_mode=mode, nearest_mode=rounding
-    )  # fmt: skip
+    net.graph.node("Resize", [x], [y], interpolation_mode=int(linear), transformation_mode=mode, nearest_mode=rounding)
     net.check(1 if linear else 0)
 
 
@@ -587,9 +583,7 @@ def test_levels_differ_in_what_they_fuse() -> None:
         lowering = net.compiled(level)[1]
         assert not any(isinstance(s, ReferenceStep) for s in lowering.steps)
         steps[level] = [s.kind for s in lowering.steps]
-    assert steps == {
-        1: ["conv_u8", "table_u8", "binary_u8"], 2: ["conv_u8"], 3: ["conv_u8"],
-    }  # fmt: skip
+    assert steps == {1: ["conv_u8", "table_u8", "binary_u8"], 2: ["conv_u8"], 3: ["conv_u8"]}
     net.check(1)
     kept = net.compiled(3, fold_relu_activation_into_conv_off=True)[1]
     assert [s.kind for s in kept.steps] == ["conv_u8", "table_u8"]

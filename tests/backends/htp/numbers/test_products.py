@@ -16,8 +16,9 @@ SHAPES = st.sampled_from([((), ()), ((3,), ()), ((), (3,)), ((4, 3), (3,)), ((1,
 SIZES = st.tuples(st.sampled_from([1, 2, 5, 30]), st.sampled_from([1, 7, 16, 70]), st.sampled_from([1, 3, 33, 64]))
 
 
-def operands(rng: np.random.Generator, leads: tuple[tuple[int, ...], ...], sizes: tuple[int, int, int], turned: bool,
-             swap: bool) -> tuple[Array, Array]:  # fmt: skip
+def operands(
+    rng: np.random.Generator, leads: tuple[tuple[int, ...], ...], sizes: tuple[int, int, int], turned: bool, swap: bool
+) -> tuple[Array, Array]:
     """Two operands; the first given as [k, m] where turned, the second as [n, k] where swapped."""
     m, n, k = sizes
     a = rng.standard_normal((*leads[0], *((k, m) if turned else (m, k))))
@@ -26,8 +27,9 @@ def operands(rng: np.random.Generator, leads: tuple[tuple[int, ...], ...], sizes
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, SHAPES, SIZES, st.booleans(), st.booleans(), st.booleans())
-def test_floats(seed: int, leads: tuple[tuple[int, ...], ...], sizes: tuple[int, int, int], turned: bool, swap: bool,
-                biased: bool) -> None:  # fmt: skip
+def test_floats(
+    seed: int, leads: tuple[tuple[int, ...], ...], sizes: tuple[int, int, int], turned: bool, swap: bool, biased: bool
+) -> None:
     rng = np.random.default_rng(seed)
     a, b = operands(rng, leads, sizes, turned, swap)
     inputs = {"a": real(a), "b": real(b)} | ({"constant": real(rng.standard_normal(sizes[1]))} if biased else {})
@@ -51,8 +53,10 @@ def test_fixed_point(seed: int, leads: tuple[tuple[int, ...], ...], sizes: tuple
     inputs = {"a": a, "b": b}
     if biased:  # in steps of the product, as models have it: equal to the last bit then
         scale = a[1].encoding.scale * b[1].encoding.scale
-        inputs["constant"] = (rng.integers(-9999, 9999, sizes[1]).astype(np.int32),
-                            TensorType(DType.INT32, (sizes[1],), ScaleOffset(scale, 0)))  # fmt: skip
+        inputs["constant"] = (
+            rng.integers(-9999, 9999, sizes[1]).astype(np.int32),
+            TensorType(DType.INT32, (sizes[1],), ScaleOffset(scale, 0)),
+        )
     out = [fixed(np.zeros((*np.broadcast_shapes(*leads), sizes[0], sizes[1])), 3 * sizes[2] ** 0.5)[1]]
     case = ("MatMul", inputs, out, {"transpose_in0": turned, "transpose_in1": swap})
     difference = np.abs(computed(*case)[0].astype(np.int64) - defined(*case)[0])

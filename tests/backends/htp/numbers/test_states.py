@@ -23,10 +23,12 @@ def _program(dtype: DType, read_again: bool = False) -> HtpProgram:
     past, rows, place, query = (
         graph.value(name, type, Role.APP_WRITE)
         for name, type in (
-            ("past", cache), ("rows", cache.with_shape((1, 16))), ("place", TensorType(DType.INT32, (1, 16))),
+            ("past", cache),
+            ("rows", cache.with_shape((1, 16))),
+            ("place", TensorType(DType.INT32, (1, 16))),
             ("query", cache.with_shape((1, 6))),
         )
-    )  # fmt: skip
+    )
     present = graph.value("present", cache, Role.APP_READ)
     graph.node("ScatterElements", [past, place, rows], [present], axis=0, reduction=0)
     out = graph.value("out", cache.with_shape((1, 16)), Role.APP_READ)

@@ -315,9 +315,9 @@ def test_a_tensor_of_five_axes_is_moved_without_padding() -> None:
     assert sum(t.hvx.get("shuffle", 0.0) for t in tasks(body)) == pytest.approx(3 * 85 * 16 * 16 / 1e6)
 
 
-@pytest.mark.parametrize(("runtime", "precision", "kind"), [
-    ("onnx", FLOAT, "cut"), ("qnn_dlc", FLOAT, "piece"), ("onnx", W8A8, "piece")
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("runtime", "precision", "kind"), [("onnx", FLOAT, "cut"), ("qnn_dlc", FLOAT, "piece"), ("onnx", W8A8, "piece")]
+)
 def test_rows_that_a_float_onnx_graph_slices_have_a_cost_of_their_own(
     runtime: str, precision: tile.Precision, kind: str
 ) -> None:
@@ -332,9 +332,10 @@ def test_rows_that_a_float_onnx_graph_slices_have_a_cost_of_their_own(
     }
 
 
-@pytest.mark.parametrize(("window", "pad", "precision", "one_by_one"), [
-    (5, 2, W8A8, True), (5, 2, FLOAT, False), (3, 1, W8A8, False), (5, 0, W8A8, False)
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("window", "pad", "precision", "one_by_one"),
+    [(5, 2, W8A8, True), (5, 2, FLOAT, False), (3, 1, W8A8, False), (5, 0, W8A8, False)],
+)
 def test_averages_of_integers_over_large_windows_beyond_the_image_go_one_by_one(
     window: int, pad: int, precision: tile.Precision, one_by_one: bool
 ) -> None:

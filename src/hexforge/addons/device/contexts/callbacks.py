@@ -129,10 +129,12 @@ def _checked_view(binary: Binary, response: DmaDataResponse, size: int) -> memor
     wrong = (
         (address % PAGE, f"its address is not a multiple of {PAGE}"),
         (response.data_start_offset, f"dataStartOffset is {response.data_start_offset}, only 0 can be mapped"),
-        (response.aligned_size % PAGE or response.aligned_size < size, f"alignedSize {response.aligned_size} is not a "
-         f"multiple of {PAGE} of at least {size}"),
+        (
+            response.aligned_size % PAGE or response.aligned_size < size,
+            f"alignedSize {response.aligned_size} is not a multiple of {PAGE} of at least {size}",
+        ),
         (len(view) < response.aligned_size, f"it has {len(view)} bytes, less than alignedSize"),
-    )  # fmt: skip
+    )
     for applies, message in wrong:
         if applies:
             raise DeviceError(Code.QNN_CONTEXT_ERROR_INVALID_ARGUMENT, f"{binary.name}: a callback's buffer: {message}")

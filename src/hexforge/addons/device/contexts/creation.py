@@ -48,8 +48,7 @@ def join_registered_group(context: DeviceContext, given: GroupRegistration, *, c
         first = next((known for known in context.client.contexts.values() if known is handle), None)
         if first is None:
             raise DeviceError(
-                Code.QNN_CONTEXT_ERROR_INVALID_HANDLE,
-                f"{context.label}: firstGroupHandle is none of this process",
+                Code.QNN_CONTEXT_ERROR_INVALID_HANDLE, f"{context.label}: firstGroupHandle is none of this process"
             )
         first.require_alive()
         if first.group is None or first.group.concurrent != concurrent:

@@ -138,8 +138,7 @@ def checked_feeds(graph: DeviceGraph, inputs: dict[str, Feed], batch: int) -> tu
     if len(set(multiples.values())) > 1:
         listed = ", ".join(f"{name} {count}" for name, count in multiples.items())
         raise DeviceError(
-            Code.QNN_GRAPH_ERROR_INVALID_TENSOR,
-            f"{graph.label}: all tensors have one batch multiple; given: {listed}",
+            Code.QNN_GRAPH_ERROR_INVALID_TENSOR, f"{graph.label}: all tensors have one batch multiple; given: {listed}"
         )
     multiple = next(iter(multiples.values()), batch)
     if batch not in (1, multiple):
@@ -177,8 +176,7 @@ def check_output(graph: DeviceGraph, name: str, handle: MemHandle, multiple: int
         raise _not_registered(graph, name)
     if _multiple(graph, name, handle.array(), known[name]) != multiple:
         raise DeviceError(
-            Code.QNN_GRAPH_ERROR_INVALID_TENSOR,
-            f"{graph.label}: output {name!r} has another batch than inputs",
+            Code.QNN_GRAPH_ERROR_INVALID_TENSOR, f"{graph.label}: output {name!r} has another batch than inputs"
         )
 
 

@@ -80,10 +80,12 @@ def run_cost(workload: Workload, model: ModelLoad, profile: str, vtcm_mb: int | 
     inference = binary.graph(model.graph).time.inference(Clocks(row.target, row.target, row.target))
     us_per_mb = timed_backend(Deployment(workload.soc.name)).accelerator().us_per_mb
     return RunCost(
-        math.ceil(inference.accelerator_us), math.ceil(inference.rpc_us + inference.io_us),
-        math.ceil(max(inference.pieces_us)), math.ceil(inference.vtcm_bytes / MB * us_per_mb),
+        math.ceil(inference.accelerator_us),
+        math.ceil(inference.rpc_us + inference.io_us),
+        math.ceil(max(inference.pieces_us)),
+        math.ceil(inference.vtcm_bytes / MB * us_per_mb),
         math.ceil(inference.energy_uj),
-    )  # fmt: skip
+    )
 
 
 class PlanProblem:
@@ -306,8 +308,10 @@ class PlanProblem:
         late = model.new_int_var(0, 1 << 40, "late")
         model.add(late >= worst - 1000)
         aims: dict[Aim, Any] = {
-            Aim.LATENCY: 1000 * worst, Aim.RAM: 10 * self._ram, Aim.SESSIONS: 10**7 * self._last_session + self._ram,
-        }  # fmt: skip
+            Aim.LATENCY: 1000 * worst,
+            Aim.RAM: 10 * self._ram,
+            Aim.SESSIONS: 10**7 * self._last_session + self._ram,
+        }
         if self.aim is Aim.ENERGY:
             power = model.new_int_var(0, 1 << 50, "power")
             model.add(1000 * power >= self._power)

@@ -50,10 +50,7 @@ class PlanResult(Result):
 
 
 def search_plan(
-    workload: Workload,
-    aim: Aim = Aim.LATENCY,
-    frames: int = FRAMES,
-    tell: Callable[[str], None] = lambda _: None,
+    workload: Workload, aim: Aim = Aim.LATENCY, frames: int = FRAMES, tell: Callable[[str], None] = lambda _: None
 ) -> PlanResult:
     """The plan that is best at something among those that keep every deadline and limit."""
     tell("playing what one gets without a plan")

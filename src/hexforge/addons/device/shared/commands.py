@@ -95,9 +95,11 @@ def status(address: Address = "", as_json: Json = False) -> None:
         print_json(shown)
         return
     screen = console()
-    screen.print(f"{shown['soc']}, {shown['cores']} core{'s' if shown['cores'] != 1 else ''}, at "
-                 f"{shown['now_us'] / 1e3:.3f} ms: {size(shown['used_bytes'])} of "
-                 f"{size(shown['ram_bytes'])} in use, at most {size(shown['peak_bytes'])}")  # fmt: skip
+    screen.print(
+        f"{shown['soc']}, {shown['cores']} core{'s' if shown['cores'] != 1 else ''}, at "
+        f"{shown['now_us'] / 1e3:.3f} ms: {size(shown['used_bytes'])} of "
+        f"{size(shown['ram_bytes'])} in use, at most {size(shown['peak_bytes'])}"
+    )
     rows = [_process_cells(process) for process in shown["processes"]]
     titles = ("process", "pid", "memory", "sessions", "contexts", "calls", "profile", "")
     screen.print(table("processes", titles, rows, optional=("profile", "sessions")))

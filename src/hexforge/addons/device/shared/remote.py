@@ -215,8 +215,7 @@ class SharedQnn(Qnn):
     ) -> DeviceContext:  # fmt: skip
         """Not on a shared device: buffers of one program are not the other's."""
         raise DeviceError(
-            Code.QNN_COMMON_ERROR_NOT_SUPPORTED,
-            "a shared device takes no DMA buffers; use QnnContext_createFromBinary",
+            Code.QNN_COMMON_ERROR_NOT_SUPPORTED, "a shared device takes no DMA buffers; use QnnContext_createFromBinary"
         )
 
     def _create(self, binary: Binary, config: CreationConfig | None, signal: DeviceSignal | None) -> DeviceContext:
@@ -342,7 +341,7 @@ class SharedQnn(Qnn):
         raw = len(targets) < len(graph.spec.outputs)
         return self._begin(
             "execute", finish, signal, **_named(graph), **_feeds(given, targets, raw), batch=multiple, recover=recover
-        )  # fmt: skip
+        )
 
     def execute_in_turn(self, graphs: Sequence[DeviceGraph], inputs: Mapping[str, Feed] | None = None) -> Pending:
         """Begin to execute graphs one after the other, contexts loaded again where they are lost."""

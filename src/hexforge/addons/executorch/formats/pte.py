@@ -304,8 +304,9 @@ class _Reader:
     def _segment(self, table: FlatTable) -> tuple[int, memoryview]:
         offset, size = table.integer(0, "Q"), table.integer(1, "Q")
         if offset + size > self.segment_bytes:
-            raise table.fault(f"has a segment from {offset} to {offset + size}; its segments have {self.segment_bytes}"
-                              " bytes")  # fmt: skip
+            raise table.fault(
+                f"has a segment from {offset} to {offset + size}; its segments have {self.segment_bytes} bytes"
+            )
         first = self.base + offset
         return first, self.data[first : first + size]
 
@@ -341,9 +342,7 @@ class _Reader:
         if len(chains) != 1:
             raise table.fault(f"method {name!r}: has {len(chains)} chains of instructions; programs have one")
         calls = list(chains[0].tables(2))
-        instructions = tuple(
-            self._instruction(t, len(values), operators, len(delegates), len(calls)) for t in calls
-        )  # fmt: skip
+        instructions = tuple(self._instruction(t, len(values), operators, len(delegates), len(calls)) for t in calls)
         inputs, outputs = table.numbers(3, "i"), table.numbers(4, "i")
         for index in (*inputs, *outputs):
             _within(index, len(values), "value", table)

@@ -33,9 +33,11 @@ class ChipTime:
     def __init__(self, soc: Soc, method: Method, mode: str) -> None:
         shared = device_of_environment(soc.name)
         name = f"qnn_executor_runner {os.getpid()}"
-        self._qnn: Qnn = Qnn(Device(soc.name).process(name, privileged=True)) if shared is None else shared.qnn(
-            name, privileged=True
-        )  # fmt: skip
+        self._qnn: Qnn = (
+            Qnn(Device(soc.name).process(name, privileged=True))
+            if shared is None
+            else shared.qnn(name, privileged=True)
+        )
         self._qnn.use_profile(PerfProfile.of(Power(mode)))
         self._graphs: dict[int, DeviceGraph] = {}
         self.now_ns = 0

@@ -26,11 +26,7 @@ class PteModule:
     """A program: methods by name, made when they are first used."""
 
     def __init__(
-        self,
-        file: PteFile,
-        threads: int = 0,
-        share_memory: bool = False,
-        max_instructions: int = MOST_INSTRUCTIONS,
+        self, file: PteFile, threads: int = 0, share_memory: bool = False, max_instructions: int = MOST_INSTRUCTIONS
     ) -> None:
         self.file, self.where = file, file.where
         self.threads, self.max_instructions = threads, max_instructions

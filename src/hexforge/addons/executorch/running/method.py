@@ -68,9 +68,7 @@ class Method:
         ]
         self._pools: MemoryPools = {} if pools is None else pools
         self._kernels: dict[str, TorchKernel] = {}
-        self._values: list[Any] = [
-            self._tensor(v) if isinstance(v, TensorValue) else v for v in plan.values
-        ]  # fmt: skip
+        self._values: list[Any] = [self._tensor(v) if isinstance(v, TensorValue) else v for v in plan.values]
         self._written: set[int] = set()
         self._steps = [self._step(i) for i in plan.instructions]
         self._in_place = written_in_place(plan, self._written)

@@ -116,8 +116,10 @@ def execute(flags: RunnerFlags, log: Log) -> None:
         for i, output in enumerate(outputs):
             array = np.ascontiguousarray(output)
             if i < len(expected) and array.shape != expected[i]:
-                raise CallError(f"inference {number}: output {i} has the sizes {list(array.shape)}, "
-                                f"{flags.output_shape_path} says {list(expected[i])}")  # fmt: skip
+                raise CallError(
+                    f"inference {number}: output {i} has the sizes {list(array.shape)}, "
+                    f"{flags.output_shape_path} says {list(expected[i])}"
+                )
             files.append((flags.output_folder_path / f"output_{number}_{i}.raw", array.tobytes()))
         if files:
             write_together(files)

@@ -10,24 +10,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from hexforge.addons.gpu.kernels import pointwise
-from hexforge.addons.gpu.kernels.code import (
-    FAULT,
-    BufferType,
-    Index,
-    KernelCode,
-    NotVectorizedError,
-    literal,
-    single,
-)
+from hexforge.addons.gpu.kernels.code import FAULT, BufferType, Index, KernelCode, NotVectorizedError, literal, single
 from hexforge.addons.gpu.kernels.moves import ALIASES, MOVES, moved, starts
 from hexforge.ir import DType, Node, ScaleOffset, Value
 
 GATHERS = ("Gather", "GatherElements", "GatherNd")
 JOINS = ("Concat", "Pack", "Pad", "SpaceToBatch", "OneHot", "Batchnorm", "ElementWiseSelect", "IsInf", "Cast",
          "Dequantize", "ElementWiseUnary")  # fmt: skip
-MAPS = frozenset({
-    *pointwise.FLOAT, *pointwise.INTEGER, *pointwise.PREDICATE, *MOVES, *GATHERS, *JOINS,
-})  # fmt: skip
+MAPS = frozenset({*pointwise.FLOAT, *pointwise.INTEGER, *pointwise.PREDICATE, *MOVES, *GATHERS, *JOINS})
 """Ops whose every output element can be computed where it is read."""
 
 

@@ -28,8 +28,10 @@ def _taps(node: Node) -> list[tuple[np.ndarray, np.ndarray]]:
     x, out, params = node.operand(0), node.outputs[0], node.params
     if node.op.name == "Resize":
         transformation, mode, nearest_mode = (
-            params["transformation_mode"], params["interpolation_mode"], params["nearest_mode"],
-        )  # fmt: skip
+            params["transformation_mode"],
+            params["interpolation_mode"],
+            params["nearest_mode"],
+        )
     else:
         transformation = (
             ALIGN_CORNERS if params["align_corners"] else HALF_PIXEL if params["half_pixel_centers"] else ASYMMETRIC

@@ -71,8 +71,10 @@ class CudaResident(Resident):
     def _stage(self) -> None:
         """Memory of the host for inputs and outputs that are not large; kernels use it where it is small."""
         lowering = self.layout.lowering
-        used = [(launch, {lowering.placed(a) for a in launch.arguments if isinstance(a, Value)})
-                for launch in self.layout.launches]  # fmt: skip
+        used = [
+            (launch, {lowering.placed(a) for a in launch.arguments if isinstance(a, Value)})
+            for launch in self.layout.launches
+        ]
         for value in {*lowering.graph.inputs, *lowering.graph.outputs}:
             size, key = lowering.bytes_of(value), lowering.placed(value)
             if key.is_static or not 0 < size <= _STAGED:

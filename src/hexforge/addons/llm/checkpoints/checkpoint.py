@@ -116,10 +116,12 @@ def fused_rows(shape: LlmShape, name: str) -> tuple[int, int, str]:
     """Where a product's rows are in a matrix that holds several: first, one after the last, and the matrix."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return {
-        "query": (0, queries, "self_attn.qkv_proj"), "key": (queries, queries + keys, "self_attn.qkv_proj"),
+        "query": (0, queries, "self_attn.qkv_proj"),
+        "key": (queries, queries + keys, "self_attn.qkv_proj"),
         "value": (queries + keys, queries + 2 * keys, "self_attn.qkv_proj"),
-        "gate": (0, shape.ffn, "mlp.gate_up_proj"), "up": (shape.ffn, 2 * shape.ffn, "mlp.gate_up_proj"),
-    }[name]  # fmt: skip
+        "gate": (0, shape.ffn, "mlp.gate_up_proj"),
+        "up": (shape.ffn, 2 * shape.ffn, "mlp.gate_up_proj"),
+    }[name]
 
 
 class SafetensorsCheckpoint(Checkpoint):

@@ -28,8 +28,6 @@ LlmBackend = Annotated[
 ContextLength = Annotated[
     int,
     typer.Option(
-        "--context",
-        help="Tokens that caches of an ONNX folder hold; 0: those it was made for, up to 4096.",
-        min=0,
+        "--context", help="Tokens that caches of an ONNX folder hold; 0: those it was made for, up to 4096.", min=0
     ),
 ]

@@ -83,9 +83,11 @@ def _pipeline(stages: Sequence[DecoderStage]) -> list[dict[str, Any]]:
     return [
         {
             f"part{index}": {
-                "filename": stage.file, "inputs": stage.inputs, "outputs": stage.outputs,
+                "filename": stage.file,
+                "inputs": stage.inputs,
+                "outputs": stage.outputs,
                 **({"output_names_forwarder": {handed: STATE}} if handed in stage.outputs else {}),
             }
         }
         for index, stage in enumerate(stages, 1)
-    ]  # fmt: skip
+    ]

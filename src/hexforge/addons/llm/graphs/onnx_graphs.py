@@ -67,8 +67,10 @@ class OnnxGraphs:
         results = self._run_of(size if self._sizes else 0)(feeds | past, targets, ())
         logits = np.asarray(results[decoder.names["logits"]], np.float32)
         if logits.ndim != 3 or logits.shape[2] != decoder.vocabulary:
-            raise ModelError(f"{decoder.file}: gives logits of shape {list(logits.shape)}; expected [1, tokens, "
-                             f"{decoder.vocabulary}]")  # fmt: skip
+            raise ModelError(
+                f"{decoder.file}: gives logits of shape {list(logits.shape)}; expected [1, tokens, "
+                f"{decoder.vocabulary}]"
+            )
         return logits[0], {c.past: results[c.present] for c in decoder.caches}
 
 

@@ -77,9 +77,11 @@ def read_request(raw: bytes, model: LanguageModel, chat: bool) -> AskedAnswer:
     room = model.bundle.context - len(tokens)
     if room < 1:
         raise RequestError(
-            400, f"the prompt has {len(tokens)} tokens, and the context {model.bundle.context}; shorten it",
-            "messages" if chat else "prompt", "context_length_exceeded",
-        )  # fmt: skip
+            400,
+            f"the prompt has {len(tokens)} tokens, and the context {model.bundle.context}; shorten it",
+            "messages" if chat else "prompt",
+            "context_length_exceeded",
+        )
     asked = body.get("max_completion_tokens", body.get("max_tokens"))
     count = min(_whole("max_tokens", asked, DEFAULT_TOKENS, 1, 1 << 30), room)
     options = body.get("stream_options")

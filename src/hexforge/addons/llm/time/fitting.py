@@ -111,13 +111,15 @@ def fit_rows(rows: Sequence[LlmMeasurement], chips: Sequence[str] | None = None)
         parameters, factors, deviations = parts(x)
         chunk, token = table.log_times(parameters, factors, deviations)
         errors, _ = robust_residuals(np.concatenate([chunk - table.log_chunk, token - table.log_token]), SCALE)
-        return np.concatenate([
-            errors * np.tile(table.weight, 2),
-            (parameters - believed) / spread,
-            factors.ravel() / CHIP_SPREAD,
-            (factors - factors @ of_arch).ravel() / ARCH_SPREAD,
-            deviations.ravel() / RUNTIME_SPREAD,
-        ])  # fmt: skip
+        return np.concatenate(
+            [
+                errors * np.tile(table.weight, 2),
+                (parameters - believed) / spread,
+                factors.ravel() / CHIP_SPREAD,
+                (factors - factors @ of_arch).ravel() / ARCH_SPREAD,
+                deviations.ravel() / RUNTIME_SPREAD,
+            ]
+        )
 
     x = _minimum(residuals, np.concatenate([believed, np.zeros(sum(shapes[1:]))]))
     return _with_variants(LlmFit(names, *parts(x)), [r for r in rows if not r.judged and r.chip in names])

@@ -16,10 +16,7 @@ from hexforge.request_fields import option
 Serial = Annotated[str, typer.Argument(help="The phone's serial number, as `adb devices` lists it.")]
 
 
-def add(
-    serial: Serial,
-    soc: str = option(DEFAULT_SOC, f"Chip by name, number or device ({DEFAULT_SOC})."),
-) -> None:
+def add(serial: Serial, soc: str = option(DEFAULT_SOC, f"Chip by name, number or device ({DEFAULT_SOC}).")) -> None:
     """Create a virtual phone, plugged in: a folder as its storage, a simulated device of the chip."""
     from hexforge.addons.phone.phones import add_phone
 

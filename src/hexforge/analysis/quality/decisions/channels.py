@@ -131,8 +131,10 @@ class OutputChannels:
             text = f"output {self.name!r} has {lost} elements that are no finite numbers and are ones in float"
             return [Alarm("not finite", self.name, "", text)]
         moves = sums.high - sums.low  # [2, channels]
-        whole = [float(np.nanmax(h, initial=-math.inf) - np.nanmin(lo, initial=math.inf))
-                 for h, lo in zip(sums.high, sums.low, strict=True)]  # fmt: skip
+        whole = [
+            float(np.nanmax(h, initial=-math.inf) - np.nanmin(lo, initial=math.inf))
+            for h, lo in zip(sums.high, sums.low, strict=True)
+        ]
         if whole[1] == 0 and self._moved(whole[0], sums, samples):
             value = float(sums.low[1][np.isfinite(sums.low[1])][0])
             text = f"output {self.name!r} is {value:g} everywhere; in float it goes {_range(sums, 0, None)}"

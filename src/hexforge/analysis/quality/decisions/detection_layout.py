@@ -203,8 +203,9 @@ class DetectionLayout:
         below = np.array([0.0, PICTURES_APART, 0.0, PICTURES_APART])
         joined = Boxes(
             np.concatenate([boxes.corners + number * below for number, boxes in enumerate(pictures)]),
-            np.concatenate([boxes.scores for boxes in pictures]), np.concatenate([boxes.classes for boxes in pictures]),
-        )  # fmt: skip
+            np.concatenate([boxes.scores for boxes in pictures]),
+            np.concatenate([boxes.classes for boxes in pictures]),
+        )
         return joined.chosen(np.argsort(-joined.scores, kind="stable"))
 
     def best_scores(self, outputs: Outputs) -> Array:
@@ -221,10 +222,11 @@ class DetectionLayout:
         parts = [head.decode(outputs, least) for head in self.heads]
         masks = [part.coefficients for part in parts if part.coefficients is not None]
         boxes = Boxes(
-            np.concatenate([part.corners for part in parts]), np.concatenate([part.scores for part in parts]),
+            np.concatenate([part.corners for part in parts]),
+            np.concatenate([part.scores for part in parts]),
             np.concatenate([part.classes for part in parts]),
             np.concatenate(masks) if len(masks) == len(parts) else None,
-        )  # fmt: skip
+        )
         finite = np.isfinite(boxes.corners).all(1) & np.isfinite(boxes.scores)
         return suppress(boxes.chosen(finite), 2.0 if self.finished else self.most_overlap)
 

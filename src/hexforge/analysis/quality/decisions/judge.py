@@ -126,16 +126,7 @@ class DecisionJudge:
             boxes = first, second
         if isinstance(measure, Segmentation):
             maps = np.asarray(one), np.asarray(two)
-        return WorstSample(
-            number,
-            name,
-            agreement,
-            measure.words(one),
-            measure.words(two),
-            picture,
-            boxes,
-            maps,
-        )
+        return WorstSample(number, name, agreement, measure.words(one), measure.words(two), picture, boxes, maps)
 
 
 class DecisionCollector:

@@ -133,10 +133,12 @@ def _concatenated(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None
 
         form: Format = "xyxy" if _cornered(table[:, :4]) else "cxcywh"
         head = Head(
-            OutputPart(name, 0, 4, channels_first), OutputPart(name, first, end, channels_first), form,
+            OutputPart(name, 0, 4, channels_first),
+            OutputPart(name, first, end, channels_first),
+            form,
             OutputPart(name, 4, 5, channels_first) if objectness else None,
             masks=OutputPart(name, end, channels, channels_first) if prototypes and end < channels else None,
-        )  # fmt: skip
+        )
         if raw:
             return DetectionLayout("YOLOX in cells", tuple(_by_grid(head, anchors, facts)), picture=facts.picture)
         kind = "YOLO with objectness" if objectness else "YOLO"

@@ -73,9 +73,11 @@ class Numbers:
         told = np.isfinite(first)
         first, second = first[told], np.nan_to_num(second[told], nan=0.0, posinf=0.0, neginf=0.0)
         return {
-            "count": first.size, "sum": float(first.sum()), "squares": float(first @ first),
+            "count": first.size,
+            "sum": float(first.sum()),
+            "squares": float(first @ first),
             "noise": float(np.square(first - second).sum()),
-        }  # fmt: skip
+        }
 
     def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
         """The part of the variance, or of the square of a single number, that is not lost."""

@@ -195,8 +195,9 @@ class HtpProgram(Program):
             runners = _runners(steps)
         except (ValueError, IndexError, OverflowError, MemoryError) as error:
             raise FormatError(f"program {name!r}: its steps are malformed: {error}") from None
-        return cls(name, inputs, outputs, runners, lambda: parsed(checked(read())), lambda: stages(checked(read())),
-                   threads)  # fmt: skip
+        return cls(
+            name, inputs, outputs, runners, lambda: parsed(checked(read())), lambda: stages(checked(read())), threads
+        )
 
 
 def _runners(stages: Sequence[Segment | Evaluated]) -> list[SegmentRunner | Evaluated]:

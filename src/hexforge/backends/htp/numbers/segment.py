@@ -14,15 +14,7 @@ import numpy as np
 from hexforge import _native
 from hexforge.backend import Get, Put, Spinning, interruption
 from hexforge.backends.htp.numbers import large_pages
-from hexforge.backends.htp.numbers.file_arrays import (
-    DTYPES,
-    LEAST,
-    dtype_of,
-    number,
-    numbers,
-    read_array,
-    write_array,
-)
+from hexforge.backends.htp.numbers.file_arrays import DTYPES, LEAST, dtype_of, number, numbers, read_array, write_array
 from hexforge.backends.htp.numbers.file_forms import ROOM
 from hexforge.errors import CallError, CapacityError, FormatError
 from hexforge.formats.container import as_text
@@ -196,8 +188,9 @@ def _states(segment: Segment) -> dict[str, str]:
     for i, tensor in enumerate(segment.tensors):
         if not isinstance(tensor, np.ndarray) and tensor[0] in borders:
             borders[tensor[0]].append(i)
-    inputs, outputs = (dict(zip(borders[p], names, strict=True)) for p, names in
-                       (("input", segment.reads), ("output", segment.writes)))  # fmt: skip
+    inputs, outputs = (
+        dict(zip(borders[p], names, strict=True)) for p, names in (("input", segment.reads), ("output", segment.writes))
+    )
     reads = Counter(tensor for call in segment.calls for tensor in call.ins)
     updates = (c for c in segment.calls if c.kind.startswith("scatter_") and c.ins and c.outs)
     return {

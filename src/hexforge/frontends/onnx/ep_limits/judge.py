@@ -13,14 +13,7 @@ EP_VERSION = "2.7.0"
 """The release of onnxruntime-qnn that the limits hold for, with the HTP backend and onnxruntime 1.31."""
 
 LIMITS = RuleTable(
-    (
-        *tensors.LIMITS,
-        *pointwise.LIMITS,
-        *reductions.LIMITS,
-        *products.LIMITS,
-        *moves.LIMITS,
-        *vision.LIMITS,
-    )
+    (*tensors.LIMITS, *pointwise.LIMITS, *reductions.LIMITS, *products.LIMITS, *moves.LIMITS, *vision.LIMITS)
 )
 
 

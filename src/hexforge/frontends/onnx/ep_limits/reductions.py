@@ -59,9 +59,7 @@ def _shortened(subject: Subject) -> bool:
     kernel = subject.attr("kernel_shape")
     strides = subject.attr("strides", [1] * spatial)
     pads = subject.attr("pads", [0] * 2 * spatial)
-    counted = [
-        -(-(n + pads[i] + pads[i + spatial] - kernel[i]) // strides[i]) + 1 for i, n in enumerate(shape)
-    ]  # fmt: skip
+    counted = [-(-(n + pads[i] + pads[i + spatial] - kernel[i]) // strides[i]) + 1 for i, n in enumerate(shape)]
     return any(there < size for there, size in zip(out, counted, strict=False))
 
 
@@ -70,150 +68,151 @@ LIMITS: tuple[EpRule, ...] = (
         "ArgMax ArgMin",
         lambda s: s.attr("select_last_index", 0) == 1,
         "select_last_index=1; use 0, or flip the axis first",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        Evidence.PUBLIC,
+        Refuser.BUILDER,
     ),
     EpRule.of(
-        _REDUCE,
-        _no_op,
-        "noop_with_empty_axes without axes; leave the node out",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        _REDUCE, _no_op, "noop_with_empty_axes without axes; leave the node out", Evidence.PUBLIC, Refuser.BUILDER
     ),
     EpRule.of(
         "ReduceLogSumExp",
         lambda s: s.bits() > 0 or s.dequantized_bits(0) > 0,
         "a quantized input; leave this node in float",
-        Evidence.OBSERVED, Refuser.BUILDER,
+        Evidence.OBSERVED,
+        Refuser.BUILDER,
     ),
     EpRule.of(
         "ReduceMax ReduceMin",
         _several_of_five,
         "several axes of a tensor of 5 dimensions; reduce one axis at a time, or reshape to 4",
-        Evidence.OBSERVED, Refuser.VALIDATION,
+        Evidence.OBSERVED,
+        Refuser.VALIDATION,
     ),
     EpRule.of(
         "ReduceL2",
         lambda s: s.rank() > 4 and s.attr("keepdims", 1) == 1,
         "more than 4 dimensions with keepdims=1; reshape to 4",
-        Evidence.OBSERVED, Refuser.VALIDATION,
+        Evidence.OBSERVED,
+        Refuser.VALIDATION,
     ),
-    EpRule.of(
-        "LogSoftmax",
-        _flattened,
-        "more than 4 dimensions; reshape to 4",
-        Evidence.OBSERVED, Refuser.VALIDATION,
-    ),
+    EpRule.of("LogSoftmax", _flattened, "more than 4 dimensions; reshape to 4", Evidence.OBSERVED, Refuser.VALIDATION),
     EpRule.of(
         "LayerNormalization",
         lambda s: len(s.outputs) > 1,
         "the outputs Mean and InvStdDev; declare Y alone",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        Evidence.PUBLIC,
+        Refuser.BUILDER,
     ),
     EpRule.of(
         "LayerNormalization RMSNormalization",
         _not_last_axis,
         "an axis before the last; reshape so that only the last one is normalized",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        Evidence.PUBLIC,
+        Refuser.BUILDER,
     ),
     EpRule.of(
         "LayerNormalization",
         _partial_scale,
         "a scale that is not of the last dimension's length; expand it",
-        Evidence.OBSERVED, Refuser.VALIDATION,
+        Evidence.OBSERVED,
+        Refuser.VALIDATION,
     ),
     EpRule.of(
         "LayerNormalization",
         lambda s: s.bits(0) == 16 and s.bits(1) == 16 and s.computed(1) and not s.given(2),
         "16-bit data with a 16-bit scale computed at run time and no bias; make the scale a constant, or 8-bit",
-        Evidence.OBSERVED, Refuser.VALIDATION,
+        Evidence.OBSERVED,
+        Refuser.VALIDATION,
     ),
     EpRule.of(
         "BatchNormalization",
         lambda s: len(s.outputs) > 1 or s.attr("training_mode", 0) == 1,
         "training mode; export the model for inference",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        Evidence.PUBLIC,
+        Refuser.BUILDER,
     ),
     EpRule.of(
         "BatchNormalization",
         lambda s: s.rank() > 4,
         "more than 4 dimensions; reshape to 4",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        Evidence.PUBLIC,
+        Refuser.BUILDER,
     ),
     EpRule.of(
         "BatchNormalization",
         lambda s: any(s.computed(i) for i in range(1, 5)),
         "scale, bias, mean or variance computed at run time; make them constants",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        Evidence.PUBLIC,
+        Refuser.BUILDER,
     ),
     EpRule.of(
         "InstanceNormalization",
         lambda s: s.attr("epsilon", 1e-5) <= 0,
         "an epsilon of 0; give one above 0",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        Evidence.PUBLIC,
+        Refuser.BUILDER,
     ),
     EpRule.of(
         "LpNormalization",
         lambda s: s.attr("p", 2) != 2,
         "p other than 2; divide by ReduceSum of Abs for p=1",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        Evidence.PUBLIC,
+        Refuser.BUILDER,
     ),
     EpRule.of(
         "LRN",
         lambda s: s.rank() not in (3, 4),
         "a rank other than 3 or 4; reshape to 4",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        Evidence.PUBLIC,
+        Refuser.BUILDER,
     ),
     EpRule.of(
-        "LRN",
-        lambda s: s.attr("size", 1) % 2 == 0,
-        "an even size; use an odd one",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        "LRN", lambda s: s.attr("size", 1) % 2 == 0, "an even size; use an odd one", Evidence.PUBLIC, Refuser.BUILDER
     ),
     EpRule.of(
         "LRN",
         lambda s: s.attr("alpha", 1e-4) <= 0 or s.attr("beta", 0.75) <= 0,
         "an alpha or beta of 0; give numbers above 0",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        Evidence.PUBLIC,
+        Refuser.BUILDER,
     ),
     EpRule.of(
         "LRN",
         lambda s: s.bits() == 16,
         "16-bit data; quantize it to 8 bits, or leave it in float",
-        Evidence.OBSERVED, Refuser.VALIDATION,
+        Evidence.OBSERVED,
+        Refuser.VALIDATION,
     ),
+    EpRule.of(_POOLS, lambda s: s.dilated, "dilations; use dilations of 1", Evidence.PUBLIC, Refuser.BUILDER),
     EpRule.of(
-        _POOLS,
-        lambda s: s.dilated,
-        "dilations; use dilations of 1",
-        Evidence.PUBLIC, Refuser.BUILDER,
-    ),
-    EpRule.of(
-        "MaxPool",
-        lambda s: len(s.outputs) > 1,
-        "the output Indices; declare Y alone",
-        Evidence.PUBLIC, Refuser.BUILDER,
+        "MaxPool", lambda s: len(s.outputs) > 1, "the output Indices; declare Y alone", Evidence.PUBLIC, Refuser.BUILDER
     ),
     EpRule.of(
         "AveragePool MaxPool",
         _shortened,
         "ceil_mode with a last window that starts in the padding; use ceil_mode=0 with pads that fit",
-        Evidence.OBSERVED, Refuser.VALIDATION,
+        Evidence.OBSERVED,
+        Refuser.VALIDATION,
     ),
     EpRule.of(
         "LpPool",
         lambda s: s.attr("p", 2) not in (1, 2),
         "p other than 1 or 2; use AveragePool of powers",
-        Evidence.DOCUMENTED, Refuser.BUILDER,
+        Evidence.DOCUMENTED,
+        Refuser.BUILDER,
     ),
     EpRule.of(
         "LpPool",
         lambda s: s.attr("ceil_mode", 0) == 1,
         "ceil_mode=1; use ceil_mode=0 with pads that fit",
-        Evidence.OBSERVED, Refuser.BUILDER,
+        Evidence.OBSERVED,
+        Refuser.BUILDER,
     ),
     EpRule.of(
         "LpPool",
         lambda s: s.rank() > 4,
         "three spatial dimensions; reshape to two",
-        Evidence.DOCUMENTED, Refuser.BUILDER,
+        Evidence.DOCUMENTED,
+        Refuser.BUILDER,
     ),
-)  # fmt: skip
+)

@@ -10,18 +10,7 @@ from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import (
-    data,
-    dequantizes,
-    is_float,
-    is_op,
-    is_quantized,
-    operand,
-    reader,
-    real,
-    shape,
-    source,
-)
+from hexforge.model.nodes import data, dequantizes, is_float, is_op, is_quantized, operand, reader, real, shape, source
 from hexforge.model.patterns.activations import SINCE, gelu, hard_swish
 from hexforge.model.patterns.match import clamp_bounds
 

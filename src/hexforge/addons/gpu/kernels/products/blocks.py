@@ -56,16 +56,18 @@ class FourBitWeight:
         packed = (_BYTE, across * depth // 2) if panel else (_SHORT, across * depth // 4)
         offsets = tuple(o - shift for o in encoding.offsets)
         return cls(
-            columns, depth, constant("numbers", *packed, numbers),
+            columns,
+            depth,
+            constant("numbers", *packed, numbers),
             constant("scales", FLOAT, count, lambda: blocks(encoding.scales, np.float32)),
             constant("offsets", _CHAR, count, lambda: blocks(offsets, np.int8)),
-        )  # fmt: skip
+        )
 
     def names(self, kernel: Kernel) -> tuple[str, str, str]:
         """The arguments that numbers, scales and offsets are read from."""
         numbers, scales, offsets = (
             kernel.buffers.read(c, c.storage) for c in (self.numbers, self.scales, self.offsets)
-        )  # fmt: skip
+        )
         return numbers, scales, offsets
 
     def read(self, kernel: Kernel, at: str, width: int) -> str:
@@ -99,14 +101,12 @@ class FourBitWeight:
 _HEAD = "(global const ushort* numbers, global const float* scales, global const char* offsets, int at) {{\n"
 _PLACE = "  const int k = at % {depth}, n = at / {depth}, b = k / 32 * {columns} + n;\n"
 _UNPACK = {
-    1: "float unpacked" + _HEAD + _PLACE
-    + "  const int bits = numbers[b * 8 + k % 32 / 4] >> (k % 4 * 4);\n"
+    1: "float unpacked" + _HEAD + _PLACE + "  const int bits = numbers[b * 8 + k % 32 / 4] >> (k % 4 * 4);\n"
     "  return (float)((bits & 15) + offsets[b]) * scales[b];\n}}\n",
-    4: "float4 unpacked4" + _HEAD + _PLACE
-    + "  const int bits = numbers[b * 8 + k % 32 / 4];\n"
+    4: "float4 unpacked4" + _HEAD + _PLACE + "  const int bits = numbers[b * 8 + k % 32 / 4];\n"
     "  const int4 four = ((int4)(bits, bits >> 4, bits >> 8, bits >> 12) & 15) + offsets[b];\n"
     "  return convert_float4(four) * scales[b];\n}}\n",
-}  # fmt: skip
+}
 
 
 def _columns(data: Array, shift: int) -> Array:

@@ -58,9 +58,9 @@ class LstmShape:
         parts = [self.given.get(f"{kind}{gate}") for gate in self.gates]
         if any(p is not None and not p.is_static for p in parts):
             return None
-        data: Array = np.concatenate([
-            np.asarray(p.data) if p is not None else np.zeros(self.units, np.float32) for p in parts
-        ])  # fmt: skip
+        data: Array = np.concatenate(
+            [np.asarray(p.data) if p is not None else np.zeros(self.units, np.float32) for p in parts]
+        )
         dtype = self.given["in"].dtype
         return Value(f"{self.node.name}:{kind}", TensorType(dtype, data.shape), Role.STATIC, data.astype(dtype.numpy))
 

@@ -70,9 +70,11 @@ def gather_elements(lowering: Lowering, node: Node) -> bool:
 def _tuples(shape: tuple[int, ...], indices: tuple[int, ...], batch: int) -> dict[str, Any]:
     width = indices[-1]
     return {
-        "data": shape[batch : batch + width], "batch": math.prod(indices[:batch]),
-        "tuples": math.prod(indices[batch:-1]), "slice": math.prod(shape[batch + width :]),
-    }  # fmt: skip
+        "data": shape[batch : batch + width],
+        "batch": math.prod(indices[:batch]),
+        "tuples": math.prod(indices[batch:-1]),
+        "slice": math.prod(shape[batch + width :]),
+    }
 
 
 @lowers("GatherNd")

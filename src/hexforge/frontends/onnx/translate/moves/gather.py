@@ -155,9 +155,9 @@ def _halves_of_bytes(b: Builder, pairs: Value) -> Value:
     high = b.emit(
         "ElementWiseFloor", [b.emit("ElementWiseMultiply", [pairs, b.static(np.asarray(1 / 16, np.float32))])]
     )
-    low = b.emit("ElementWiseSubtract", [
-        pairs, b.emit("ElementWiseMultiply", [high, b.static(np.asarray(16, np.float32))]),
-    ])  # fmt: skip
+    low = b.emit(
+        "ElementWiseSubtract", [pairs, b.emit("ElementWiseMultiply", [high, b.static(np.asarray(16, np.float32))])]
+    )
     parts = [b.reshape(part, (*part.shape, 1)) for part in (low, high)]
     joined = b.emit("Concat", parts, axis=len(pairs.shape))
     return b.reshape(joined, (*pairs.shape[:-1], 2 * pairs.shape[-1]))

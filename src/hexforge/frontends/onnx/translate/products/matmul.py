@@ -104,11 +104,10 @@ def _divided(b: Builder, bias: Value, divisor: float) -> Value:
 
 
 @translates(
-    "com.microsoft:FusedMatMul", "com.microsoft:TransposeMatMul",
-    writes=(
-        "ElementWiseMultiply", "FullyConnected", "MatMul",
-    ),
-)  # fmt: skip
+    "com.microsoft:FusedMatMul",
+    "com.microsoft:TransposeMatMul",
+    writes=("ElementWiseMultiply", "FullyConnected", "MatMul"),
+)
 def fused_matmul(b: Builder, u: Unit) -> None:
     """alpha times the product of operands transposed in their last axes, or with the first axis moved inwards."""
     alpha = float(b.attr(u, "alpha", 1.0))

@@ -58,8 +58,8 @@ def matmul_nbits(b: Builder, u: Unit) -> None:
     elif depth % block == 0 and zeros.dtype == np.uint8 and (scales > 0).all() and np.isfinite(scales).all():
         dtype = DType.UINT4 if bits == 4 else DType.UINT8
         encoding = Block(
-            (1, block), NumberArray(scales), NumberArray(-zeros.astype(np.int16)), bits if bits != dtype.bits else 0,
-        )  # fmt: skip
+            (1, block), NumberArray(scales), NumberArray(-zeros.astype(np.int16)), bits if bits != dtype.bits else 0
+        )
         weight = b.static(numbers.reshape(rows, depth).astype(dtype.numpy), encoding)
     else:
         real = (numbers - zeros.astype(np.float32)[..., None]) * scales.astype(np.float32)[..., None]

@@ -119,9 +119,11 @@ def lstm(b: Builder, u: Unit) -> None:
         tail = [None] * 4 + [w["i"], r["i"], peep.get("i"), peep.get("f"), peep.get("o"), bias["i"]]
 
         def inputs(
-            row: int, gates: list[Value] = gates, states: tuple[Value | None, ...] = (h, c),
+            row: int,
+            gates: list[Value] = gates,
+            states: tuple[Value | None, ...] = (h, c),
             tail: list[Value | None] = tail,
-        ) -> list[Value | None]:  # fmt: skip
+        ) -> list[Value | None]:
             return [*gates, *(_row(b, s, row) for s in states), *tail]
 
         results.append(_sweep(b, "Lstm", x, inputs, lengths, 0 if layout else 1, direction))

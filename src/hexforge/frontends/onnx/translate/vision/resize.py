@@ -124,10 +124,12 @@ def _write(b: Builder, u: Unit, spec: _Spec) -> None:
     whole = all(abs(s * n - o) <= slack * o for s, n, o in zip(spec.scales, x.shape, out.shape, strict=True))
     if whole and spec.transformation in _TRANSFORMATIONS and not spec.antialias and _spatial(x, out):
         params = {
-            "transformation_mode": _TRANSFORMATIONS[spec.transformation], "interpolation_mode": spec.mode,
-            "nearest_mode": spec.rounding, "exclude_outside": spec.exclude_outside and spec.mode == CUBIC,
+            "transformation_mode": _TRANSFORMATIONS[spec.transformation],
+            "interpolation_mode": spec.mode,
+            "nearest_mode": spec.rounding,
+            "exclude_outside": spec.exclude_outside and spec.mode == CUBIC,
             "cubic_coeff": spec.cubic,
-        }  # fmt: skip
+        }
         x = b.to_channel_last(x)
         last = out.type.with_shape((out.shape[0], *out.shape[2:], out.shape[1]))
         b.to_channel_first(b.emit("Resize", [x], last, **params), out)

@@ -140,9 +140,11 @@ class _Convolution:
         row_taps = windows["dilation"][2] == 1 and channels < 64 * values and steps[2] == channels * row
         row_taps = row_taps and groups == 1 and not depthwise
         run = -(-channels * (taps.kernel[2] if row_taps else 1) // values) * values
-        sizes = {"channels": outputs, "out_channels": outputs} if depthwise else {
-            "channels": channels, "out_channels": outputs // groups, "groups": groups, "row_taps": row_taps,
-        }  # fmt: skip
+        sizes = (
+            {"channels": outputs, "out_channels": outputs}
+            if depthwise
+            else {"channels": channels, "out_channels": outputs // groups, "groups": groups, "row_taps": row_taps}
+        )
         self.lowering.emit(
             f"{'depthwise' if depthwise else 'conv'}_{own.kind}", [self.x, self.ready], [out], batch=self.x.shape[0],
             **{"in": three(self.x.shape[1:-1], 1)}, kernel=taps.kernel, x_stride=own.shape[-1], y_stride=y.shape[-1],

@@ -228,9 +228,11 @@ def convolution(lowering: Lowering, node: Node) -> bool:
         depthwise = False  # several outputs per channel: a grouped convolution
     data = weight.data.reshape((1,) * (5 - weight.data.ndim) + weight.shape)
     windows = _Windows(
-        three(y.shape[1:-1], 1), three(node.params["stride"], 1), three((p[0] for p in node.params["pad_amount"]), 0),
+        three(y.shape[1:-1], 1),
+        three(node.params["stride"], 1),
+        three((p[0] for p in node.params["pad_amount"]), 0),
         three(node.params["dilation"], 1),
-    )  # fmt: skip
+    )
     filter = _Filter(data, weight.type, real, 1 if depthwise else groups, depthwise)
     return _conv(lowering, x, filter, windows, node.outputs[0], y)
 

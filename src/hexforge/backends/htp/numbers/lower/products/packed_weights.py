@@ -96,9 +96,7 @@ def _codes(weight: Value, swap: bool) -> _Codes | None:
         case Block() if encoding.block_shape[out_axis] == 1:
             block = encoding.block_shape[in_axis]
             scales, offsets = np.asarray(encoding.scales, np.float64), np.asarray(encoding.offsets)
-            scales, offsets = (
-                v.reshape(outputs, -1) if swap else v.reshape(-1, outputs).T for v in (scales, offsets)
-            )  # fmt: skip
+            scales, offsets = (v.reshape(outputs, -1) if swap else v.reshape(-1, outputs).T for v in (scales, offsets))
         case _:
             return None
     if bits not in (2, 4, 8) or block % (32 // bits):
@@ -225,8 +223,10 @@ def _of_integers(codes: _Codes, bias: Array, x: Storage, y: Storage) -> dict[str
         if (magnitudes * 32768 + np.abs(total)).max(initial=0) >= 2**53:
             return None
         return fields | {
-            "bias": spread(total, 1, np.int64), "multiplier": spread(multiplier, 1, np.float64), "flush": interval,
-        }  # fmt: skip
+            "bias": spread(total, 1, np.int64),
+            "multiplier": spread(multiplier, 1, np.float64),
+            "flush": interval,
+        }
     if (magnitudes * 255 + np.abs(total)).max(initial=0) >= 2**31:
         return None
     return fields | {"bias32": spread(total, 1, np.int32), "multiplier32": spread(multiplier, 1, np.float32)}

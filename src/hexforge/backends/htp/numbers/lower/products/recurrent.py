@@ -37,9 +37,7 @@ def _input(lowering: Lowering, value: Value) -> Value | str | None:
     like = Storage("f32", np.dtype(np.float32), own.shape)
     wide, ready = lowering.temp(like, value.name), lowering.temp(like, value.name)
     scale = float(np.float32(own.scale))
-    lowering.emit(
-        f"dequantize_{own.kind}", [value], [wide], count=own.size, scale=scale, zero_point=own.zero_point
-    )  # fmt: skip
+    lowering.emit(f"dequantize_{own.kind}", [value], [wide], count=own.size, scale=scale, zero_point=own.zero_point)
     lowering.emit("round_half", [wide], [ready], count=own.size)
     return ready
 

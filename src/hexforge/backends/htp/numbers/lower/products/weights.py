@@ -98,9 +98,7 @@ def _stretches(outputs: int, each: int) -> list[slice]:
 def sixteen(weights: Weights, groups: int, row_taps: bool) -> dict[str, Any]:
     """What 16-bit activations need besides: planes, when their sums are emptied, the weights as bytes."""
     intervals = [n for plane in weights.planes_of_bytes if (n := flush_interval(plane, row_taps))]
-    return {
-        "planes": weights.planes, "flush": min(intervals, default=0), **_narrow(weights.values, groups, row_taps),
-    }  # fmt: skip
+    return {"planes": weights.planes, "flush": min(intervals, default=0), **_narrow(weights.values, groups, row_taps)}
 
 
 def _narrow(weights: Array, groups: int, row_taps: bool) -> dict[str, Any]:
