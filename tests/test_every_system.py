@@ -20,8 +20,8 @@ NAMES = {
 }  # fmt: skip
 """What Windows' Python has not, by module; `socket.AF_UNIX` not before Python 3.13."""
 ASKED = re.compile(r"sys\.platform|os\.name|hasattr\(|except \(?(ImportError|AttributeError)")
-ADDRESSES = {"device/shared/connection.py"}
-"""Files whose caller asked: an address with a Unix socket is refused before (device/shared/address.py)."""
+ADDRESSES = {"addons/device/shared/connection.py"}
+"""Files whose caller asked: an address with a Unix socket is refused before (addons/device/shared/address.py)."""
 
 
 def unguarded(source: str) -> Iterator[tuple[int, str]]:

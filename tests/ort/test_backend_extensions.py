@@ -103,7 +103,7 @@ def test_a_section_for_another_graph_is_said_not_to_act(model: Path, tmp_path: P
 def test_a_bad_file_is_an_error_with_its_keys(model: Path, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="vtcm_mbb: unknown key; did you mean 'vtcm_mb'"):
         session(model, written(tmp_path, {"graphs": [{"vtcm_mbb": 2}]}))
-    with pytest.raises(Exception, match="No such file"):
+    with pytest.raises(Exception, match="there is no such file"):
         session(model, tmp_path / "absent.json")
 
 

@@ -56,5 +56,5 @@ def test_a_bad_file_is_an_error(tmp_path: Path, data: Any, words: str) -> None:
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     options = {"backend_type": "htp", "soc_model": "57", "op_affinity": str(tmp_path / "absent.json")}
-    with pytest.raises(HexforgeError, match="cannot be read"):
+    with pytest.raises(HexforgeError, match="there is no such file"):
         hexforge.InferenceSession(model(), providers=[(QNN, options)])

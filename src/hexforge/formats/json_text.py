@@ -49,8 +49,9 @@ def read_yaml(path: Path, most_bytes: int = MOST_BYTES) -> Any:
 
     if path.suffix.lower() == ".json":
         return read_json(path, most_bytes)
+    text = _text(path, most_bytes)
     try:
-        data = yaml.load(_text(path, most_bytes), _yaml_loader())
+        data = yaml.load(text, _yaml_loader())
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError, *_OF_TAGS) as error:
         raise FormatError(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
     if _entries(data, {}) > MOST_ENTRIES:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A phone of its own for each test, and its adb in this process."""
+"""The adb of a test's own phones, in this process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import NamedTuple
 import pytest
 
 from hexforge.addons.phone import adb as adb_module
-from hexforge.addons.phone.phones import VARIABLE, Phone, add_phone
 
 
 class Answer(NamedTuple):
@@ -23,19 +22,6 @@ class Answer(NamedTuple):
 
 
 Adb = Callable[..., Answer]
-
-
-@pytest.fixture
-def phones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "phones"
-    monkeypatch.setenv(VARIABLE, str(folder))
-    monkeypatch.delenv("ANDROID_SERIAL", raising=False)
-    return folder
-
-
-@pytest.fixture
-def phone(phones: Path) -> Phone:
-    return add_phone("one", "SM8650")
 
 
 @pytest.fixture

@@ -210,7 +210,7 @@ def test_profiles_are_logs_that_read_back(folder: Path) -> None:
         (("--modle", "x"), "did you mean '--model'"),
         (("--model", "absent.onnx"), "no such file"),
         (("--model", "libmodel.so"), "compiled with the vendor's SDK"),
-        (("--model", "model.dlc"), "DLC of the vendor's"),
+        (("--model", "model.dlc"), "DLC of Qualcomm's converter"),
         (("--model", str(MODEL), "--retrieve_context", "x.bin"), "give one of"),
         (("--backend", "libQnnHtpp.so"), "did you mean 'libQnnHtp.so'"),
         (("--input_list", "absent.txt"), "cannot be read"),
@@ -219,7 +219,7 @@ def test_profiles_are_logs_that_read_back(folder: Path) -> None:
         (("--input_list", "empty.txt"), "names no files"),
         (("--input_list", "list.txt,list.txt"), "has 2 lists"),
         (("--set_output_tensors", "digits:logit"), "no tensor 'logit'"),
-        (("--config_file", "absent.json"), "cannot be read"),
+        (("--config_file", "absent.json"), "there is no such file"),
     ],
 )
 def test_bad_calls_are_said_and_write_nothing(folder: Path, arguments: tuple[str, ...], words: str) -> None:

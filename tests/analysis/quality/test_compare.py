@@ -123,7 +123,7 @@ def test_what_cannot_be_compared(qdq: Path, tmp_path: Path) -> None:
         hexforge.compare(MODEL, qdq, DATA, sensitivity="all")
     with pytest.raises(CallError, match="no samples"):
         hexforge.compare(MODEL, qdq, [])
-    with pytest.raises(CallError, match="there are htp, cpu, gpu, ir, ort"):
+    with pytest.raises(CallError, match="there are htp, cpu, ir, gpu, ort"):
         hexforge.compare(MODEL, qdq, DATA, backend="npu")
     with pytest.raises(hexforge.HexforgeError, match="no QuantizeLinear"):
         hexforge.compare(MODEL, MODEL, DATA[:2], sensitivity="one")

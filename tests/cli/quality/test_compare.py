@@ -57,7 +57,7 @@ def test_refusals(files: tuple[Path, Path], tmp_path: Path, capsys: pytest.Captu
     model, data = files
     for arguments, said in (
         (["--data", str(tmp_path)], "no samples in it"),
-        (["--data", str(data), "--backend", "npu"], "there are htp, cpu, gpu, ir, ort"),
+        (["--data", str(data), "--backend", "npu"], "there are htp, cpu, ir, gpu, ort"),
         (["--data", str(data), "--sensitivity", "two"], "there are none, one, all-but-one"),
     ):
         with pytest.raises(SystemExit) as stopped:
