@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import hexforge.ops  # noqa: F401 - fills the table
-from hexforge.backend import Backend, ContextBackend, Program, ProgramFacts, TimedBackend
+from hexforge.backend import Backend, Program, ProgramFacts
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.power import Power
 from hexforge.errors import UnsupportedError
@@ -21,27 +21,15 @@ def relu() -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("name", [name for name in (*registry.backends(), "saver") if name != "gpu"])
+@pytest.mark.parametrize("name", [name for name in registry.backends() if name != "gpu"])
 def test_every_backend_has_the_defaults(name: str) -> None:
     backend = registry.backend(name)
     assert isinstance(backend, Backend)
-    assert isinstance(backend.config, backend.Config if name != "saver" else type(registry.backend().config))
+    assert isinstance(backend.config, backend.Config)
     graph = relu()
     assert [backend.unsupported(node) for node in graph] == [None]
     assert [backend.float16_hazard(node) for node in graph] == [None]
     assert isinstance(backend.ep_limited, bool)
-
-
-def test_a_saver_is_what_the_recorded_backend_is() -> None:
-    saver, inner = registry.with_recorder(registry.backend("htp", {"soc_model": "SM8650,SM8750"})), registry.backend()
-    assert isinstance(saver, ContextBackend)
-    assert isinstance(saver, TimedBackend)
-    assert [target.name for target in saver.targets] == ["SM8650", "SM8750"]
-    one = saver.for_chip(1)
-    assert type(one) is type(saver)
-    assert (one.chip_name, one.chips) == ("SM8750", inner.chips if isinstance(inner, TimedBackend) else ())
-    plain = registry.with_recorder(registry.backend("cpu"))
-    assert not isinstance(plain, ContextBackend | TimedBackend)
 
 
 def test_what_a_program_does_not_say_is_nothing() -> None:

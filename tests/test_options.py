@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hexforge.addon import addons
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.errors import CallError
 from hexforge.options import Option, OptionTable
@@ -40,13 +41,19 @@ dump_qnn_ir_dlc_dir qnn_ir_backend_path skip_backend_op_validation enable_framew
 dump_qnn_ep_input_graph dump_qnn_ep_input_graph_dir skip_qnn_version_check htp_bf16_enable num_graph_prepare_threads
 disable_file_mapped_weights enable_htp_prepare_only enable_htp_prepare_and_load enable_htp_graph_splitting
 htp_graph_splitting_num_prepare_threads htp_reused_io_limit_mb op_affinity enable_htp_cross_device_prepare htp_num_cores
-backend_extensions genie_log_level gpu_device gpu_ops gpu_precision gpu_tuning gpu_use_memory_optimizations
-    gpu_use_node_optimizations gpu_use_queue_recording gpu_use_weight_sharing log_severity_level
+backend_extensions genie_log_level log_severity_level
 """.split()
+KEYS_OF_ADDONS = {
+    "gpu": """
+gpu_device gpu_ops gpu_precision gpu_tuning gpu_use_memory_optimizations gpu_use_node_optimizations
+gpu_use_queue_recording gpu_use_weight_sharing
+""".split()
+}
 
 
 def test_every_provider_option_is_known() -> None:
-    assert sorted(o.key for o in ProviderOptions.table()) == sorted(PROVIDER_KEYS)
+    of_addons = [key for name, keys in KEYS_OF_ADDONS.items() if name in addons() for key in keys]
+    assert sorted(o.key for o in ProviderOptions.table()) == sorted(PROVIDER_KEYS + of_addons)
 
 
 @pytest.mark.parametrize("table", TABLES)
