@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import hexforge.addons.executorch
+from tests import ROOT
 from tests.opencl import require_compiler
 
 torch = pytest.importorskip("torch")
@@ -237,7 +238,7 @@ def test_an_op_package_of_ones_own(tmp_path: Path) -> None:
 
     package = qc_schema.QnnExecuTorchOpPackageInfo(
         op_package_name="example.activations",
-        op_package_path=str(Path(__file__).parents[2] / "examples" / "op_package" / "swish.py"),
+        op_package_path=str(ROOT / "examples" / "op_package" / "swish.py"),
         interface_provider="package",
         target=qc_schema.QnnExecuTorchOpPackageTarget.CPU,
         custom_op_name="hexforge_tests.swish.default",

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
+
 pytest.importorskip("torch")
 pytest.importorskip("executorch")
 pytestmark = [pytest.mark.executorch, pytest.mark.filterwarnings("ignore")]
-
-ROOT = Path(__file__).parents[2]
 
 
 def script(folder: Path, *flags: str) -> str:
