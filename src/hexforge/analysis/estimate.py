@@ -73,6 +73,8 @@ class Estimate(Result):
     """Inputs and outputs of the graphs."""
     activation_bytes: int = 0
     """Of every tensor that the graphs compute or are given."""
+    weights_bytes: int | None = None
+    """Of a context that exists, what its graph uses of the file's weights."""
 
     described = (
         *(Key(name, rounded=4) for name in ("latency_ms", "low_ms", "high_ms")),
@@ -161,7 +163,8 @@ class Estimate(Result):
     def memory_bytes(self) -> int:
         """What the model takes of the device's memory while it runs: weights, spill-fill, inputs and outputs."""
         line = self.timeline
-        return line.context_bytes + line.spill_fill_bytes + line.batch * self.io_bytes
+        weights = line.context_bytes if self.weights_bytes is None else self.weights_bytes
+        return weights + line.spill_fill_bytes + line.batch * self.io_bytes
 
     @property
     def sizes(self) -> ModelSizes:
@@ -290,6 +293,7 @@ def estimate(
         timed.built,
         sum(v.type.nbytes for graph in timed.graphs for v in (*graph.inputs, *graph.outputs)),
         sum(v.type.nbytes for graph in timed.graphs for v in graph.values.values() if not v.is_static),
+        timed.weights_bytes,
     )
 
 

@@ -25,6 +25,7 @@ from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.budget import DecisionLimit, ModelBudget, ScenarioBudget
 from hexforge.formats.budget import load as load_budget
+from hexforge.model.reader import Model
 from hexforge.quant.data.pictures import PictureFolder, holds_pictures
 from hexforge.results import Column, Key, Result
 from hexforge.runtime.model_request import ModelRequest
@@ -282,14 +283,17 @@ def _latencies(item: ModelBudget, path: Path, folder: BudgetFiles) -> Iterator[G
     by_ep: dict[str, int] = {}
     shared = SharedModel(path, ModelRequest(**_fixed_inputs(item, folder)))
     for soc in item.soc:
-        estimated = estimate(shared, Deployment(soc, item.precision), cpu_part=False)
+        deployment = Deployment(soc, item.precision)
+        estimated = estimate(shared, deployment, cpu_part=False)
         refused[soc] = len(estimated.left_on_cpu)
         yield GateCheck(item.model, f"latency_ms on {soc}", estimated.latency_ms, item.latency(soc))
         if item.energy_mj is not None and (energy := estimated.energy_uj) is not None:
             assumed = f"energy_mj on {soc} (assumed)"
             yield GateCheck(item.model, assumed, energy / 1e3, item.energy_mj, detail="a model without measurements")
         if item.memory_mb is not None:
-            yield GateCheck(item.model, f"memory_mb on {soc}", estimated.memory_bytes / _MB, item.memory_mb)
+            exists, is_promised = estimated.weights_bytes is not None, deployment.quantizes_floats and _is_float(shared)
+            taken = estimated.memory_bytes if exists or is_promised else _context_memory(item, path, soc, folder)
+            yield GateCheck(item.model, f"memory_mb on {soc}", taken / _MB, item.memory_mb)
         if item.ep_refused_nodes is not None:
             by_ep[soc] = _ep_refused(shared.source, soc, item)
     yield GateCheck(item.model, "refused_nodes", max(refused.values()), item.refused_nodes)
@@ -297,9 +301,25 @@ def _latencies(item: ModelBudget, path: Path, folder: BudgetFiles) -> Iterator[G
         yield GateCheck(item.model, "ep_refused_nodes", max(by_ep.values()), item.ep_refused_nodes)
 
 
+def _is_float(shared: SharedModel) -> bool:
+    """Whether a model has no encodings, so that its context is of another precision than what is estimated of it."""
+    return isinstance(shared.source, Model) and shared.as_if_quantized is not None
+
+
+def _context_memory(item: ModelBudget, path: Path, soc: str, folder: BudgetFiles) -> int:
+    """What the context that the model becomes takes of the device's memory."""
+    from hexforge.runtime.contexts.compile import compile as compile_models
+    from hexforge.runtime.contexts.context import Context
+    from hexforge.runtime.contexts.describe import memory_bytes
+    from hexforge.runtime.contexts.request import ContextRequest
+
+    request = ContextRequest(allow_partial=True)
+    compiled = compile_models(path, None, Deployment(soc), request, **_fixed_inputs(item, folder))
+    return memory_bytes(Context(compiled.to_bytes(), path.name))
+
+
 def _ep_refused(model: object, soc: str, item: ModelBudget) -> int:
     """Nodes that the QNN execution provider would leave to the CPU."""
-    from hexforge.model.reader import Model
     from hexforge.runtime.prepare import prepare_model
 
     if not isinstance(model, Model):

@@ -23,6 +23,7 @@ from hexforge.rules import refusal_lines
 from hexforge.runtime import registry
 from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.describe import weights_of
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
@@ -58,6 +59,8 @@ class TimedGraphs:
     """For each graph what chips and options that it is timed with share."""
     prepared: tuple[GraphConfig, Mapping[str, int]] | None = field(default=None, repr=False, compare=False)
     """The options and settings that the graph of a context was prepared with."""
+    weights_bytes: int | None = None
+    """Of the weights that the graph of a context uses."""
 
     def __post_init__(self) -> None:
         known = {work.graph: work for work in self.shared}
@@ -301,4 +304,4 @@ def graphs_of_context(path: Path, request: ModelRequest = DEFAULT_REQUEST, graph
     settings = next(row.settings for row in context.graphs if row.name == name)
     options = registry.backend(context.info.backend, context.info.options).config
     prepared = (options.graph, settings) if isinstance(options, HtpConfig) else None
-    return TimedGraphs(name, (program.graph,), prepared=prepared)
+    return TimedGraphs(name, (program.graph,), prepared=prepared, weights_bytes=weights_of(context).used_bytes(name))

@@ -8,7 +8,6 @@ which take memory and time and compute nothing.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from hexforge.ir import TensorType
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import BINARY_SUBOPTIMAL, BinaryCompatibility, require_compatible
 from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.describe import ContextWeights, Place
 
 Tensors = tuple[tuple[str, TensorType], ...]
 
@@ -127,28 +127,29 @@ class Binary:
         options = registry.backend(context.info.backend, context.info.options).config
         config = options.graph if isinstance(options, HtpConfig) else GraphConfig()
         backend = registry.backend(context.info.backend)
-        used: dict[str, set[tuple[int, int]]] = {}
+        used: dict[str, set[Place]] = {}
         graphs = []
         for row in context.graphs:
             context.seen = used[row.name] = set()
             program = context.kept[row.name] = context.program(row.name, backend)
-            own = config.running(row.settings, soc)
+            running = config.running(row.settings, soc)
             graphs.append(
                 GraphSpec(
-                    row.name, 0, row.spill_fill_bytes, _bytes((*row.inputs, *row.outputs)), own.vtcm_bytes,
-                    SimulatedTime(program.graph, soc, own), config.num_cores, row.updatable_bytes,
+                    row.name, 0, row.spill_fill_bytes, _bytes((*row.inputs, *row.outputs)), running.vtcm_bytes,
+                    SimulatedTime(program.graph, soc, running), config.num_cores, row.updatable_bytes,
                     row.inputs, row.outputs,
                 )
             )  # fmt: skip
-        counts = Counter(place for places in used.values() for place in places)
-        shared = sum(size for (_, size), count in counts.items() if count > 1)
-        weights = {n: sum(size for offset, size in used[n] if counts[offset, size] == 1) for n in used}
-        named = tuple(replace(s, weights_bytes=max(0, weights[s.name] - s.adapter_bytes)) for s in graphs)
-        # what adapters change is counted apart; where the bases of several graphs agree, they share it in the file
-        shared -= min(shared, max((s.adapter_bytes - weights[s.name] for s in graphs), default=0))
+        weights = ContextWeights(used)
+        # what adapters change is counted apart, in the graph's own weights or in those that agree with another graph's
+        own = {spec.name: max(0, weights.own_bytes(spec.name) - spec.adapter_bytes) for spec in graphs}
+        among_shared = max((spec.adapter_bytes - weights.own_bytes(spec.name) for spec in graphs), default=0)
+        shared = sum(size for _, size in weights.shared)
+        shared -= min(shared, max(0, among_shared))
+        named = tuple(replace(spec, weights_bytes=own[spec.name]) for spec in graphs)
         udma, lora = (context.info.options.get(k, "0") == "1" for k in ("extended_udma", "lora_weight_sharing"))
         dlbc = bool(config.kinds_of_dlbc)
-        end = max((offset + size for (offset, size), count in counts.items() if count > 1), default=0)
+        end = max((offset + size for offset, size in weights.shared), default=0)
         return cls(where, named, shared, end, isinstance(kept, bytes), udma, lora_weight_sharing=lora, dlbc=dlbc,
                    source=kept, _first=[context])  # fmt: skip
 
@@ -158,7 +159,7 @@ class _CountedContext(Context):
 
     def __init__(self, source: Path | bytes, where: str) -> None:
         super().__init__(source, where)
-        self.seen: set[tuple[int, int]] = set()
+        self.seen: set[Place] = set()
         self.kept: dict[str, Program] = {}
 
     def weights(self, offset: int, size: int) -> memoryview:
