@@ -23,7 +23,7 @@ from hexforge.rules import refusal_lines
 from hexforge.runtime import registry
 from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.describe import weights_of
+from hexforge.runtime.contexts.describe import ContextWeights
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
@@ -300,8 +300,9 @@ def graphs_of_context(path: Path, request: ModelRequest = DEFAULT_REQUEST, graph
             f"{path}: has the graphs {', '.join(names)}; estimate Context(path).program(NAME), or give --method NAME"
         )
     name = graph or names[0]
-    program = context.program(name)
+    timed = context.program(name).graph
     settings = next(row.settings for row in context.graphs if row.name == name)
     options = registry.backend(context.info.backend, context.info.options).config
     prepared = (options.graph, settings) if isinstance(options, HtpConfig) else None
-    return TimedGraphs(name, (program.graph,), prepared=prepared, weights_bytes=weights_of(context).used_bytes(name))
+    used = ContextWeights(context.weights_used).used_bytes(name)
+    return TimedGraphs(name, (timed,), prepared=prepared, weights_bytes=used)

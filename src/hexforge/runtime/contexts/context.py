@@ -63,6 +63,8 @@ class Context:
         self.switching = threading.RLock()
         """Held while adapters are exchanged."""
         self._adapted: weakref.WeakSet[AdaptedProgram] = weakref.WeakSet()
+        self.weights_used: dict[str, set[tuple[int, int]]] = {}
+        """By graph whose program was made: where each array of the weights begins that it uses, and how many bytes."""
         self._executed: set[str] = set()
         self._threads: dict[str, int] = {}
         self._identities: dict[str, str] = {}
@@ -121,8 +123,11 @@ class Context:
     def _loaded_program(
         self, row: GraphInfo, backend: Backend, check: Callable[[], None], adapter: Adapter | None = None
     ) -> Program:
+        used = self.weights_used.setdefault(row.name, set())
+
         def get(offset: int, size: int) -> memoryview:
             check()
+            used.add((offset, size))
             return self.weights(offset, size)
 
         def read() -> Any:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -192,20 +191,11 @@ class ContextWeights:
 
 
 def weights_of(context: Context) -> ContextWeights:
-    """The weights that the graphs of a context use; each is loaded for that."""
-    backend = registry.backend(context.info.backend)
-    by_graph: dict[str, set[Place]] = {}
+    """The weights that the graphs of a context use; a graph without a program is loaded for that."""
     for row in context.graphs:
-        used = by_graph[row.name] = set()
-
-        def get(offset: int, size: int, used: set[Place] = used) -> memoryview:
-            used.add((offset, size))
-            return context.weights(offset, size)
-
-        read = functools.partial(context.container.json, "program", row.program)
-        program = backend.load(row.name, *row.values(), read, get)
-        len(program.graph)  # constants that only references use are read with the graph
-    return ContextWeights(by_graph)
+        if row.name not in context.weights_used:
+            len(context.program(row.name).graph)  # constants that only references use are read with the graph
+    return ContextWeights({row.name: context.weights_used[row.name] for row in context.graphs})
 
 
 def memory_bytes(context: Context) -> int:

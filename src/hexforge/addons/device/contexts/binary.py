@@ -24,7 +24,7 @@ from hexforge.ir import TensorType
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import BINARY_SUBOPTIMAL, BinaryCompatibility, require_compatible
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.describe import ContextWeights, Place
+from hexforge.runtime.contexts.describe import weights_of
 
 Tensors = tuple[tuple[str, TensorType], ...]
 
@@ -123,14 +123,12 @@ class Binary:
         """A context file, or one in memory, on a chip."""
         kept = source if isinstance(source, bytes) else Path(source)
         where = name or (kept.name if isinstance(kept, Path) else "context")
-        context = _CountedContext(kept, where)
+        context = _KeptPrograms(kept, where)
         options = registry.backend(context.info.backend, context.info.options).config
         config = options.graph if isinstance(options, HtpConfig) else GraphConfig()
         backend = registry.backend(context.info.backend)
-        used: dict[str, set[Place]] = {}
         graphs = []
         for row in context.graphs:
-            context.seen = used[row.name] = set()
             program = context.kept[row.name] = context.program(row.name, backend)
             running = config.running(row.settings, soc)
             graphs.append(
@@ -140,7 +138,7 @@ class Binary:
                     row.inputs, row.outputs,
                 )
             )  # fmt: skip
-        weights = ContextWeights(used)
+        weights = weights_of(context)
         # what adapters change is counted apart, in the graph's own weights or in those that agree with another graph's
         own = {spec.name: max(0, weights.own_bytes(spec.name) - spec.adapter_bytes) for spec in graphs}
         among_shared = max((spec.adapter_bytes - weights.own_bytes(spec.name) for spec in graphs), default=0)
@@ -154,17 +152,12 @@ class Binary:
                    source=kept, _first=[context])  # fmt: skip
 
 
-class _CountedContext(Context):
-    """A context that remembers which of its weights were asked for, and keeps programs for those who ask first."""
+class _KeptPrograms(Context):
+    """A context that keeps the programs that were made for its figures, for those who ask first."""
 
     def __init__(self, source: Path | bytes, where: str) -> None:
         super().__init__(source, where)
-        self.seen: set[Place] = set()
         self.kept: dict[str, Program] = {}
-
-    def weights(self, offset: int, size: int) -> memoryview:
-        self.seen.add((offset, size))
-        return super().weights(offset, size)
 
 
 def _bytes(tensors: Sequence[tuple[str, TensorType]]) -> int:
@@ -189,7 +182,7 @@ def _prepares(context: Context) -> bool:
 
 def loaded_program(context: Context, name: str, backend: Backend) -> Program:
     """A graph of a context, ready to run; DeviceError where its bytes are wrong."""
-    if isinstance(context, _CountedContext) and name in context.kept:
+    if isinstance(context, _KeptPrograms) and name in context.kept:
         return context.kept.pop(name)
     try:
         return context.program(name, backend)
