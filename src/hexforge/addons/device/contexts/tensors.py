@@ -20,21 +20,15 @@ def register(context: DeviceContext, descriptors: Sequence[MemDescriptor]) -> li
     context.require_alive()
     session = context.session
     assert session is not None
+    require_shared_buffers(context, descriptors)
     known = {(h.descriptor.tensor, h.descriptor.buffer.fd, h.descriptor.offset) for h in _of(context)}
     for d in descriptors:
-        if not isinstance(d.buffer, SharedBuffer):
-            kind = type(d.buffer).__name__
-            raise DeviceError(
-                Code.QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE,
-                f"{context.label}: {d.tensor!r} lies in a {kind}; only a shared buffer (rpcmem_alloc) is mapped",
-            )
         key = d.tensor, d.buffer.fd, d.offset
         if key in known:
             raise DeviceError(
                 Code.QNN_MEM_ERROR_ALREADY_REGISTERED, f"{context.label}: {d.tensor!r} has this memory already"
             )
         known.add(key)
-        d.buffer.array(d.shape, d.dtype, d.offset)
     need = process.mappings.needs(session, [d.buffer for d in descriptors])
     kept = context.reserved.size if context.reserved is not None else 0
     if need > session.free_bytes + kept:
@@ -54,6 +48,18 @@ def register(context: DeviceContext, descriptors: Sequence[MemDescriptor]) -> li
         made.append(handle)
         process.device.log.write("register", context=context.label, tensor=d.tensor, fd=d.buffer.fd, offset=d.offset)
     return made
+
+
+def require_shared_buffers(context: DeviceContext, descriptors: Sequence[MemDescriptor]) -> None:
+    """DeviceError unless every tensor lies in a shared buffer, as a whole."""
+    for d in descriptors:
+        if not isinstance(d.buffer, SharedBuffer):
+            kind = type(d.buffer).__name__
+            raise DeviceError(
+                Code.QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE,
+                f"{context.label}: {d.tensor!r} lies in a {kind}; only a shared buffer (rpcmem_alloc) is mapped",
+            )
+        d.buffer.array(d.shape, d.dtype, d.offset)
 
 
 def shrink_reserve(context: DeviceContext, need: int) -> None:
