@@ -14,9 +14,8 @@ import pytest
 
 import hexforge.addons.executorch
 from hexforge.addons.executorch.running.pte_departure import first_pte_departure
-from hexforge.addons.phone.adb_folder import adb_folder
 from hexforge.addons.phone.phones import add_phone, list_phones, unplug
-from hexforge.addons.phone.sdk_root import EXECUTORCH_BUILD, sdk_root
+from hexforge.addons.phone.script_folders import EXECUTORCH_BUILD, adb_folder, sdk_root
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")

@@ -14,22 +14,20 @@ from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorPlacement, VendorSession
 from hexforge.chips.soc import find_chip
 from hexforge.errors import CallError, ModelError
+from hexforge.request_fields import option
 from hexforge.results import Key, Result, length
 
 WEIGHT_SHARING = "enable_htp_weight_sharing"
 
 
 @dataclass(frozen=True, slots=True)
-class ContextOptions:
+class CompileOptions:
     """How contexts are written; what a session of the package is made with is in `session`."""
 
     session: VendorOptions = field(default_factory=VendorOptions)
-    embed: bool = False
-    """Put the binary into the context model instead of beside it."""
-    share_weights: bool = False
-    """Several models become graphs of one binary, which has the weights that they have in common once."""
-    node_name_prefix: str = ""
-    """Put before the names of EPContext nodes."""
+    share_weights: bool = option(False, "Graphs of one binary that has common weights once; for devices.", "--share")
+    embed: bool = option(False, "The binary inside the context model.")
+    node_name_prefix: str = option("", "Put before names of EPContext nodes.")
 
     def entries(self, target: Path) -> dict[str, str]:
         """The session's entries that write the context of a model."""
@@ -73,7 +71,7 @@ class CompiledContexts(Result):
 
 
 def compile_contexts(
-    models: Sequence[Path], folder: Path, options: ContextOptions, process: VendorProcess, names: Sequence[str] = ()
+    models: Sequence[Path], folder: Path, options: CompileOptions, process: VendorProcess, names: Sequence[str] = ()
 ) -> CompiledContexts:
     """Context models of some models and their binaries, in a folder that must be there; all of them or none.
 
@@ -103,7 +101,7 @@ def compile_contexts(
 
 
 def _compiled(
-    model: Path, target: Path, options: ContextOptions, process: VendorProcess, *, last: bool, of: int
+    model: Path, target: Path, options: CompileOptions, process: VendorProcess, *, last: bool, of: int
 ) -> VendorContext:
     entries, provider = options.entries(target), dict(options.session.provider_options)
     if options.share_weights and of > 1:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.addons.vendor.compiling import ContextOptions, compile_contexts
+from hexforge.addons.vendor.compiling import CompileOptions, compile_contexts
 from hexforge.addons.vendor.folder import (
     MODEL,
     PAGE,
@@ -135,7 +135,7 @@ def deploy(model: Path | Model, folder: Path, request: DeployRequest) -> DeployR
 def _compile_for(chip: str, staging: Path, request: DeployRequest, process: VendorProcess) -> int:
     request.progress(f"compiling for {chip}", 0, 1)
     (staging / chip).mkdir()
-    options = ContextOptions(VendorOptions(chip, request.provider_options))
+    options = CompileOptions(VendorOptions(chip, request.provider_options))
     made = compile_contexts([staging / MODEL], staging / chip, options, process, [CONTEXT])
     return sum(path.stat().st_size for path in made.files)
 

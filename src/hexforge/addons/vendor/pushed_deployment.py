@@ -14,7 +14,7 @@ import numpy as np
 
 from hexforge.addons.phone.adb_device import AdbDevice
 from hexforge.addons.phone.measured_time import MODE, MeasuredTime, beside_estimate, chip_of
-from hexforge.addons.phone.sdk_root import write_marked
+from hexforge.addons.phone.script_folders import write_marked
 from hexforge.addons.vendor.folder import changed_files, read_manifest, read_samples
 from hexforge.addons.vendor.proof import place_by_the_rules
 from hexforge.addons.vendor.session import VendorOptions

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.addons.vendor.commands.push import PushArguments, print_pushed
-from hexforge.addons.vendor.commands.vendor import MemoryMb, Timeout
+from hexforge.addons.vendor.process import ProcessLimits
 from hexforge.cli.arguments import InputArguments, Json, Options, pairs
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
@@ -35,9 +35,8 @@ def deploy(
     groups: bool = option(True, "Look for groups of ops that differ though each agrees.", "--groups/--no-groups"),
     overwrite: bool = option(False, "Replace a folder that was deployed before."),
     option: Options = None,
-    timeout: Timeout = 600.0,
-    memory_mb: MemoryMb = 16384,
     *,
+    limits: ProcessLimits,
     inputs: InputArguments,
     pictures: PictureArguments,
     push: PushArguments,
@@ -58,7 +57,6 @@ def deploy(
     from hexforge.addons.vendor.deploy import DeployRequest
     from hexforge.addons.vendor.deploy import deploy as deployed
     from hexforge.addons.vendor.page import deployment_page
-    from hexforge.addons.vendor.process import ProcessLimits
     from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.quant.data.samples import samples
 
@@ -72,7 +70,7 @@ def deploy(
     with interruptible("nothing was written"), bars() as progress:
         request = DeployRequest(
             [chip.strip() for chip in soc.split(",") if chip.strip()], chosen, options, groups, overwrite,
-            ProcessLimits(timeout, memory_mb << 20), deployment_page, progress,
+            limits, deployment_page, progress,
         )  # fmt: skip
         result = deployed(read, output, request)
     if not as_json:

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from hexforge.addons.vendor.commands.deploy import print_proofs
-from hexforge.addons.vendor.commands.vendor import MemoryMb, Timeout
+from hexforge.addons.vendor.process import ProcessLimits
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import bars, console, interruptible, print_json
 from hexforge.request_fields import argument, option
@@ -18,16 +18,14 @@ from hexforge.request_fields import argument, option
 def verify(
     folder: Path = argument("The folder.", file_okay=False, show_default=False),
     groups: bool = option(False, "Look for groups of ops that differ, too."),
-    timeout: Timeout = 600.0,
-    memory_mb: MemoryMb = 16384,
+    *,
+    limits: ProcessLimits,
     as_json: Json = False,
 ) -> None:
     """Repeat the proof of a folder that hexforge deployed: checksums, placement, contexts and every tensor."""
     from hexforge.addons.vendor.deploy import verify as verified
-    from hexforge.addons.vendor.process import ProcessLimits
 
     with interruptible("nothing was verified"), bars() as progress:
-        limits = ProcessLimits(timeout, memory_mb << 20)
         result = verified(folder, groups=groups, limits=limits, progress=progress)
     if as_json:
         print_json(result.to_json())

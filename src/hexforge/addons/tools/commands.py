@@ -1,18 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hexforge config`: config files of the vendor's tools, checked and explained."""
+"""`hexforge tool`: the vendor's command-line tools; `hexforge config`: their config files, checked and explained."""
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from hexforge.addons.tools import TOOLS
+from hexforge.addons.tools.flags import ToolCommand
+from hexforge.addons.tools.graphs import CHIP
 from hexforge.cli.arguments import Json, Soc
 from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.screen import console, print_json, table
 from hexforge.errors import CallError
 from hexforge.request_fields import argument, option
+
+tool = CommandGroup(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Run one of the vendor's tools, with its own flags: qnn-net-run and its family.",
+)
+
+
+@tool.callback()
+def _on_a_chip(
+    soc: Annotated[
+        str, typer.Option("--soc", help="The chip of the device that the tool runs on, whatever its config file says.")
+    ] = "",
+) -> None:
+    """Options before the tool's name."""
+    if soc:
+        from hexforge.chips.soc import require_chip
+
+        CHIP.set(require_chip(soc).name)
+
+
+for _name, _module in TOOLS.items():
+    tool.command(_name, cls=ToolCommand)(importlib.import_module(f"hexforge.addons.tools.{_module}").run)
+
+
+# -- config files -----------------------------------------------------------------------------------------------------
 
 config = CommandGroup(no_args_is_help=True, add_completion=False, help="Check and explain config files of QNN's tools.")
 
@@ -25,7 +56,6 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Say what every key of a config file does on a chip, or what is wrong with it."""
-    from hexforge.addons.tools import TOOLS
     from hexforge.chips.soc import DEFAULT_SOC, require_chip
     from hexforge.formats.backend_extensions import load
     from hexforge.options import did_you_mean

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder for QNN_SDK_ROOT: tools, libraries and headers of hexforge where scripts look for those of the SDK.
+"""The folders that scripts look into: one for PATH with an `adb` that speaks to the virtual phones, and one for
+QNN_SDK_ROOT with tools, libraries and headers of hexforge where those of the SDK would be.
 
 Tools for this computer are hexforge's. What scripts only push to a phone are files of the right names: the virtual
 phone knows them by name, and a real one cannot run them, which each of them says.
@@ -16,9 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from hexforge import _native
-from hexforge.addons.phone.adb_folder import cache_folder, write_script
 from hexforge.chips.soc import SOCS
+from hexforge.formats.files import write_atomically
 
+_ADB = "import sys; from hexforge.addons.phone.adb import main; sys.exit(main())"
 HOST, ANDROID = "x86_64-linux-clang", "aarch64-android"
 TARGETS = (ANDROID, "aarch64-oe-linux-gcc9.3", "aarch64-oe-linux-gcc11.2")
 """What scripts deploy to."""
@@ -43,6 +45,31 @@ _MARK = (
     "# A virtual phone (`hexforge phone`) runs it by its name; a real phone needs the one of Qualcomm's SDK.\n"
     "echo '{name}: is hexforge'\"'\"'s, and runs on its virtual phones alone' >&2\nexit 126\n"
 )  # fmt: skip
+
+
+def cache_folder() -> Path:
+    """Where hexforge keeps what it can make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hexforge"
+
+
+def adb_folder() -> Path:
+    """A folder with an adb that runs in this Python; it is made where it is not there."""
+    mark = hashlib.sha256(os.fsencode(sys.executable)).hexdigest()[:12]
+    folder = cache_folder() / f"adb-{mark}"
+    if os.name == "nt":
+        write_script(folder / "adb.bat", f'@"{sys.executable}" -P -c "{_ADB}" %*\r\n')
+    else:
+        write_script(folder / "adb", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -c {shlex.quote(_ADB)} "$@"\n')
+    return folder
+
+
+def write_script(path: Path, text: str) -> None:
+    """Write a file that can be run; one that is there with the same text is left alone."""
+    if path.is_file() and path.read_bytes() == text.encode():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text.encode())
+    path.chmod(0o755)
 
 
 def sdk_root() -> Path:
