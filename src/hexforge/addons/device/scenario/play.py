@@ -12,7 +12,7 @@ from hexforge.addons.device.contexts import execution
 from hexforge.addons.device.log import audit
 from hexforge.addons.device.memory import CdspSession
 from hexforge.addons.device.scenario.script import ProcessScript, Script, ScriptStep, read_script
-from hexforge.addons.device.scenario.steps import ProcessSteps, crash
+from hexforge.addons.device.scenario.steps import ProcessSteps, RepeatedRun, crash
 from hexforge.addons.device.simulated_device import Device
 from hexforge.analysis.gate import ScenarioFigures
 from hexforge.errors import CallError
@@ -129,7 +129,7 @@ def _thread(played: PlayedScenario, steps: ProcessSteps, process: ProcessScript,
         digests: list[str] = []
         try:
             do = getattr(steps, step.do)
-            yield from do(digests, **step.asked) if step.do == "execute" else do(**step.asked)
+            yield from do(digests, run=RepeatedRun(**step.asked)) if step.do == "execute" else do(**step.asked)
         except DeviceError as error:
             code, message = error.name, str(error)
         except CallError as error:

@@ -15,7 +15,8 @@ from hexforge.addons.device.contexts.configs import CreationConfig
 from hexforge.addons.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
 from hexforge.addons.device.graph_time import DeclaredTime
 from hexforge.addons.device.power import PROFILES, PerfProfile
-from hexforge.addons.device.scenario.steps import FAULTS, STEPS, MostSteps, ProcessSteps
+from hexforge.addons.device.scenario.steps import STEPS, MostSteps, taken_by
+from hexforge.addons.device.simulated_device import Fault
 from hexforge.chips.soc import DEFAULT_SOC, Soc, require_chip, require_cores
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config, load
@@ -59,7 +60,7 @@ class FaultScript:
     """A fault at a time."""
 
     at_us: Amount
-    kind: Annotated[str, OneOf(FAULTS)]
+    kind: Fault
     process: str = ""
     """The first of the script where it is left out."""
     session: Count = 0
@@ -234,7 +235,7 @@ def _step(data: dict[str, Any], where: str, binaries: dict[str, Binary]) -> Scri
     own = {key: data[key] for key in data if key in ("do", "expect", "note")}
     fields = {key: value for key, value in data.items() if key not in own}
     frame = validated(_StepFrame, own, where)
-    asked = arguments(getattr(ProcessSteps, frame.do), fields, where, without=("digests",))
+    asked = arguments(taken_by(frame.do), fields, where)
     named = [asked["binary"]] if "binary" in asked else [row.binary for row in asked.get("contexts", ())]
     for name in named:
         if name not in binaries:

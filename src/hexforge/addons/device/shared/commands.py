@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from hexforge.addons.device.simulated_device import Fault
 from hexforge.amounts import size
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import All, Json
@@ -32,14 +32,6 @@ Address = Annotated[
         help="unix:PATH, tcp:127.0.0.1:PORT; else HEXFORGE_DEVICE, else your own socket.",
     ),
 ]
-
-
-class Fault(StrEnum):
-    """What can happen to a shared device."""
-
-    SSR = "ssr"
-    PD = "pd"
-    KILL = "kill"
 
 
 def serve(

@@ -11,14 +11,15 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 
+from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts.binary import Binary
 from hexforge.addons.device.contexts.configs import CreationConfig, ListConfig
 from hexforge.addons.device.contexts.execution import ExecutionResult
-from hexforge.addons.device.contexts.handles import DeviceGraph
+from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.addons.device.contexts.tensors import Feed
 from hexforge.addons.device.graph_time import MOST_STEPS
 from hexforge.addons.device.memory import AddressRange, MemDescriptor, MemHandle
@@ -26,15 +27,46 @@ from hexforge.addons.device.power import PerfProfile, PowerConfig
 from hexforge.addons.device.shared.binaries import binary_from_json, binary_to_json, config_from_json, config_to_json
 from hexforge.addons.device.shared.messages import Message, to_json
 from hexforge.addons.device.signal import DeviceSignal
+from hexforge.addons.device.simulated_device import Client
 from hexforge.chips.priority import Priority
 from hexforge.formats.validated import Amount, ByName, Count, OneOf, Positive, Within, validated
 from hexforge.qnn_api.calls import QnnCall
 
-if TYPE_CHECKING:
-    from hexforge.addons.device.shared.served_process import ServedProcess
-
 POWER_CONFIGS: dict[str, type[PowerConfig]] = {kind.__name__: kind for kind in get_args(PowerConfig)}
 _LEFT_OUT: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessHandles:
+    """What a process has on the device, by the numbers that its program knows."""
+
+    client: Client
+
+    def context(self, number: int) -> DeviceContext:
+        """A context of the process by its number."""
+        self.client.require_running()
+        if number not in self.client.contexts:
+            raise DeviceError(
+                Code.QNN_CONTEXT_ERROR_INVALID_HANDLE, f"context {number} is none of {self.client.name}, or was freed"
+            )
+        return self.client.contexts[number]
+
+    def graph(self, context: int, name: str) -> DeviceGraph:
+        """A graph of a context of the process."""
+        known = self.context(context)
+        return known.graphs.get(name) or known.retrieve(name)
+
+    def handle(self, number: int) -> MemHandle:
+        """Registered memory of the process by its number."""
+        handle = self.client.memory.get(number)
+        if handle is None:
+            raise DeviceError(Code.QNN_MEM_ERROR_INVALID_HANDLE, f"memory {number}: is not registered")
+        return handle
+
+    def own_power_id(self, number: int) -> int:
+        """A power config id of this process: those of others are not touched."""
+        self.client.device.power.require_owner(number, self.client.name)
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +116,7 @@ def _as_it_is(name: str, kind: Any) -> RequestField:
     return RequestField({name: kind}, lambda process, **given: given[name], lambda value: {name: to_json(value)})
 
 
-def _read_members(process: ServedProcess, members: Sequence[_Member]) -> list[tuple[Binary, CreationConfig]]:
+def _read_members(process: ProcessHandles, members: Sequence[_Member]) -> list[tuple[Binary, CreationConfig]]:
     soc = process.client.device.soc
     return [
         (binary_from_json(row.binary, soc, f"members[{i}].binary"), config_from_json(row.config, process.context))
@@ -96,7 +128,7 @@ def _write_members(members: Sequence[tuple[Binary, CreationConfig]]) -> Message:
     return {"members": [{"binary": binary_to_json(b), "config": config_to_json(c)} for b, c in members]}
 
 
-def _read_feeds(process: ServedProcess, shared: Sequence[int] = (), raw: bool = False) -> dict[str, Feed]:
+def _read_feeds(process: ProcessHandles, shared: Sequence[int] = (), raw: bool = False) -> dict[str, Feed]:
     """Registered memory by its numbers; `raw`: other tensors are copied."""
     feeds: dict[str, Feed] = {f"handle {number}": process.handle(number) for number in shared}
     return feeds | ({"raw": np.empty(0, np.uint8)} if raw else {})
@@ -108,7 +140,7 @@ def _write_feeds(feeds: Sequence[Feed | None]) -> Message:
     return {"shared": handles, "raw": len(handles) < len(feeds)}
 
 
-def _read_tensors(process: ServedProcess, tensors: Sequence[_SharedTensor]) -> list[MemDescriptor]:
+def _read_tensors(process: ProcessHandles, tensors: Sequence[_SharedTensor]) -> list[MemDescriptor]:
     """Buffers by the program's own numbers for them: a buffer that has several tensors is mapped once."""
     buffers, made = dict[int, AddressRange](), []
     for row in tensors:
@@ -128,11 +160,11 @@ def _write_tensors(tensors: Sequence[MemDescriptor]) -> Message:
     }
 
 
-def _read_votes(process: ServedProcess, configs: Sequence[_Vote]) -> list[PowerConfig]:
+def _read_votes(process: ProcessHandles, configs: Sequence[_Vote]) -> list[PowerConfig]:
     return [validated(POWER_CONFIGS[row.kind], row.fields, f"configs[{i}]") for i, row in enumerate(configs)]
 
 
-def _read_profile(process: ServedProcess, profile: PerfProfile | None) -> PerfProfile | None:
+def _read_profile(process: ProcessHandles, profile: PerfProfile | None) -> PerfProfile | None:
     if profile is not None:
         profile.check()
     return profile
@@ -142,7 +174,7 @@ def _named(graph: DeviceGraph) -> Message:
     return {"context": graph.context.number, "graph": graph.name}
 
 
-def _read_signal(process: ServedProcess, signal_us: float | None) -> DeviceSignal | None:
+def _read_signal(process: ProcessHandles, signal_us: float | None) -> DeviceSignal | None:
     """A signal with or without a time; None where the call has none."""
     return None if signal_us is None else DeviceSignal(signal_us or None)
 
@@ -245,7 +277,7 @@ def _request(call: QnnCall) -> Any:
     return dataclasses.make_dataclass(call.message, rows, frozen=True, slots=True, kw_only=True)
 
 
-def read_request(process: ServedProcess, call: QnnCall, data: Message) -> dict[str, Any]:
+def read_request(process: ProcessHandles, call: QnnCall, data: Message) -> dict[str, Any]:
     """The fields of a call as a request of a process has them; what it leaves out is left out."""
     record = validated(_request(call), data, f"request {call.message}")
     given: dict[str, Any] = {}

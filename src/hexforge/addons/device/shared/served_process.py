@@ -8,11 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hexforge.addons.device.api import Qnn
-from hexforge.addons.device.codes import Code, DeviceError
-from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
-from hexforge.addons.device.memory import MemHandle
 from hexforge.addons.device.shared.messages import Message
-from hexforge.addons.device.shared.request_fields import ANSWERS, read_request
+from hexforge.addons.device.shared.request_fields import ANSWERS, ProcessHandles, read_request
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.addons.device.simulated_device import Client
 from hexforge.errors import CallError
@@ -46,6 +43,7 @@ class ServedProcess:
         self.client, self.qnn = client, BegunCalls(client)
         self._begun: dict[int, tuple[Pending, Answer]] = {}
         self._signals: dict[int, DeviceSignal] = {}
+        self._handles = ProcessHandles(client)
         self._ever = 0
 
     def do(self, name: str, given: Message) -> Any:
@@ -56,7 +54,7 @@ class ServedProcess:
         if call is None:
             known = [*messages(), ABORT]
             raise CallError(f"request: do is {name!r}; it is one of {', '.join(known)}{did_you_mean(name, known)}")
-        asked = read_request(self, call, given)
+        asked = read_request(self._handles, call, given)
         method = getattr(self.qnn, call.name)
         bound = inspect.signature(method).bind_partial()
         bound.arguments |= asked
@@ -89,31 +87,3 @@ class ServedProcess:
         if call in self._signals:
             self._signals[call].abort()
         return {}
-
-    # -- handles ------------------------------------------------------------------------------------------------------
-
-    def context(self, number: int) -> DeviceContext:
-        """A context of the process by its number."""
-        self.client.require_running()
-        if number not in self.client.contexts:
-            raise DeviceError(
-                Code.QNN_CONTEXT_ERROR_INVALID_HANDLE, f"context {number} is none of {self.client.name}, or was freed"
-            )
-        return self.client.contexts[number]
-
-    def graph(self, context: int, name: str) -> DeviceGraph:
-        """A graph of a context of the process."""
-        known = self.context(context)
-        return known.graphs.get(name) or known.retrieve(name)
-
-    def handle(self, number: int) -> MemHandle:
-        """Registered memory of the process by its number."""
-        handle = self.client.memory.get(number)
-        if handle is None:
-            raise DeviceError(Code.QNN_MEM_ERROR_INVALID_HANDLE, f"memory {number}: is not registered")
-        return handle
-
-    def own_power_id(self, number: int) -> int:
-        """A power config id of this process: those of others are not touched."""
-        self.client.device.power.require_owner(number, self.client.name)
-        return number
