@@ -183,14 +183,9 @@ def _bytes(value: Value, array: Array) -> bytes:
 
 
 _CALLS: dict[str, Callable[[QnnCompiler, Request, Sequence[bytes]], Answer]] = {
-    "hello": QnnCompiler.hello,
-    "operations": QnnCompiler.operations,
-    "package": QnnCompiler.package,
-    "validate": QnnCompiler.validate,
-    "finalize": QnnCompiler.finalize,
-    "binary": QnnCompiler.binary,
-    "load": QnnCompiler.load,
-    "execute": QnnCompiler.execute,
-    "executed": QnnCompiler.executed,
-    "free": QnnCompiler.free,
-}
+    call.__name__: call
+    for call in (
+        QnnCompiler.hello, QnnCompiler.operations, QnnCompiler.package, QnnCompiler.validate, QnnCompiler.finalize,
+        QnnCompiler.binary, QnnCompiler.load, QnnCompiler.execute, QnnCompiler.executed, QnnCompiler.free,
+    )
+}  # fmt: skip

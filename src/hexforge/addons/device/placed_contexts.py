@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -100,21 +99,16 @@ def on_device(
 
     `heap`: the DSP's heap is profiled, before the first context and after the last.
     """
-    from hexforge.addons.device import Binary, Device, DeviceSignal, Qnn
+    from hexforge.addons.device import Binary, DeviceSignal
     from hexforge.addons.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
-    from hexforge.addons.device.shared.remote import device_of_environment
+    from hexforge.addons.device.shared.remote import qnn_for
     from hexforge.chips.soc import require_chip
 
-    signed = uses_signed_domain(config)  # whoever says so has pushed a signed image
+    signed = uses_signed_domain(config)
     binaries = [Binary.of(source, require_chip(chip)) for source in sources]
     prepared_for = max((graph.num_cores for binary in binaries for graph in binary.graphs), default=1)
     cores = max(cores_of(config), prepared_for)
-    shared_device = device_of_environment(chip, cores)
-    if shared_device is not None:
-        qnn: Qnn = shared_device.qnn(f"qnn-net-run {os.getpid()}", signed=signed, privileged=True)
-    else:
-        device = Device(chip, cores=cores, signed_image=signed)
-        qnn = Qnn(device.process("qnn-net-run", signed=signed, privileged=True))
+    qnn = qnn_for(chip, "qnn-net-run", cores=cores, signed=signed)
     qnn.use_profile(profile_of(config, perf_profile))
     own = replace(creation_config(config), dsp_memory_profiling_enabled=heap)
     signal = DeviceSignal(load_timeout_us) if load_timeout_us else None

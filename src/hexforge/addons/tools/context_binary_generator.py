@@ -59,8 +59,7 @@ class GeneratorFlags(ToolFlags):
 
 def run(flags: GeneratorFlags, version: Version = False) -> None:
     """Prepare models for the chip that the config file names, into output_dir/<binary_file>.bin."""
-    for flag, reason in flags.silent():
-        config_files.print_notice(TOOL, f"{flag} changes nothing: {reason}")
+    flags.print_silent(TOOL)
     graphs.check_log_level(flags.log_level)
     if not flags.backend:
         raise CallError("--backend is missing; see --help")

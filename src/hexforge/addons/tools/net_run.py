@@ -99,8 +99,7 @@ def _says_more(log_level: str) -> bool:
 
 def _check(flags: NetRunFlags) -> None:
     """CallError for flags that are missing or exclude each other; those that change nothing are named."""
-    for flag, reason in flags.silent():
-        config_files.print_notice(TOOL, f"{flag} changes nothing: {reason}")
+    flags.print_silent(TOOL)
     if not flags.backend or not flags.input_list:
         raise CallError(f"{'--backend' if not flags.backend else '--input_list'} is missing; see --help")
     if bool(flags.retrieve_context) == bool(flags.model or flags.dlc_path):

@@ -43,7 +43,7 @@ class CompileOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class VendorContext(Result):
+class CompiledFile(Result):
     """What the package made of a model."""
 
     model: str
@@ -61,10 +61,10 @@ class VendorContext(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledContexts(Result):
+class CompiledFiles(Result):
     """What the package made of models: a context model each, and the files that they need."""
 
-    contexts: tuple[VendorContext, ...]
+    contexts: tuple[CompiledFile, ...]
     files: tuple[Path, ...]
 
     described = ("contexts", Key("files", of=lambda made: {path.name: path.stat().st_size for path in made.files}))
@@ -72,7 +72,7 @@ class CompiledContexts(Result):
 
 def compile_contexts(
     models: Sequence[Path], folder: Path, options: CompileOptions, process: VendorProcess, names: Sequence[str] = ()
-) -> CompiledContexts:
+) -> CompiledFiles:
     """Context models of some models and their binaries, in a folder that must be there; all of them or none.
 
     `names` are the stems of the context models, those of the models unless given.
@@ -97,12 +97,12 @@ def compile_contexts(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     moved = tuple(replace(c, context_model=folder / c.context_model.name) for c in contexts)
-    return CompiledContexts(moved, tuple(folder / path.name for path in made))
+    return CompiledFiles(moved, tuple(folder / path.name for path in made))
 
 
 def _compiled(
     model: Path, target: Path, options: CompileOptions, process: VendorProcess, *, last: bool, of: int
-) -> VendorContext:
+) -> CompiledFile:
     entries, provider = options.entries(target), dict(options.session.provider_options)
     if options.share_weights and of > 1:
         chip = find_chip(options.session.soc)
@@ -119,7 +119,7 @@ def _compiled(
         raise ModelError(f"{model.name}: the package took no node, so there is no context; it left {left} to the CPU")
     if not (options.share_weights and of > 1):
         session.close()
-    return VendorContext(model.name, target, session.placement, session.seconds)
+    return CompiledFile(model.name, target, session.placement, session.seconds)
 
 
 def _flush(path: Path) -> None:

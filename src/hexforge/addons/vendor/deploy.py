@@ -27,7 +27,7 @@ from hexforge.addons.vendor.folder import (
 from hexforge.addons.vendor.judges import Progress
 from hexforge.addons.vendor.package import PACKAGE, InstalledPackage, find_package, require_package
 from hexforge.addons.vendor.process import DEFAULT_LIMITS, ProcessLimits, VendorProcess
-from hexforge.addons.vendor.proof import Proof, ProofRequest, ProvenModel, place_by_the_rules, prove
+from hexforge.addons.vendor.proof import Proof, ProofRequest, RulePlacement, place_by_the_rules, prove
 from hexforge.addons.vendor.session import VendorOptions
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, ModelError
@@ -140,7 +140,7 @@ def _compile_for(chip: str, staging: Path, request: DeployRequest, process: Vend
     return sum(path.stat().st_size for path in made.files)
 
 
-def _prove(placed: ProvenModel, folder: Path, request: DeployRequest, process: VendorProcess) -> Proof:
+def _prove(placed: RulePlacement, folder: Path, request: DeployRequest, process: VendorProcess) -> Proof:
     """Prove one chip's context, and write down what disagrees as models of a few nodes."""
     options, chip = placed.options, placed.options.soc
     asked = ProofRequest(
@@ -153,7 +153,7 @@ def _prove(placed: ProvenModel, folder: Path, request: DeployRequest, process: V
     return proof
 
 
-def _write_disagreements(folder: Path, proof: Proof, ours: ProvenModel, tensors: Mapping[str, Array]) -> None:
+def _write_disagreements(folder: Path, proof: Proof, ours: RulePlacement, tensors: Mapping[str, Array]) -> None:
     """A model of a few nodes with its tensors for each unit and each group that differs."""
     numbers = {name: i for i, p in enumerate(ours.placed.placements) if p.taken
                for name in (str(o.value.name) for o in p.unit.outputs if o is not None)}  # fmt: skip

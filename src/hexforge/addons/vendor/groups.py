@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from hexforge.addons.vendor.judges import JudgedTensor, Progress, separate_options, three_counts
+from hexforge.addons.vendor.judges import JudgedTensor, Progress, separate_options
 from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.backend import Backend
@@ -22,6 +21,7 @@ from hexforge.frontends.onnx.pipeline import PlacedModel, reads_of, writes_of
 from hexforge.frontends.onnx.separate_units import MADE, grouped_model, unit_tensors
 from hexforge.ir import Array
 from hexforge.model.reader import read
+from hexforge.quant.steps import StepCounts, tolerance_of
 from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import WholeModel
 from hexforge.runtime.opening import open_stages
@@ -112,7 +112,7 @@ def _disagreeing(
     plan, outputs = open_stages(model, backend)
     exact = WholeModel(model, placed.model.name)
     names = [value.name for value in read(model).inputs]
-    rows: dict[int, tuple[JudgedTensor, Any]] = {}
+    rows: dict[int, tuple[JudgedTensor, StepCounts]] = {}
     try:
         for sample in tensors:
             feeds = {name: sample[name] for name in names}
@@ -121,13 +121,10 @@ def _disagreeing(
                 tensor = units[group[-1]].writes[0]
                 vendor, ours, theirs = (np.asarray(result[f"{tensor}{MADE}{number}"]) for result in results)
                 if number not in rows:
-                    last, counts = units[group[-1]], three_counts(vendor.dtype)
-                    judged = JudgedTensor(tensor, last.name, last.op, str(vendor.dtype), *counts)
-                    rows[number] = judged, three_counts(vendor.dtype)[0]
+                    counts = StepCounts(tolerance_of(vendor.dtype).steps)
+                    rows[number] = JudgedTensor.nothing_yet(tensor, units[group[-1]], vendor), counts
                 row, alone = rows[number]
-                row.vendor_hexforge.add(vendor, ours)
-                row.vendor_onnxruntime.add(vendor, theirs)
-                row.hexforge_onnxruntime.add(ours, theirs)
+                row.add(vendor, ours, theirs)
                 alone.add(vendor, np.asarray(sample[tensor]))
     finally:
         session.close()

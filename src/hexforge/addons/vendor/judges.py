@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.backend import Backend
 from hexforge.frontends.onnx.pipeline import PlacedModel
-from hexforge.frontends.onnx.separate_units import MADE, separated_model, shown_model, unit_tensors
+from hexforge.frontends.onnx.separate_units import MADE, UnitTensors, separated_model, shown_model, unit_tensors
 from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.quant.steps import StepCounts, tolerance_of
@@ -48,6 +47,19 @@ class JudgedTensor(Result):
         "agree vendor_hexforge vendor_onnxruntime hexforge_onnxruntime verdict",
     )
 
+    @classmethod
+    def nothing_yet(cls, tensor: str, unit: UnitTensors, array: Array) -> JudgedTensor:
+        """A tensor of which nothing is counted, with the type that the package gives it."""
+        steps = tolerance_of(array.dtype).steps
+        counts = StepCounts(steps), StepCounts(steps), StepCounts(steps)
+        return cls(tensor, unit.name, unit.op, str(array.dtype), *counts)
+
+    def add(self, vendor: Array, ours: Array, theirs: Array) -> None:
+        """Count one sample: as the package, hexforge and onnxruntime's CPU compute it."""
+        self.vendor_hexforge.add(vendor, ours)
+        self.vendor_onnxruntime.add(vendor, theirs)
+        self.hexforge_onnxruntime.add(ours, theirs)
+
     @property
     def agree(self) -> bool:
         """True where the package and hexforge agree."""
@@ -60,12 +72,6 @@ class JudgedTensor(Result):
         if ours == theirs:
             return "both are as near to onnxruntime"
         return "hexforge is nearer to onnxruntime" if ours < theirs else "the package is nearer to onnxruntime"
-
-
-def three_counts(dtype: np.dtype[Any]) -> tuple[StepCounts, StepCounts, StepCounts]:
-    """Empty counts for a tensor: package and hexforge, package and onnxruntime, hexforge and onnxruntime."""
-    steps = tolerance_of(dtype).steps
-    return StepCounts(steps), StepCounts(steps), StepCounts(steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +114,9 @@ def judged_tensors(placed: PlacedModel, tensors: Sequence[Feeds], backend: Backe
         for unit in units:
             for tensor in unit.writes:
                 vendor = np.asarray(sample[tensor])
-                if tensor not in judged:
-                    judged[tensor] = JudgedTensor(
-                        tensor, unit.name, unit.op, str(vendor.dtype), *three_counts(vendor.dtype)
-                    )
-                row, made = judged[tensor], f"{tensor}{MADE}"
-                row.vendor_hexforge.add(vendor, np.asarray(ours[made]))
-                row.vendor_onnxruntime.add(vendor, np.asarray(theirs[made]))
-                row.hexforge_onnxruntime.add(np.asarray(ours[made]), np.asarray(theirs[made]))
+                made = f"{tensor}{MADE}"
+                row = judged.setdefault(tensor, JudgedTensor.nothing_yet(tensor, unit, vendor))
+                row.add(vendor, np.asarray(ours[made]), np.asarray(theirs[made]))
     return tuple(judged.values())
 
 

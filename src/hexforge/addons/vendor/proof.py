@@ -68,7 +68,7 @@ class Proof(Result):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ProvenModel:
+class RulePlacement:
     """A model with its placement by the provider's rules on a chip, ready to be compared."""
 
     model: Model
@@ -82,14 +82,14 @@ class ProvenModel:
         return replace(self.parts.placed, placements=self.parts.placements)
 
 
-def place_by_the_rules(model: Path | bytes | Model, options: VendorOptions) -> ProvenModel:
+def place_by_the_rules(model: Path | bytes | Model, options: VendorOptions) -> RulePlacement:
     """A model placed as the provider would on the chip of the options."""
     backend = registry.backend(settings={"soc_model": options.soc} if options.soc else {})
     source = model if isinstance(model, Model) else read(model)
     source.require_static()
     offload = options.provider_options.get(OFFLOAD, "1") != "0"
     parts = prepare_model(source, backend, ModelRequest(offload_io_quantization=offload, obey_ep=True))
-    return ProvenModel(source, backend, parts, options)
+    return RulePlacement(source, backend, parts, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,8 @@ def prove(
     process: VendorProcess,
     request: ProofRequest,
     context_model: Path | None = None,
-    ours: ProvenModel | None = None,
-) -> tuple[Proof, ProvenModel, ShownTensors]:
+    ours: RulePlacement | None = None,
+) -> tuple[Proof, RulePlacement, ShownTensors]:
     """The proof for a model and its context; the model as it was placed, and the package's tensors for each sample.
 
     `ours` is the model as `place_by_the_rules` placed it with these options, where that was done before.

@@ -47,7 +47,7 @@ class GroupFields:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextFields:
+class CreationFields:
     """What a context is created with, by QNN's keys; what is left out is as the scenario's config file says."""
 
     priority: GivenPriority | None = None
@@ -77,12 +77,12 @@ _CONFIG_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ListedContext:
+class ListMember:
     """A context of a list that is created at once."""
 
     context: str
     binary: str
-    config: ContextFields = ContextFields()
+    config: CreationFields = CreationFields()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class ProcessSteps:
         *,
         context: str,
         binary: str,
-        config: ContextFields = ContextFields(),  # noqa: B008 - it is frozen
+        config: CreationFields = CreationFields(),  # noqa: B008 - it is frozen
         timeout_us: Amount = 0.0,
         abort_us: Amount = 0.0,
     ) -> Waits:
@@ -169,7 +169,7 @@ class ProcessSteps:
     def create_list(
         self,
         *,
-        contexts: tuple[ListedContext, ...],
+        contexts: tuple[ListMember, ...],
         share_resources: bool = False,
         optimization_type: SharingType = SharingType.SEQUENTIAL_WITH_VA_OPTIMIZATION,
     ) -> Waits:
@@ -338,7 +338,7 @@ class ProcessSteps:
             self.device.clock.after(abort_us, signal.abort)
         return signal
 
-    def _config(self, given: ContextFields) -> CreationConfig:
+    def _config(self, given: CreationFields) -> CreationConfig:
         """The config file's, with what a step gives in its place."""
         changed: dict[str, Any] = {}
         for key in fields(given):

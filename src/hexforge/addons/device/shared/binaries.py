@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import hexforge.ops  # noqa: F401 - fills the table that graphs are read by
 from hexforge.addons.device.contexts.binary import Binary, GraphSpec
-from hexforge.addons.device.contexts.configs import ContextHandle, CreationConfig, GroupRegistration
+from hexforge.addons.device.contexts.configs import CreationConfig, FirstHandle, GroupRegistration
 from hexforge.addons.device.graph_time import Clocks, DeclaredTime, GraphTime, SimulatedTime
 from hexforge.addons.device.shared.messages import Message, to_json
 from hexforge.chips.deployment import AS_IS
@@ -98,7 +98,7 @@ class _Group:
     bytes: Count
 
 
-def config_from_json(data: Message, context_of: Callable[[int], ContextHandle]) -> CreationConfig:
+def config_from_json(data: Message, context_of: Callable[[int], FirstHandle]) -> CreationConfig:
     """What a context is created with; `context_of` is the context of a number."""
     given = arguments(CreationConfig, data, "config", without=(), **dict.fromkeys(GROUPS, _Group | None))
     for name in GROUPS:

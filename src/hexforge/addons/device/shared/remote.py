@@ -43,7 +43,7 @@ from hexforge.addons.device.shared.connection import DeviceConnection
 from hexforge.addons.device.shared.messages import Message
 from hexforge.addons.device.shared.request_fields import write_request
 from hexforge.addons.device.signal import DeviceSignal
-from hexforge.addons.device.simulated_device import Client
+from hexforge.addons.device.simulated_device import Client, Device
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, HexforgeError
@@ -71,6 +71,21 @@ def device_of_environment(soc: str, cores: int = 1) -> SharedDevice | None:
     if device.cores < cores:
         raise CallError(f"{VARIABLE}: the shared device has {device.cores} cores in use, and {cores} are asked for")
     return device
+
+
+def qnn_for(
+    soc: str, name: str, *, cores: int = 1, signed: bool = False, own: Callable[[], Device] | None = None
+) -> Qnn:
+    """The calls of a new process on the device that HEXFORGE_DEVICE names, else on one of this program (`own`).
+
+    Whoever asks for a signed process domain has pushed a signed image to a device of this program.
+    """
+    shared = device_of_environment(soc, cores)
+    if shared is not None:
+        return shared.qnn(f"{name} {os.getpid()}", signed=signed, privileged=True)
+    device = Device(soc, cores=cores) if own is None else own()
+    device.signed_image |= signed
+    return Qnn(device.process(name, signed=signed, privileged=True))
 
 
 @dataclass(frozen=True, slots=True)

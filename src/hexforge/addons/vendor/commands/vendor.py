@@ -17,7 +17,7 @@ from hexforge.errors import CallError
 from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
-    from hexforge.addons.vendor.compiling import CompiledContexts
+    from hexforge.addons.vendor.compiling import CompiledFiles
 
 
 def vendor(
@@ -60,7 +60,7 @@ def vendor(
     screen.print(f"runs models {where} (--backend vendor)")
 
 
-def _compile(models: list[Path], output: Path, options: CompileOptions, limits: ProcessLimits) -> CompiledContexts:
+def _compile(models: list[Path], output: Path, options: CompileOptions, limits: ProcessLimits) -> CompiledFiles:
     from hexforge.addons.vendor.compiling import compile_contexts
     from hexforge.addons.vendor.process import VendorProcess
     from hexforge.ort.options.provider_options import ProviderOptions
@@ -78,7 +78,7 @@ def _compile(models: list[Path], output: Path, options: CompileOptions, limits: 
         return compile_contexts(models, output, options, process)
 
 
-def _print_compiled(compiled: CompiledContexts) -> None:
+def _print_compiled(compiled: CompiledFiles) -> None:
     rows = [
         (c.model, c.context_model.name, str(len(c.placement.taken)), str(len(c.placement.left)), f"{c.seconds:.2f}")
         for c in compiled.contexts

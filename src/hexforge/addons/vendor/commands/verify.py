@@ -8,10 +8,10 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from hexforge.addons.vendor.commands.deploy import print_proofs
 from hexforge.addons.vendor.process import ProcessLimits
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import bars, console, interruptible, print_json
+from hexforge.cli.sections import print_sections
 from hexforge.request_fields import argument, option
 
 
@@ -24,6 +24,7 @@ def verify(
 ) -> None:
     """Repeat the proof of a folder that hexforge deployed: checksums, placement, contexts and every tensor."""
     from hexforge.addons.vendor.deploy import verify as verified
+    from hexforge.addons.vendor.page import proof_sections
 
     with interruptible("nothing was verified"), bars() as progress:
         result = verified(folder, groups=groups, limits=limits, progress=progress)
@@ -35,7 +36,7 @@ def verify(
             screen.print(Text(fault, "bold red"))
         for chip in result.missing:
             screen.print(Text(f"{chip}: has no context yet; make_contexts.py makes it", "yellow"))
-        print_proofs(screen, result.proofs, {})
+        print_sections(screen, proof_sections(result.proofs), flag="--json")
         screen.print(Text("holds" if result.holds else "does not hold", "bold green" if result.holds else "bold red"))
     if not result.holds:
         raise typer.Exit(1)
