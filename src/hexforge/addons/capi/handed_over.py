@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handed over: tensors and ops as a library sends them, JSON with arrays beside it, become QNN declarations."""
+"""Handed over: tensors and ops as a library sends them, JSON and arrays, become QNN declarations."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class SimulatedRuns:
         return self.finish(self.begin(config, shared))
 
     def begin(self, config: RunConfig | None = None, shared: Sequence[SharedBuffer] = ()) -> RunInFlight:
-        """Begin a run: it is on the device from now on, beside those of other sessions that have begun."""
+        """Begin a run: it is on the device from now on, with those of other sessions that have begun."""
         with _LOCK:
             given = config or RunConfig()
             self._drive(given.htp_perf_mode)

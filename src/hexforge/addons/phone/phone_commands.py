@@ -106,7 +106,7 @@ def measure(
 ) -> None:
     """Push a model to a phone, time it there, and show the time beside the estimate."""
     from hexforge.addons.phone.adb_device import find_device
-    from hexforge.addons.phone.measured_time import MODE, add_row, beside_estimate, chip_of
+    from hexforge.addons.phone.measured_time import MODE, add_row, chip_of, with_estimate
     from hexforge.addons.phone.script_folders import write_marked
     from hexforge.chips.soc import require_chip
 
@@ -123,7 +123,7 @@ def measure(
     command = f"chmod +x {PROGRAM} && ./{PROGRAM} -e qnn -I -m times -r {times} -i '{keys}' {model.name}"
     with spinner(f"running {model.name} on {device.serial}"):
         said = device.run_folder(files, command)
-        time = beside_estimate(device, said, model, chip.name, costs)
+        time = with_estimate(device, said, model, chip.name, costs)
     if add_to is not None:
         add_row(add_to, model, time)
     if as_json:

@@ -18,7 +18,7 @@ from hexforge.rules import require_taken
 
 @dataclass(frozen=True, slots=True)
 class ReplayedTensor(Result):
-    """An output of an execution beside what it was."""
+    """An output of an execution compared with what it was."""
 
     graph: str
     execution: int

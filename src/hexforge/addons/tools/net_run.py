@@ -83,8 +83,7 @@ def _write_profiles(
     profiles = [_profile(job, flags, config, level, count) for job, count in zip(jobs, counts, strict=True)]
     events = free_contexts(placed) if placed else []
     for number, (job, profile) in enumerate(zip(jobs, profiles, strict=True)):
-        beside = events if isinstance(job.program, DeviceProgram) else ()
-        write_log(profile, flags.output_dir, number, beside)
+        write_log(profile, flags.output_dir, number, events if isinstance(job.program, DeviceProgram) else ())
 
 
 def _shares_memory(config: Config) -> bool:

@@ -44,7 +44,7 @@ def level_of(profiling_level: str, profiling_option: str, config: Config) -> str
 
 
 def write_log(profile: Profile, folder: Path, number: int, events: Sequence[HostEvent] = ()) -> Path:
-    """Write the log of a graph's runs, with figures beside them, as the vendor's tools name it."""
+    """Write the log of a graph's runs and of some events, as the vendor's tools name it."""
     from hexforge.formats.profile import log
 
     names = [f"qnn-profiling-data_{number}.log"]

@@ -222,8 +222,8 @@ def _lane(thread: ThreadRecord, plan: ThroughputFile, where: Path) -> Lane:
 
 def _plan_file(name: str, where: Path) -> Path:
     """A file that a plan names: from the folder the tool runs in, else from the plan's own."""
-    beside = where.parent / name
-    return beside if not Path(name).exists() and beside.exists() else Path(name)
+    by_plan = where.parent / name
+    return by_plan if not Path(name).exists() and by_plan.exists() else Path(name)
 
 
 def _random(inputs: Mapping[str, TensorType]) -> dict[str, Array]:

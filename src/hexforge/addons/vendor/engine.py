@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hexforge.runtime.model_request import ModelRequest
 
 VENDOR = "vendor"
-"""The name that stands for the package beside those of backends."""
+"""The name that stands for the package where a backend can be named."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups: the smallest groups of units that Qualcomm's package computes otherwise than hexforge does.
 
-What a unit computes alone need not be what it computes beside others: the package may compute several ops in one. Every
+What a unit computes alone need not be what it computes among others: the package may compute several ops in one. Every
 group of few units whose tensors nobody else reads is computed by all three judges from the package's tensors, with
 nothing inside it shown. Groups that have a smaller one inside that differs already are left out.
 """

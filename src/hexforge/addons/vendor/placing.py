@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placing: which nodes Qualcomm's package places where, beside what hexforge says of them by the provider's rules."""
+"""Placing: which nodes Qualcomm's package places where, and what hexforge says of them by the provider's rules."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class PlacementComparison(Result):
 
 
 def compare_placement(parts: PartitionedModel, theirs: VendorPlacement) -> PlacementComparison:
-    """The package's placement beside that of `parts`, which obey the provider's rules."""
+    """The package's placement compared with that of `parts`, which obey the provider's rules."""
     ours = {row.node: row for row in parts.rows}
     sides = {name: (op, NPU) for op, name in theirs.taken} | {name: (op, CPU) for op, name in theirs.left}
     left: list[tuple[str, str, str]] = []

@@ -62,7 +62,7 @@ class Proof(Result):
 
     @property
     def holds(self) -> bool:
-        """True where placement, context and every tensor agree; groups are reported beside it."""
+        """True where placement, context and every tensor agree; groups are reported and decide nothing."""
         context = self.context_loads is not False and self.context_computes_alike is not False
         return self.placement.alike and context and not self.not_shown and not self.disagreeing
 

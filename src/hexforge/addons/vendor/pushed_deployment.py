@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PushedDeployment: a deployed folder run on a phone: its time beside the estimate, its outputs beside hexforge's."""
+"""PushedDeployment: a deployed folder run on a phone: its time and its outputs compared with hexforge's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.addons.phone.adb_device import AdbDevice
-from hexforge.addons.phone.measured_time import MODE, MeasuredTime, beside_estimate, chip_of
+from hexforge.addons.phone.measured_time import MODE, MeasuredTime, chip_of, with_estimate
 from hexforge.addons.phone.script_folders import write_marked
 from hexforge.addons.vendor.folder import changed_files, read_manifest, read_samples
 from hexforge.addons.vendor.proof import place_by_the_rules
@@ -102,13 +102,13 @@ def push_deployment(folder: Path, device: AdbDevice, request: PushRequest) -> Pu
         came = [OUTPUTS] if runner == RUNNER else []
         said = device.run_folder([*pushed, inputs, *programs], command, came, Path(scratch))
         outputs = _compared(folder / str(manifest["model"]), given, model, samples, Path(scratch)) if came else {}
-    time = beside_estimate(device, said, folder / str(manifest["model"]), chip, request.costs, options[MODE_KEY])
+    time = with_estimate(device, said, folder / str(manifest["model"]), chip, request.costs, options[MODE_KEY])
     why = "" if came else f"{PERF_TEST} writes no outputs; build {RUNNER} of the folder's cpp/ into --programs"
     return PushedDeployment(time, ran, outputs, len(samples), why)
 
 
 def _programs(device: AdbDevice, folder: Path | None) -> tuple[list[Path], str]:
-    """What is pushed beside the model, and which program of it runs."""
+    """What is pushed with the model, and which program of it runs."""
     if folder is None and device.is_virtual:
         return [write_marked(RUNNER)], RUNNER
     if folder is None:

@@ -173,7 +173,7 @@ def read_script(path: str | os.PathLike[str]) -> Script:
 def parse_script(
     data: Any, folder: Path = Path(), where: str = "scenario", known: dict[str, Binary] | None = None
 ) -> Script:
-    """A scenario from JSON data; `known` are binaries beside those that it names."""
+    """A scenario from JSON data; `known` are further binaries, which it need not name."""
     given = validated(_ScriptFile, data, where)
     config = load(folder / given.config_file, folder) if given.config_file else Config()
     soc = require_chip(given.soc or chip_of(config) or DEFAULT_SOC)

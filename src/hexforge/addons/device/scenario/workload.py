@@ -67,7 +67,7 @@ class Workload:
     profiles: tuple[str, ...]
     """Performance profiles that may be chosen."""
     vtcm_mb: tuple[int, ...]
-    """Sizes of VTCM that a graph may be prepared for beside its own; empty: only as it was prepared."""
+    """Sizes of VTCM that a graph may be prepared for besides its own; empty: only as it was prepared."""
     restart_every_us: float = 0.0
     """The subsystem restarts so often (SSR); 0: never."""
 

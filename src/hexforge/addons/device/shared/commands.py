@@ -62,7 +62,7 @@ def serve(
     service = DeviceService(device, patience_s=patience, wait_for=wait_for)
 
     def ready(served: DeviceAddress) -> None:
-        with suppress(NotImplementedError, RuntimeError):  # Windows, and a thread beside the main one
+        with suppress(NotImplementedError, RuntimeError):  # Windows, and a thread that is not the main one
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.end)
         say(f"{VARIABLE}={served}")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hexforge deploy --push`: the folder to ship on a phone, its time beside the estimate, its outputs beside ours."""
+"""`hexforge deploy --push`: the folder to ship on a phone, its time and outputs compared with hexforge's."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class PushArguments:
 
 
 def print_pushed(screen: Console, pushed: PushedDeployment) -> None:
-    """The time beside the estimate, and a row for each output."""
+    """The time with the estimate, and a row for each output."""
     for line in pushed.time.lines():
         screen.print(Text(line))
     if pushed.time.is_virtual:
