@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recording: the QNN calls of a session as a program in C, and a file with the bytes of its tensors.
 
-`saver_output.c` has a call a line, `Name(argument, …);`. It compiles against the `QnnSaver.h` in its folder, and
-what it then calls is replayed. An argument is a text, `QNN_JSON("…")`, `QNN_NAMES("…", NULL)`, `QNN_DATA(offset, bytes)` for a place
-in `params.bin`, or a type of tensors. Lines are written whole, in order, as calls are made, and the end of the program
-behind each of them, so what a crash leaves compiles and can be replayed.
+`saver_output.c` has a call a line, `Name(argument, …);`. It compiles against the `QnnSaver.h` in its folder, and what
+it then calls is replayed. An argument is a text, `QNN_JSON("…")`, `QNN_NAMES("…", NULL)`, `QNN_DATA(offset, bytes)` for
+a place in `params.bin`, or a type of tensors. Lines are written whole, in order, as calls are made, and the end of the
+program behind each of them, so what a crash leaves compiles and can be replayed.
 """
 
 from __future__ import annotations
