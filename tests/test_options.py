@@ -225,8 +225,11 @@ def test_run_and_dynamic_options() -> None:
     config, core = sort_run_entries({"qnn.htp_perf_mode": "burst", "memory.enable_memory_arena_shrinkage": "cpu:0"})
     assert config.htp_perf_mode == "burst"
     assert list(core) == ["memory.enable_memory_arena_shrinkage"]
-    with pytest.raises(CallError, match=r"did you mean 'qnn\.htp_perf_mode'"):
-        sort_run_entries({"qnn.perf_mode": "burst"})
+    ignored, _ = sort_run_entries({"qnn.perf_mode": "burst", "kvcache_rewind": "3"})
+    assert [note.split("=")[0] for note in ignored.notes()] == [
+        "run config key qnn.perf_mode",
+        "run config key kvcache_rewind",
+    ]
     options = DynamicOptions().updated({"ep.dynamic.workload_type": "efficient"})
     options = options.updated({"ep.dynamic.qnn_htp_performance_mode": "burst"})
     assert (options.workload_type, options.qnn_htp_performance_mode) == ("Efficient", "burst")
