@@ -162,7 +162,7 @@ def test_backend_by_type() -> None:
         ({"htp_graph_finalization_optimization_mode": "4"}, "from 0 to 3"),
         ({"enable_htp_fp16_precision": "True"}, "expected 0 or 1"),
         ({"htp_share_resource_optimization": "0"}, "expected 1"),
-        ({"htp_arch": "70"}, "68, 69, 73, 75, 79, 81"),
+        ({"htp_arch": "70"}, "68, 69, 73, 75, 79, 81, 85"),
         ({"soc_model": "8 Gen 3"}, "a chip name such as SM8750"),
         ({"op_packages": "Op:lib.so"}, "<OpType>:<PackagePath>:<InterfaceSymbol>"),
         ({"session.disable_cpu_ep_fallback": "1"}, "session config key"),
