@@ -23,7 +23,7 @@ from hexforge.rules import refusal_lines
 from hexforge.runtime import registry
 from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.describe import ContextWeights
+from hexforge.runtime.contexts.describe import StoredWeights
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
@@ -304,5 +304,5 @@ def graphs_of_context(path: Path, request: ModelRequest = DEFAULT_REQUEST, graph
     settings = next(row.settings for row in context.graphs if row.name == name)
     options = registry.backend(context.info.backend, context.info.options).config
     prepared = (options.graph, settings) if isinstance(options, HtpConfig) else None
-    used = ContextWeights(context.weights_used).used_bytes(name)
+    used = StoredWeights(context.weights_used).used_bytes(name)
     return TimedGraphs(name, (timed,), prepared=prepared, weights_bytes=used)

@@ -263,6 +263,10 @@ def calls(qnn: Qnn, binaries: dict[str, Binary]) -> list[Any]:
         qnn.destroyPowerConfigId(number + 7)
     found += [str(wrong.value)]
     qnn.QnnContext_applyBinarySection(first.graphs["a"], "style")
+    qnn.sleep(250.0)
+    qnn.QnnContext_setConfig(second, priority=Priority.LOW)
+    qnn.QnnGraph_setConfig(second.graphs["b"], priority=Priority.NORMAL)
+    qnn.use_profile("balanced", now=True)
     for context in (dense, first, second, *listed, switched):
         qnn.QnnContext_free(context)
     with pytest.raises(DeviceError) as freed:

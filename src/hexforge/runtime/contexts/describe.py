@@ -160,7 +160,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class ContextWeights:
+class StoredWeights:
     """The arrays of a context's weights that each of its graphs uses, of which memory holds each once."""
 
     by_graph: Mapping[str, Collection[Place]]
@@ -190,12 +190,12 @@ class ContextWeights:
         return sum(size for offset, size in self.by_graph[graph] if (offset, size) not in shared)
 
 
-def weights_of(context: Context) -> ContextWeights:
+def weights_of(context: Context) -> StoredWeights:
     """The weights that the graphs of a context use; a graph without a program is loaded for that."""
     for row in context.graphs:
         if row.name not in context.weights_used:
             len(context.program(row.name).graph)  # constants that only references use are read with the graph
-    return ContextWeights({row.name: context.weights_used[row.name] for row in context.graphs})
+    return StoredWeights({row.name: context.weights_used[row.name] for row in context.graphs})
 
 
 def memory_bytes(context: Context) -> int:
