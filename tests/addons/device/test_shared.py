@@ -42,6 +42,7 @@ from hexforge.addons.device.shared.address import VARIABLE, DeviceAddress, read_
 from hexforge.addons.device.shared.messages import LENGTH, MOST_BYTES, packed, unpacked
 from hexforge.addons.device.shared.remote import SharedDevice, SharedQnn, connect
 from hexforge.addons.device.shared.service import DeviceService
+from hexforge.chips.priority import Priority
 from hexforge.cli import app
 from hexforge.errors import CallError, HexforgeError
 from tests import ROOT
