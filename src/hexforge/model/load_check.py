@@ -50,7 +50,7 @@ def _zeros(session: Any) -> dict[str, np.ndarray[Any, Any]] | None:
     """A zero for every input; None where an input is no tensor of a fixed size."""
     zeros = {}
     for value in session.get_inputs():
-        dtype = _NUMPY.get(value.type)
+        dtype = NUMPY_TYPES.get(value.type)
         if dtype is None or not all(isinstance(size, int) for size in value.shape):
             return None
         zeros[value.name] = np.zeros(value.shape, dtype)
@@ -58,8 +58,9 @@ def _zeros(session: Any) -> dict[str, np.ndarray[Any, Any]] | None:
 
 
 _ALIKE = ("float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_NUMPY: dict[str, np.dtype[Any]] = {f"tensor({name})": np.dtype(name) for name in _ALIKE}
-_NUMPY |= {"tensor(float)": np.dtype("float32"), "tensor(double)": np.dtype("float64")}
+NUMPY_TYPES: dict[str, np.dtype[Any]] = {f"tensor({name})": np.dtype(name) for name in _ALIKE}
+NUMPY_TYPES |= {"tensor(float)": np.dtype("float32"), "tensor(double)": np.dtype("float64")}
+"""Array types by the names that onnxruntime has for types of tensors; those that numpy has no type for are left out."""
 
 
 def require_loads(model: bytes | Path, where: str, folder: Path | None = None) -> None:

@@ -9,7 +9,7 @@ ADDON = Addon(
     commands=(
         Command(
             "lib-path",
-            "hexforge.addons.capi.lib_path_command:lib_path",
+            "hexforge.addons.capi.library:print_lib_path",
             "Print the folder of libQnnHtp.so and its siblings: QNN's C API, for programs that load it.",
             ("hexforge lib-path", "hexforge lib-path --include"),
         ),

@@ -7,6 +7,7 @@ time pass until what they gave is there. Each call is a row of `hexforge.qnn_api
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -307,10 +308,9 @@ class Qnn:
 
     def memory_facts(self) -> dict[str, Any]:
         """What the process has in use on the device, for what, and the most that all processes had."""
-        by_kind: dict[str, int] = {}
+        by_kind: Counter[str] = Counter()
         for session in self.client.sessions:
-            for what, size in session.by_kind().items():
-                by_kind[what] = by_kind.get(what, 0) + size
+            by_kind.update(session.by_kind())
         return {
             "bytes": self.client.heap_bytes, "sessions": len(self.client.sessions), "by_kind": by_kind,
             "peak_bytes": self.client.device.log.peak_bytes,

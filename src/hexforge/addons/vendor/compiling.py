@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hexforge.addons.vendor.folder import flush_files
 from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorPlacement, VendorSession
 from hexforge.chips.soc import find_chip
@@ -89,8 +89,8 @@ def compile_contexts(
             for model, stem in zip(models, stems, strict=True)
         ]
         made = sorted(path for path in staging.iterdir() if path.is_file())
+        flush_files(staging)
         for path in made:
-            _flush(path)
             path.replace(folder / path.name)
     except OSError as error:
         raise CallError(f"{folder}: contexts cannot be written: {error.strerror or error}") from None
@@ -120,8 +120,3 @@ def _compiled(
     if not (options.share_weights and of > 1):
         session.close()
     return CompiledFile(model.name, target, session.placement, session.seconds)
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hexforge.addons.vendor.process import DEFAULT_LIMITS, ProcessLimits, VendorProcess
-from hexforge.addons.vendor.session import VendorOptions, VendorSession, numpy_type
+from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.ir import Array
+from hexforge.model.load_check import NUMPY_TYPES
 from hexforge.model.reader import read
 from hexforge.runtime.cpu_part import CPU, QNN
 
@@ -50,7 +51,7 @@ class VendorEngine:
         start = time.perf_counter()
         with spinner(f"opening {path.name} in Qualcomm's package"):
             session = self.open_session(_static_bytes(path, request), path.name)
-        inputs = [NodeArg(name, kind, list(shape), numpy_type(kind)) for name, kind, shape in session.inputs]
+        inputs = [NodeArg(name, kind, list(shape), NUMPY_TYPES.get(kind)) for name, kind, shape in session.inputs]
         left = f", {len(session.placement.left)} nodes on the CPU" if session.placement.left else ""
         about = f"Qualcomm's package, {self.soc}{left}"
         return Runnable(inputs, session.run, about, 1e3 * (time.perf_counter() - start))

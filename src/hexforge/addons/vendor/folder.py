@@ -46,7 +46,7 @@ def whole_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
     try:
         yield staging
         staging.chmod(0o755)
-        _flush(staging)
+        flush_files(staging)
         _put_in_place(staging, path)
     except OSError as error:
         raise CallError(f"{path}: cannot be written: {error.strerror or error}; nothing of it was") from None
@@ -69,7 +69,8 @@ def _put_in_place(staging: Path, path: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _flush(folder: Path) -> None:
+def flush_files(folder: Path) -> None:
+    """Bring every file of a folder to the disk."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb+") as file:

@@ -22,6 +22,7 @@ from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array
 from hexforge.model.reader import Model, read
 from hexforge.quant.steps import StepCounts, tolerance_of
+from hexforge.request_fields import option
 from hexforge.results import Key, Result
 from hexforge.runtime.plan import Plan
 
@@ -31,16 +32,25 @@ PERF_TEST = "onnxruntime_perf_test"
 """onnxruntime's program, which times a model and writes no outputs."""
 MODE_KEY = "htp_performance_mode"
 INPUTS, OUTPUTS = "inputs", "outputs"
+PANEL = "Phone"
+"""Where the help of a command has the options of a phone."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushRequest:
     """How a deployed folder is run on a phone."""
 
-    times: int = 100
-    programs: Path | None = None
-    """A folder with run_model or onnxruntime_perf_test and the libraries that a real phone needs."""
-    costs: Path | None = None
+    programs: Path | None = option(
+        None,
+        "Folder with run_model or onnxruntime_perf_test and its libraries, of a real phone.",
+        file_okay=False,
+        exists=True,
+        rich_help_panel=PANEL,
+    )
+    times: int = option(100, "Runs that are timed there.", min=1, rich_help_panel=PANEL)
+    costs: Path | None = option(
+        None, "Costs that `calibrate` wrote, for the estimate.", exists=True, rich_help_panel=PANEL
+    )
 
 
 @dataclass(frozen=True, slots=True)

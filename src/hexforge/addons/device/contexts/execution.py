@@ -21,7 +21,7 @@ from hexforge.addons.device.contexts.loading import (
     require_alone,
     unload_graph,
 )
-from hexforge.addons.device.contexts.tensors import Feed, check_output, checked_feeds, compute_outputs, shrink_reserve
+from hexforge.addons.device.contexts.tensors import Feed, check_output, checked_feeds, compute_outputs, take_reserve
 from hexforge.addons.device.cores import CoreJob
 from hexforge.addons.device.graph_time import Clocks
 from hexforge.addons.device.memory import MemHandle
@@ -302,15 +302,8 @@ def _map_io(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemH
         return
     session = context.session
     assert session is not None
-    kept = context.reserved.size if context.reserved is not None else 0
-    if size > session.free_bytes + kept:
-        context.client.device.log.write("mapping_failed", context=context.label, session=session.number, bytes=size)
-        raise DeviceError(
-            Code.QNN_MEM_ERROR_MAPPING,
-            f"{graph.label}: {size:,} bytes for its inputs and outputs cannot be mapped, its session has "
-            f"{session.free_bytes:,} left",
-        )
-    shrink_reserve(context, size)
+    left = f"its session has {session.free_bytes:,} left"
+    take_reserve(context, size, f"{graph.label}: {size:,} bytes for its inputs and outputs cannot be mapped, {left}")
     context.allocations.append(session.allocate(context.label, "I/O", size))
     context.io_mapped = True
     if 0 < context.config.reused_io_limit_bytes < size:

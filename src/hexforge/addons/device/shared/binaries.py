@@ -23,20 +23,16 @@ from hexforge.errors import CallError
 from hexforge.formats.validated import Count, Within, arguments
 from hexforge.ir import text
 
-FIGURES = ("weights_bytes", "spill_fill_bytes", "io_bytes", "vtcm_bytes", "num_cores", "adapter_bytes")
-FLAGS = ("embedded", "udma64", "secure", "lora_weight_sharing", "dlbc")
+_BINARY_STAYS, _GRAPH_STAYS = ("graphs", "source", "_first"), ("time", "inputs", "outputs")
+"""Fields of a binary and of its graphs that stay in the program, or are written in another way."""
 GROUPS = ("register_multi_contexts", "register_concurrent_resource_sharing")
 MOST_GRAPHS = 10_000
 
 
 def binary_to_json(binary: Binary) -> Message:
     """What a device must know of a binary."""
-    graphs = [
-        {"name": spec.name, **{key: getattr(spec, key) for key in FIGURES}, "time": _time_to_json(spec.time)}
-        for spec in binary.graphs
-    ]
-    sizes = {"shared_bytes": binary.shared_bytes, "shared_end": binary.shared_end}
-    return {"name": binary.name, **sizes, **{key: getattr(binary, key) for key in FLAGS}, "graphs": graphs}
+    graphs = [{**to_json(spec, without=_GRAPH_STAYS), "time": _time_to_json(spec.time)} for spec in binary.graphs]
+    return {**to_json(binary, without=_BINARY_STAYS), "graphs": graphs}
 
 
 @dataclass(frozen=True, slots=True)
