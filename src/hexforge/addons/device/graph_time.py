@@ -48,7 +48,7 @@ class SimulatedTime:
     runtime: str = "qnn_dlc"
     """Through what the graph is called, as deployments say it."""
     precision: str = AS_IS
-    _known: dict[tuple[Clocks, int, int], tuple[Inference, Timeline]] = field(default_factory=dict)
+    _known: dict[tuple[Clocks, int, int], tuple[Inference, Timeline]] = field(default_factory=dict, init=False)
 
     def inference(self, clocks: Clocks, batch: int = 1, cores: int = 1) -> Inference:
         """One execution under some clocks, on one NSP core or several."""
@@ -56,7 +56,7 @@ class SimulatedTime:
 
     def under(self, config: GraphConfig) -> SimulatedTime:
         """The same graph with other options."""
-        return replace(self, config=config, _known={})
+        return replace(self, config=config)
 
     def timeline(self, clocks: Clocks | None = None, batch: int = 1, cores: int = 1) -> Timeline:
         """The same, task by task and unit by unit."""
