@@ -80,7 +80,7 @@ INNER = {
         ("conversions", "collecting"),
     ),
     "runtime.contexts": (
-        ("manage", "describe", "wrap", "loading"),
+        ("manage", "describe", "wrap", "load_contexts"),
         ("context_plan", "context_model"),
         ("lora",),
         ("compile",),

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -35,8 +35,16 @@ Put = Callable[[Any], tuple[int, int]]
 """Stores an array or bytes in a context file and says where: offset and size."""
 Get = Callable[[int, int], memoryview]
 """The bytes of a context file that are there; FormatError where there are none."""
-Read = Callable[[], Any]
-"""What `Program.save` gave, read from a context file again: a program keeps what it runs with, not all that it is."""
+
+
+class Read(Protocol):
+    """What `Program.save` gave, read from a context file again: a program keeps what it runs with, no more."""
+
+    def __call__(self) -> Any:
+        """As plain data."""
+
+    def text(self) -> bytes:
+        """As the JSON of the file."""
 
 
 @dataclass(frozen=True, slots=True)

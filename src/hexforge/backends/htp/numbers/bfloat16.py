@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from hexforge.backend import Get, Put, Read, Spinning, WrappedProgram
+from hexforge.backend import Put, Spinning, WrappedProgram
 from hexforge.backends.htp.numbers.program import HtpProgram
-from hexforge.errors import FormatError
-from hexforge.ir import Array, DType, Graph, Role, TensorType, Value
+from hexforge.ir import Array, DType, Graph, Role, TensorType
 
 
 def to_bfloat16(graph: Graph) -> frozenset[str]:
@@ -67,15 +66,6 @@ class BFloat16Program(WrappedProgram):
     def save(self, put: Put) -> dict[str, Any]:
         """What a context file holds of it; arrays are put elsewhere in it."""
         return {**self._program.save(put), "bfloat16": sorted(self._cast)}
-
-    @classmethod
-    def load(cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, read: Read, get: Get,
-             threads: int = 1) -> BFloat16Program:  # fmt: skip
-        """The program that `save` wrote."""
-        cast = data["bfloat16"]
-        if not isinstance(cast, list) or not all(isinstance(n, str) for n in cast):
-            raise FormatError(f"program {name!r}: is malformed")
-        return cls(HtpProgram.load(name, inputs, outputs, data, read, get, threads), frozenset(cast))
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name for inputs by name, float32 where the model has it."""
