@@ -16,14 +16,14 @@ from hexforge.ort.stand_in import replace_function as _mend
 
 if TYPE_CHECKING:
     from hexforge.ort.binding import IOBinding
-    from hexforge.ort.devices import (
+    from hexforge.ort.model_compiler import ModelCompiler
+    from hexforge.ort.options.providers import get_available_providers
+    from hexforge.ort.options.session_options import RunOptions, SessionOptions
+    from hexforge.ort.provider_listing import (
         get_ep_devices,
         register_execution_provider_library,
         unregister_execution_provider_library,
     )
-    from hexforge.ort.model_compiler import ModelCompiler
-    from hexforge.ort.options.providers import get_available_providers
-    from hexforge.ort.options.session_options import RunOptions, SessionOptions
     from hexforge.ort.session import InferenceSession
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _REAL = "onnxruntime"
-_HOMES = ("binding", "devices", "model_compiler", "options.session_options", "options.providers", "session")
+_HOMES = ("binding", "provider_listing", "model_compiler", "options.session_options", "options.providers", "session")
 
 
 def __getattr__(name: str) -> object:

@@ -167,7 +167,7 @@ class HtpBackend(ContextBackend, TimedBackend):
         program = HtpProgram.of(
             graph, lower_graph(self.prepared(graph), self.config.graph, self.target.arch), self.threads
         )
-        program.spinning, program.packs_weights = self.spinning, self.config.graph.weights_packing
+        program.running.spinning, program.packs_weights = self.spinning, self.config.graph.weights_packing
         if large:
             _native.release_free_memory()  # packing weights takes several times their size for a moment
         return BFloat16Program(program, cast) if self.config.htp_bf16_enable else program
@@ -184,7 +184,7 @@ class HtpBackend(ContextBackend, TimedBackend):
             return get(offset, size)
 
         program, cast = HtpProgram.load(name, inputs, outputs, read, counted, self.threads)
-        program.spinning = self.spinning
+        program.running.spinning = self.spinning
         if taken > LARGE_BYTES:
             _native.release_free_memory()
         return program if cast is None else BFloat16Program(program, frozenset(cast))

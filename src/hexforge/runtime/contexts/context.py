@@ -158,8 +158,8 @@ class Context:
         except FormatError as error:
             raise FormatError(f"{where}: {error}" if where not in str(error) else str(error)) from None
         self._container.leave_memory()  # of what was copied; what is used where it lies comes back
-        program.on_first_run = functools.partial(self._executed.add, row.name)
-        program.threads = self._threads.get(row.name, program.threads)
+        program.running.on_first_run = functools.partial(self._executed.add, row.name)
+        program.running.threads = self._threads.get(row.name, program.running.threads)
         self._loaded.setdefault(row.name, weakref.WeakSet()).add(program)
         return program
 
@@ -204,7 +204,7 @@ class Context:
         if threads is not None:
             self._threads[name] = threads
             for program in self._loaded.get(name, ()):
-                program.threads = threads
+                program.running.threads = threads
         graphs = tuple(row if g.name == name else g for g in self.info.graphs)
         self.info = replace(self.info, graphs=graphs)
         return row

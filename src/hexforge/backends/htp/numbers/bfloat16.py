@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from hexforge.backend import Put, Spinning, WrappedProgram
+from hexforge.backend import Put, WrappedProgram
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.ir import Array, DType, Graph, Role, TensorType
 
@@ -30,38 +30,9 @@ def to_bfloat16(graph: Graph) -> frozenset[str]:
 class BFloat16Program(WrappedProgram):
     """A program in bfloat16 behind float32 inputs and outputs."""
 
-    _program: HtpProgram
-
     def __init__(self, program: HtpProgram, cast: frozenset[str]) -> None:
         super().__init__(program)
         self._cast = cast
-
-    @property
-    def threads(self) -> int:
-        """Threads that one run uses."""
-        return self._program.threads
-
-    @threads.setter
-    def threads(self, count: int) -> None:
-        self._program.threads = count
-
-    @property
-    def spinning(self) -> Spinning:
-        """How long its threads stay awake."""
-        return self._program.spinning
-
-    @spinning.setter
-    def spinning(self, spinning: Spinning) -> None:
-        self._program.spinning = spinning
-
-    @property
-    def on_first_run(self) -> Callable[[], None] | None:
-        """Called once, before the program first runs."""
-        return self._program.on_first_run
-
-    @on_first_run.setter
-    def on_first_run(self, call: Callable[[], None] | None) -> None:
-        self._program.on_first_run = call
 
     def save(self, put: Put) -> dict[str, Any]:
         """What a context file holds of it; arrays are put elsewhere in it."""

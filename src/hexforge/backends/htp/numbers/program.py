@@ -63,9 +63,7 @@ class HtpProgram(Program):
     ) -> None:
         """`runners`, and how a file holds them, are those of a program from a file, which has no `stages`."""
         self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
-        self.threads = threads
-        self.spinning = Spinning()
-        """How long the threads of a run that wait for work stay awake."""
+        self.running.threads = threads
         self._ports = Ports(name, inputs, outputs)
         self._read_graph, self._stages, self._made, self._saved = graph, stages, runners, saved
         self.packs_weights = False
@@ -137,15 +135,16 @@ class HtpProgram(Program):
         """
         tensors = self._ports.enter(feeds)
         targets = self._ports.writable(targets, tensors, self.states) if targets else targets
-        if self.on_first_run is not None:
-            self.on_first_run()
-            self.on_first_run = None
+        running = self.running
+        if running.on_first_run is not None:
+            running.on_first_run()
+            running.on_first_run = None
         check = interruption.get()
         left_out = [name for name in unwanted if name not in self._reads] if unwanted else ()
         for runner in self._runners:
             if check is not None:
                 check()
-            runner.run(tensors, self.threads, self.spinning, targets, left_out)
+            runner.run(tensors, running.threads, running.spinning, targets, left_out)
         return self._ports.leave(tensors, unwanted)
 
     def save(self, put: Put) -> dict[str, Any]:
