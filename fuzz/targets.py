@@ -22,12 +22,12 @@ from hexforge.addons.executorch.formats.ptd import read_ptd
 from hexforge.addons.executorch.formats.pte import TensorValue, read_pte
 from hexforge.addons.executorch.formats.qnn_options import read_options
 from hexforge.addons.executorch.running.loading import PteModule
+from hexforge.addons.profiler import linting, log
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import HexforgeError
 from hexforge.formats import encodings
 from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import Container, Writer, checksum
-from hexforge.formats.profile import linting, log
 from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.decide.recipe_reading import recipe
@@ -37,8 +37,8 @@ from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGra
 from tests.addons.executorch.pte_files import delegated, ptd_bytes, pte, viewed
 from tests.addons.executorch.test_pte import PLAN
 from tests.addons.executorch.test_running import counted
+from tests.addons.profiler.test_log import made as made_profile
 from tests.digits import MODEL
-from tests.formats.profile.test_log import made as made_profile
 
 BACKEND = HtpBackend(threads=1)
 U8 = ScaleOffset(0.05, -128)
@@ -345,7 +345,7 @@ def context_model(folder: Path) -> bytes:
 
 def profile_log(data: bytes) -> None:
     """A profiling log: its frames' contents behind right checksums, then all views of what is read."""
-    from hexforge.analysis.profile.profile_text import average_reports
+    from hexforge.addons.profiler.profile_text import average_reports
 
     frames, at = [log.to_bytes(_PROFILE)[:16]], 0
     for kind in (b"PROF", b"GRPH", b"RUN_"):

@@ -26,7 +26,7 @@ TESTS = (
     "tests/model/test_reader_errors.py",
     "tests/ops/test_packages.py",
     "tests/ort/test_context_models.py",
-    "tests/ort/test_profiling.py",
+    "tests/addons/profiler/test_sessions.py",
     "tests/ort/test_scripts.py",
     "tests/ort/test_stand_in.py",
     "tests/quant/data/test_samples.py",

@@ -40,16 +40,6 @@ CORE = (
         ),
     ),
     Command(
-        "profile",
-        "hexforge.cli.time.profile:profile",
-        "Profile a model on a chip: report, trace, tables and a page that says why it takes its time.",
-        (
-            'hexforge profile model.onnx --soc "Galaxy S24" -o profile/',
-            "hexforge profile after.onnx --compare before.onnx --level linting -o profile/",
-            "hexforge profile model.onnx --co-running other.onnx:high --priority low",
-        ),
-    ),
-    Command(
         "advise",
         "hexforge.cli.time.advise:advise",
         "Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again.",
@@ -111,16 +101,6 @@ CORE = (
         ('hexforge info model.bin --soc "Galaxy S24"',),
     ),
     Command(
-        "diff",
-        "hexforge.cli.inspect.diff:diff",
-        "Say what changed from one context, model, profile or estimate to another, by layer, and why it is slower.",
-        (
-            "hexforge diff before.bin after.bin",
-            "hexforge diff model.onnx model.qdq.onnx --soc SM8650 --report page.html",
-            "hexforge diff before.json after.json --json",
-        ),
-    ),
-    Command(
         "wrap",
         "hexforge.cli.contexts.wrap:wrap",
         "Write one ONNX model around each graph of a context, which InferenceSession runs.",
@@ -148,17 +128,6 @@ CORE = (
         (
             "hexforge op-package build swish.cpp -o libswish.so",
             "hexforge op-package show Swish:libswish.so:swish_package",
-        ),
-    ),
-    Command(
-        "explain",
-        "hexforge.cli.inspect.explain:explain",
-        "Say what a code or a log of QNN means, why, what would work, and what the model or context shows of it.",
-        (
-            "hexforge explain 5005",
-            "hexforge explain 0x3ea 'graph requires estimated allocation of 2347229 KB, limit is 2097152 KB'",
-            "hexforge explain device.log --model model.onnx --soc SM8650",
-            "hexforge explain - --json",
         ),
     ),
     Command(

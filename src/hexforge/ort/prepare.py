@@ -16,6 +16,7 @@ from hexforge.model.standalone import Extract
 from hexforge.ops.packages import register_op_package
 from hexforge.ort.options.backend import backend_of
 from hexforge.ort.options.config import LIKE_THE_EP, ORT_SESSION_KEYS, SessionConfig, spinning_of
+from hexforge.ort.options.dump_files import write_dumps
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.ort.options.session_options import (
     context_reader,
@@ -24,7 +25,6 @@ from hexforge.ort.options.session_options import (
     overridden_shapes,
     session_entries,
 )
-from hexforge.ort.profiling.dumps import write_dumps
 from hexforge.ort.signature import NodeArg, arguments
 from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts import share

@@ -107,7 +107,7 @@ class QnnManager:
 
     def _write_schematics(self, data: bytes) -> None:
         """Write <graph>_schematic.bin where the process is, as the SDK does under optrace profiling."""
-        from hexforge.analysis.profile.schematic import write_schematic
+        from hexforge.addons.profiler.recording.schematic import write_schematic
 
         context, backend = Context(data, "the context binary"), self.request.backend
         for row in context.graphs:

@@ -21,11 +21,9 @@ from hexforge.cli.arguments import (
     Json,
     constants_of,
     dims,
-    pairs,
     shapes,
 )
 from hexforge.cli.quality.decisions import print_decisions
-from hexforge.cli.quality.departure import print_departure
 from hexforge.cli.quality.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, result_table, spinner
 from hexforge.errors import CallError
@@ -47,7 +45,7 @@ class DumpArguments:
     """Options for tensors off a device, which are compared with one model."""
 
     dump: Path | None = option(
-        None, "Tensors off a device: name the first op that departs.", exists=True, file_okay=False
+        None, "Tensors off a device: name the first op that differs.", exists=True, file_okay=False
     )
     input: list[str] | None = option(None, "An input that --dump has not.", "--input", "-i", metavar="NAME=FILE.npy")
     write: Path | None = option(None, "Folder for that op as a model, with its tensors.", file_okay=False)
@@ -66,16 +64,15 @@ def compare(
 ) -> None:
     """Show how far a quantized model's tensors are from the float model's, the worst first."""
     from hexforge.analysis.quality.compare import compare as compared
-    from hexforge.formats.file_kinds import kind_of
+    from hexforge.formats.file_kinds import kind_of, open_model
 
     data, soc = str(request.data), request.soc
     float_model = Path(str(request.float_model))
     quantized = None if request.quantized is None else Path(str(request.quantized))
     if given.dump is not None:
-        more = pairs(given.input, "--input")
         if quantized is not None or data or report is not None:
             raise CallError("--dump is compared with one model; leave the second one, --data and --report out")
-        print_departure(float_model, given.dump, more, soc, inputs, given.write, as_json)
+        open_model(float_model).do("compare --dump", given.dump, given, soc, inputs, as_json)
         return
     if quantized is None or not data:
         raise CallError("give the quantized model and --data, or a folder of tensors with --dump")
