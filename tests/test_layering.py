@@ -64,7 +64,7 @@ INNER = {
     "quant": (
         ("improve", "as_if_quantized"),
         ("write", "input_ranges"),
-        ("search", "sensitivity", "float_source"),
+        ("sensitivity", "float_source"),
         ("compare",),
         ("decide",),
         ("fold",),
@@ -104,15 +104,11 @@ INNER = {
         ("codes",),
     ),
     "analysis": (
-        ("optimize", "gate"),
-        ("recommend",),
-        ("quality", "advise"),
-        ("rewrite_trial", "placement_advice"),
-        ("mixed_precision", "advice", "whole_cost"),
+        ("quality",),
         ("estimate",),
         ("cpu_estimate", "estimate_views"),
         ("requests",),
-        ("timed_graphs", "agreement", "spread"),
+        ("timed_graphs", "random_inputs", "spread"),
     ),
     "addons.latency": (
         ("addon",),

@@ -40,8 +40,6 @@ class Hook(StrEnum):
     """(prefix of onnxruntime's own trace or None, power) -> the ort.observed_runs.SessionRecord of a session."""
     SHARED_BUFFER = "share memory with the device"
     """(bytes) -> a buffer with `address`, `bytes` and `array(shape, dtype)`."""
-    SCENARIO_FIGURES = "play a scenario"
-    """(file) -> what its models cost together."""
     OPENCL_DEVICES = "list OpenCL devices"
     """() -> the devices; UnsupportedError where there is no OpenCL."""
     PROGRAM_GRAPHS = "lower a program of torch"
@@ -60,6 +58,10 @@ class Command:
     help: str
     examples: tuple[str, ...] = ()
     """Commands as people type them; a test parses each."""
+    is_about_chips: bool = False
+    """True for a command that simulates the NPU of a chip, whatever else could run a model: it takes no --backend."""
+    takes_numbers: bool = False
+    """True for a command whose arguments may be negative numbers, which are no options."""
     is_program: bool = False
     """True for a command that runs a program: what stands behind the program's name is the program's own."""
 
@@ -170,8 +172,10 @@ def file_kinds() -> tuple[FileKind, ...]:
 
 def _with_add_ons(kind: FileKind) -> FileKind:
     """A kind with what add-ons do with its files."""
-    more = [addon.does[kind.name] for addon in addons() if kind.name in addon.does]
-    return replace(kind, does={**kind.does, **{key: target for each in more for key, target in each.items()}})
+    for addon in addons():
+        if kind.name in addon.does:
+            kind = replace(kind, does={**kind.does, **addon.does[kind.name]})
+    return kind
 
 
 def import_target(target: str) -> Any:

@@ -41,7 +41,6 @@ _MODEL = {
     "show": f"{_CLI}.inspect.show:show_model",
     "run": f"{_CLI}.runnable:open_placed_model",
     "estimate": f"{_ANALYSIS}.timed_graphs:model_to_time",
-    "advise": f"{_CLI}.time.advise:advise_on_model",
 }
 
 _EXPORT = "where it was made, `torch.onnx.export(model, inputs, 'model.onnx', dynamo=True)` makes an ONNX model of it"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from hexforge.addons.tuning import demo_command as demo
 from hexforge.cli.command_table import commands
-from hexforge.cli.inspect import demo
 from hexforge.cli.progress_lines import ProgressLines
 from hexforge.cli.screen import bar, read_by_program
 from tests import ROOT

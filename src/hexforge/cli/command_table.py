@@ -11,15 +11,6 @@ from hexforge.addon import Command, addons
 
 CORE = (
     Command(
-        "optimize",
-        "hexforge.cli.quality.optimize:optimize",
-        "Make a model fast on a chip: fix shapes, rewrite, find the best precisions, quantize, compile, explain.",
-        (
-            'hexforge optimize model.onnx --data samples/ --soc "Galaxy S24"',
-            "hexforge optimize model.onnx --data samples/ --labels labels.csv --metric top1 -o fast/",
-        ),
-    ),
-    Command(
         "check",
         "hexforge.cli.inspect.check:check",
         "Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work.",
@@ -38,15 +29,7 @@ CORE = (
             "hexforge estimate model.onnx --soc all",
             "hexforge estimate model.onnx --co-running other.onnx:high --interval-ms 33",
         ),
-    ),
-    Command(
-        "advise",
-        "hexforge.cli.time.advise:advise",
-        "Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again.",
-        (
-            'hexforge advise model.onnx --soc "8 Gen 3" --precision w8a8',
-            "hexforge advise model.onnx --precision w8a8 --apply faster.onnx",
-        ),
+        is_about_chips=True,
     ),
     Command(
         "quantize",
@@ -56,6 +39,7 @@ CORE = (
             "hexforge quantize model.onnx --data samples/ -o model.qdq.onnx",
             "hexforge quantize model.onnx --data samples/ --recipe w8a16 --state calibration.npz",
         ),
+        is_about_chips=True,
     ),
     Command(
         "compare",
@@ -65,24 +49,6 @@ CORE = (
             "hexforge compare model.onnx model.qdq.onnx --data samples/ --report page.html",
             "hexforge compare model.onnx model.qdq.onnx --data samples/ --sensitivity all-but-one --jobs 4",
             "hexforge compare model.qdq.onnx --dump off_the_device/ --input x=x.npy --write departure/",
-        ),
-    ),
-    Command(
-        "whatif",
-        "hexforge.cli.quality.whatif:whatif",
-        "Switch one thing that a chip may compute otherwise, and search the input that shows it most, op by op.",
-        (
-            "hexforge whatif model.onnx --switch fold_relu",
-            "hexforge whatif model.onnx --switch float_order --range -4:4 --tries 500 --save-input worst.npz",
-        ),
-    ),
-    Command(
-        "search",
-        "hexforge.cli.quality.search:search",
-        "Find the mix of two precisions that meets a quality at the lowest latency on a chip.",
-        (
-            'hexforge search model.onnx --data samples/ --soc "8 Gen 3" -o best.qdq.onnx --state search.json',
-            "hexforge search model.onnx --data samples/ --metric top1 --labels labels.csv --target 0.75",
         ),
     ),
     Command(
@@ -111,15 +77,6 @@ CORE = (
         "hexforge.cli.contexts.prune:prune",
         "Keep one chip of a context that was made for several.",
         ('hexforge prune model.bin --soc "8 Gen 3" -o one.bin',),
-    ),
-    Command(
-        "gate",
-        "hexforge.cli.quality.gate:gate",
-        "Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it.",
-        (
-            "hexforge gate budget.yaml",
-            "hexforge gate budget.yaml --baseline main.json --junit gate.xml --markdown comment.md",
-        ),
     ),
     Command(
         "op-package",
@@ -189,12 +146,6 @@ CORE = (
         "hexforge.cli.time.socs:socs",
         "List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source.",
         ("hexforge socs", 'hexforge socs "Galaxy S24"'),
-    ),
-    Command(
-        "demo",
-        "hexforge.cli.inspect.demo:demo",
-        "Check the built-in night-shot model, run it on new pictures, and make it fast on a chip, with a page.",
-        ("hexforge demo", 'hexforge demo --soc "X Elite"'),
     ),
     Command(
         "eval",

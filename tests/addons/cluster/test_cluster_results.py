@@ -20,16 +20,16 @@ import numpy as np
 import pytest
 
 import hexforge
+from hexforge.addons.budgets.gate import gate
 from hexforge.addons.cluster import ray_actors
 from hexforge.addons.cluster.ray_data import blocks
 from hexforge.addons.cluster.sweep.request import SweepRequest
 from hexforge.addons.cluster.sweep.run import sweep
-from hexforge.analysis.gate import gate
-from hexforge.analysis.optimize import optimize
+from hexforge.addons.tuning import search as searching
+from hexforge.addons.tuning.optimize import optimize
+from hexforge.addons.tuning.requests import OptimizeRequest, Scoring, SearchSpace
+from hexforge.addons.tuning.search import search
 from hexforge.analysis.quality import quantize as quantizing
-from hexforge.analysis.quality import search as searching
-from hexforge.analysis.quality.search import search
-from hexforge.analysis.requests import OptimizeRequest, Scoring, SearchSpace
 from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import CallError

@@ -107,7 +107,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     dumped(tmp_path / "same", chain(0))
     dumped(tmp_path / "other", chain(0, 2))
     assert run("compare", "model.pte", "--dump", "same") == 0
-    assert "none departs" in capsys.readouterr().out
+    assert "none differs" in capsys.readouterr().out
     assert run("compare", "model.pte", "--dump", "other", "--write", "alone", "--json") == 1
     assert json.loads(capsys.readouterr().out)["first"]["node"] == "op_2"
     with np.load("alone/departure.npz") as file:

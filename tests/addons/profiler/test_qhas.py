@@ -18,7 +18,7 @@ from hexforge.addons.profiler.recording.measured import measured_graph, measured
 from hexforge.addons.profiler.recording.simulated import profile
 from hexforge.addons.profiler.summary import summary
 from hexforge.addons.profiler.verdict import bottlenecks, findings
-from hexforge.analysis.advise import advise
+from hexforge.addons.tuning.advice.advise import advise
 from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backend import KernelTime
 from hexforge.model.reader import read

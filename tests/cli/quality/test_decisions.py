@@ -14,22 +14,22 @@ import pytest
 import yaml
 
 import hexforge
-from hexforge.analysis.optimize import optimize
+from hexforge.addons.tuning.mixes import Point, SearchPoints, deciding_well
+from hexforge.addons.tuning.optimize import optimize
+from hexforge.addons.tuning.optimize_command import print_optimized
+from hexforge.addons.tuning.optimized_page import optimized_page
+from hexforge.addons.tuning.recommend import confirmed, recommend
+from hexforge.addons.tuning.requests import OptimizeRequest, Scoring, SearchSpace
+from hexforge.addons.tuning.search import SearchResult, search
 from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.decisions.verdict import Decisions, OutputDecisions
 from hexforge.analysis.quality.evaluate import evaluate
-from hexforge.analysis.quality.search import SearchResult, search
-from hexforge.analysis.recommend import confirmed, recommend
-from hexforge.analysis.requests import OptimizeRequest, Scoring, SearchSpace
-from hexforge.cli.quality.optimize import print_optimized
 from hexforge.cli.screen import console
 from hexforge.errors import CallError
-from hexforge.quant.search import Point, SearchPoints, deciding_well
 from hexforge.report import page
-from hexforge.report.quantized.optimizing import optimized_page
 from hexforge.report.quantized.quality import quality_sections
+from tests.addons.tuning.test_optimize import searched
 from tests.analysis.quality.decisions.yolo_model import pictures, yolo_model
-from tests.analysis.test_optimize import searched
 from tests.cli.test_cli import run
 from tests.report.test_page import content
 
@@ -283,7 +283,7 @@ def test_a_mix_whose_outputs_are_no_numbers_is_out(folder: Path, monkeypatch: py
     def broken(*arguments: object) -> object:
         return lambda feeds: {"output0": np.full((1, 7, 64), np.nan, np.float32)}
 
-    monkeypatch.setattr("hexforge.analysis.quality.search.runner_of_parts", broken)
+    monkeypatch.setattr("hexforge.addons.tuning.search.runner_of_parts", broken)
     found = mixes(folder, "w8a8")
     assert found.best is None
     assert "are no finite numbers" in found.reason

@@ -36,7 +36,6 @@ ADDON = Addon(
         Hook.ATTACH_TO_DEVICE: "hexforge.addons.device.sessions:attached_runs",
         Hook.PLACE_CONTEXTS: "hexforge.addons.device.placed_contexts:on_device",
         Hook.SHARED_BUFFER: "hexforge.addons.device.memory:SharedBuffer",
-        Hook.SCENARIO_FIGURES: "hexforge.addons.device.scenario.play:scenario_figures",
     },
     packages=("ortools",),
     extra="plan",

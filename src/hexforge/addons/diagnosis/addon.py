@@ -15,6 +15,15 @@ ADDON = Addon(
     "otherwise.",
     commands=(
         Command(
+            "whatif",
+            "hexforge.addons.diagnosis.whatif_command:whatif",
+            "Switch one thing that a chip may compute otherwise, and search the input that shows it most, op by op.",
+            (
+                "hexforge whatif model.onnx --switch fold_relu",
+                "hexforge whatif model.onnx --switch float_order --range -4:4 --tries 500 --save-input worst.npz",
+            ),
+        ),
+        Command(
             "diff",
             "hexforge.addons.diagnosis.diff_command:diff",
             "Say what changed from one context, model, profile or estimate to another, by layer, and why it is slower.",
@@ -34,6 +43,7 @@ ADDON = Addon(
                 "hexforge explain device.log --model model.onnx --soc SM8650",
                 "hexforge explain - --json",
             ),
+            takes_numbers=True,
         ),
     ),
     does={

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from hexforge.addons.executorch.running.pte_graphs import LoweredMethod
     from hexforge.addons.profiler.command import ProfileRecording
     from hexforge.addons.profiler.record import Profile
+    from hexforge.addons.tuning.advice.command import AskedAdvice
     from hexforge.chips.deployment import Deployment
     from hexforge.cli.arguments import InputArguments
     from hexforge.cli.inspect.show import ShowRequest
     from hexforge.cli.quality.compare import DumpArguments
-    from hexforge.cli.time.advise import AskedAdvice
     from hexforge.ort.check import ModelCheck
     from hexforge.runtime.model_request import ModelRequest
 

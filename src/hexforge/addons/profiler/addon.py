@@ -19,6 +19,7 @@ ADDON = Addon(
                 "hexforge profile after.onnx --compare before.onnx --level linting -o profile/",
                 "hexforge profile model.onnx --co-running other.onnx:high --priority low",
             ),
+            is_about_chips=True,
         ),
     ),
     files=(
@@ -35,5 +36,6 @@ ADDON = Addon(
         "an ONNX model without compiled graphs": _MODEL,
         "no ONNX model, or is cut off or damaged": _MODEL,
     },
+    needs=("tuning",),
     hooks={Hook.PROFILE_SESSION: "hexforge.addons.profiler.recording.session_profile:ProfiledSession"},
 )

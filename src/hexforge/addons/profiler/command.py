@@ -16,7 +16,7 @@ from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
     from hexforge.addons.profiler.record import Profile
-    from hexforge.analysis.advice import Advice
+    from hexforge.addons.tuning.advice.result import Advice
     from hexforge.chips.deployment import Deployment
 
 TOP = 8
@@ -176,7 +176,7 @@ def _profile_kernels(path: Path, how: ProfileRecording) -> Profile:
 
 def _advice(path: Path, deployment: Deployment) -> tuple[bool, list[Advice]]:
     """Whether rewrites were tried, and those that gain; a model that cannot be rewritten has none."""
-    from hexforge.analysis.advise import advise
+    from hexforge.addons.tuning.advice.advise import advise
     from hexforge.errors import HexforgeError
 
     try:

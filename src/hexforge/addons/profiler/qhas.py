@@ -13,7 +13,7 @@ from hexforge.addons.profiler.profile_text import average
 from hexforge.addons.profiler.record import DMA, HMX, HVX, MEASURED, SERVICE, GraphProfile, Profile, ProfiledRun
 from hexforge.addons.profiler.summary import summary
 from hexforge.addons.profiler.verdict import findings
-from hexforge.analysis.advice import Advice
+from hexforge.addons.tuning.advice.result import Advice
 from hexforge.report.graph import MOST_NODES, GraphNode, GraphPicture, box_positions
 from hexforge.report.page import SIMULATED, assemble_page
 from hexforge.report.section import Bars, Column, Figure, Figures, Section, Step, Steps, Table

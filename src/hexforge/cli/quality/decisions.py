@@ -12,20 +12,8 @@ from hexforge.amounts import with_decibels
 
 if TYPE_CHECKING:
     from hexforge.analysis.quality.decisions.verdict import Decisions
-    from hexforge.analysis.quality.search import SearchResult
 
 _COLOURS = {"good": "bold green", "usable": "bold yellow", "unusable": "bold red", "unknown": "bold"}
-
-
-def print_alarmed(screen: Console, searched: SearchResult) -> None:
-    """How many mixes of a search have lost an output, and which."""
-    alarmed = [point for point in searched.mixes.points.values() if point.alarms]
-    if alarmed:
-        count, of = len(alarmed), len(searched.mixes.points)
-        screen.print(
-            Text(f"{count} of {of} mixes are out, whatever their quality: {alarmed[0].alarms[0]}", "yellow"),
-            soft_wrap=True,
-        )
 
 
 def print_decisions(screen: Console, decisions: Decisions | None, where: str) -> None:

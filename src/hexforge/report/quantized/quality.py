@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quality: a comparison of a quantized model with the float one, its score, or a what-if, as sections of the page."""
+"""Quality: a comparison of a quantized model with the float one, or its score, as sections of the page."""
 
 from __future__ import annotations
 
 from hexforge.analysis.quality.comparison import ERRORS, Comparison, layer_columns
 from hexforge.analysis.quality.evaluate import Evaluation
 from hexforge.analysis.quality.metrics import in_decibels
-from hexforge.analysis.quality.whatif import BLAMED, WhatIf
 from hexforge.report.quantized.decisions import decisions_section
 from hexforge.report.section import Bars, Figure, Figures, Section, Table
 
@@ -49,21 +48,3 @@ def evaluation_sections(evaluation: Evaluation) -> list[Section]:
     if evaluation.decisions is not None:
         sections.insert(0, decisions_section(evaluation.decisions))
     return sections
-
-
-def whatif_section(result: WhatIf) -> Section:
-    """What a switch does to a model at the input that shows it most, and which nodes are to blame."""
-    place = ", ".join(map(str, result.place))
-    figures = [
-        Figure("difference", f"{result.difference:.6g}", f"output {result.output} at [{place}]"),
-        Figure("of its largest number", f"{100 * result.relative:.3g} %"),
-        Figure("without, with", f"{result.without:.6g}, {result.with_switch:.6g}"),
-        Figure("random inputs showed", f"{result.random_difference:.6g}", f"{result.tries} inputs tried"),
-    ]
-    verdict = f"{result.switch} on {result.soc}: output {result.output} differs by up to {result.difference:.6g}"
-    shown = result.blame[:_BARS]
-    bars = Bars([row.node for row in shown], [100 * row.share for row in shown], "%", "Share of the blame")
-    note = f"{result.meaning}; {result.nodes} nodes of {result.model} have it."
-    if result.blame_left_out:
-        note += f" The {len(result.blame)} most to blame are told apart; {result.blame_left_out} others are not."
-    return Section("What if", [Figures(figures, verdict), bars, Table.of(BLAMED, result.blame)], note)

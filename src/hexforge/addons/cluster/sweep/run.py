@@ -15,7 +15,7 @@ import hexforge
 from hexforge.addons.cluster.sweep.models import SweptModel, models_of
 from hexforge.addons.cluster.sweep.request import SweepRequest
 from hexforge.addons.cluster.sweep.table import Sweep, SweepRow
-from hexforge.analysis.advise import advise
+from hexforge.addons.tuning.advice.advise import advise
 from hexforge.analysis.estimate import Estimate, estimates
 from hexforge.analysis.spread.finished_work import FinishedWork
 from hexforge.analysis.spread.pool import SetAside
