@@ -71,7 +71,7 @@ INNER = {
         ("layers", "widen", "data", "steps"),
     ),
     "runtime": (
-        ("opening", "nonfinite", "qnn_graphs"),
+        ("opening", "nonfinite"),
         ("contexts",),
         ("plan", "nonfinite", "shared_placing"),
         ("prepare",),
@@ -122,8 +122,9 @@ INNER = {
         ("measurements",),
     ),
     "addons.llm.time": (("__main__",), ("fitting", "estimate"), ("costs", "measurements"), ("terms",)),
-    "frontends.qnn": (
-        ("graph", "recorded"),
+    "addons.qnn_graphs": (
+        ("addon", "compiling"),
+        ("graph",),
         ("tensors", "operations", "grouped", "library_limits", "rotary", "table_forms"),
         ("declarations",),
     ),

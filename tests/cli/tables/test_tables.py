@@ -52,9 +52,9 @@ def test_ops_prints_tables_that_are_not_empty() -> None:
 
 def test_ops_prints_every_rule_with_its_evidence() -> None:
     from hexforge.addons.gpu import support as gpu
+    from hexforge.addons.qnn_graphs import library_limits
     from hexforge.backends.htp import support as htp
     from hexforge.frontends.onnx import ep_limits
-    from hexforge.frontends.qnn import library_limits
 
     rules = facts("ops")["rules"]
     counts = {name: sum(row["refused_by"] == name for row in rules) for name in ("ep", "htp", "gpu", "executorch")}

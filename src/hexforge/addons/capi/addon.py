@@ -21,5 +21,5 @@ ADDON = Addon(
             is_program=True,
         ),
     ),
-    needs=("saver",),
+    needs=("qnn_graphs", "saver"),
 )

@@ -54,7 +54,7 @@ ADDON = Addon(
         replace(_LOG, suffixes=(".etdp",)),
     ),
     hooks={Hook.PROGRAM_GRAPHS: f"{_GRAPHS}:graphs_of_program"},
-    needs=("device", "diagnosis", "profiler", "saver", "tuning"),
+    needs=("device", "diagnosis", "profiler", "qnn_graphs", "saver", "tuning"),
     packages=("executorch", "torch"),
     extra="executorch",
 )

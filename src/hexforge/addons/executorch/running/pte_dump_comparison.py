@@ -20,6 +20,7 @@ from hexforge.addons.executorch.formats.qnn_options import KEY
 from hexforge.addons.executorch.running.delegate import QnnDelegate
 from hexforge.addons.executorch.running.loading import open_delegate
 from hexforge.addons.executorch.running.method import Method
+from hexforge.addons.qnn_graphs.compiling import context_builder, context_bytes
 from hexforge.addons.saver.replay import copy_graph
 from hexforge.backend import Backend, Program, WrappedProgram
 from hexforge.errors import CallError
@@ -30,7 +31,6 @@ from hexforge.quant.data.dumps import Dump, aligned, read_dump
 from hexforge.quant.steps import StepCounts, tolerance_of
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context_builder import ContextGraph
-from hexforge.runtime.qnn_graphs import context_builder, context_bytes
 
 MADE = "@computed"
 """Behind the name of a tensor: what hexforge computes for it from the dumped inputs of its op."""

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hexforge.addons.qnn_graphs.declarations import QnnOp, QnnTensor, QuantizeParams
+from hexforge.addons.qnn_graphs.graph import build_fragment, build_graph
+from hexforge.addons.qnn_graphs.operations import OPERATIONS
 from hexforge.errors import ModelError
-from hexforge.frontends.qnn.declarations import QnnOp, QnnTensor, QuantizeParams
-from hexforge.frontends.qnn.graph import build_fragment, build_graph
-from hexforge.frontends.qnn.operations import OPERATIONS
 from hexforge.ir import AxisScaleOffset, BlockwiseExpansion, Graph, Role, ScaleOffset
 from hexforge.ir.op import table
 from hexforge.runtime import registry

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hexforge.addons.qnn_graphs.declarations import QnnOp
 from hexforge.errors import ModelError
-from hexforge.frontends.qnn.declarations import QnnOp
 from hexforge.ir import DType, Graph, TensorType, Value
 from hexforge.ir.op import ParamValue
 

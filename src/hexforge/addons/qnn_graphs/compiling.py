@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from hexforge.addons.qnn_graphs import library_limits
+from hexforge.addons.qnn_graphs.declarations import QnnOp
+from hexforge.addons.qnn_graphs.graph import build_fragment, build_graph
 from hexforge.backend import Backend, ContextBackend, GraphSettings
 from hexforge.errors import HexforgeError, UnsupportedError
-from hexforge.frontends.qnn import library_limits
-from hexforge.frontends.qnn.declarations import QnnOp
-from hexforge.frontends.qnn.graph import build_fragment, build_graph
 from hexforge.ir import Graph
 from hexforge.ir.verify import node_faults
 from hexforge.passes import NEUTRAL, run

@@ -109,6 +109,8 @@ UNPREPARED: Rule[Node] = Rule.of(
     LIBRARY,
 )
 """Ops that the library takes of float32 on one chip, and then fails when it prepares the graph."""
+RULES = (*LIMITS, UNPREPARED)
+"""All that the library does not take."""
 
 
 def library_refusal(node: Node) -> str | None:

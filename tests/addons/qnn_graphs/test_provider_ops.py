@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hexforge.addons.qnn_graphs.declarations import QnnOp, QnnTensor, QuantizeParams
+from hexforge.addons.qnn_graphs.graph import build_fragment, build_graph
 from hexforge.errors import ModelError
-from hexforge.frontends.qnn.declarations import QnnOp, QnnTensor, QuantizeParams
-from hexforge.frontends.qnn.graph import build_fragment, build_graph
 from hexforge.ir import ScaleOffset
 from hexforge.runtime import registry
 

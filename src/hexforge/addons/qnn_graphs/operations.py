@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.addons.qnn_graphs.declarations import QnnOp
 from hexforge.errors import ModelError
-from hexforge.frontends.qnn.declarations import QnnOp
 from hexforge.ir.op import Op, ParamValue, lookup
 from hexforge.ops import BUILT_IN
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hexforge.frontends.qnn.declarations import QnnOp, QnnTensor
+from hexforge.addons.qnn_graphs.declarations import QnnOp, QnnTensor
 
 _PER_CHANNEL = ("QNN_QUANTIZATION_ENCODING_AXIS_SCALE_OFFSET", "QNN_QUANTIZATION_ENCODING_BW_AXIS_SCALE_OFFSET")
 _OPS = ("TransposeConv2d", "TransposeConv3d")

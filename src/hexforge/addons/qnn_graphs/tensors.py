@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from hexforge.addons.qnn_graphs.declarations import QnnTensor, QuantizeParams
 from hexforge.errors import ModelError
-from hexforge.frontends.qnn.declarations import QnnTensor, QuantizeParams
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Encoding, Role, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import encoding_fault, quantized_range
 

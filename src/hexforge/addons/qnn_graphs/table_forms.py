@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hexforge.frontends.qnn.declarations import QnnOp, QnnTensor, QuantizeParams
+from hexforge.addons.qnn_graphs.declarations import QnnOp, QnnTensor, QuantizeParams
 
 _SIGMOID = 6
 """ElementWiseNeuron's number of it."""
