@@ -16,10 +16,10 @@ ABOVE = ROOT / "build" / "a cloné"
 TESTS = (
     "tests/addons/gpu/test_loss.py",
     "tests/backends/ir",
-    "tests/cli/contexts/test_lora.py",
+    "tests/cli/models/test_lora.py",
     "tests/addons/tools/test_full_disk_and_ctrl_c.py",
     "tests/addons/tools/test_tools.py",
-    "tests/cli/quality/test_quantize.py",
+    "tests/cli/models/test_quantize.py",
     "tests/cli/test_startup.py",
     "tests/docs",
     "tests/addons/executorch/test_executor_runner.py",

@@ -22,7 +22,7 @@ CORE = (
     ),
     Command(
         "estimate",
-        "hexforge.cli.time.estimate:estimate",
+        "hexforge.cli.inspect.estimate:estimate",
         "Say how long a model takes on a chip, where the time goes and what bounds each op.",
         (
             'hexforge estimate model.onnx --soc "8 Gen 3" --precision w8a8 --report page.html',
@@ -33,7 +33,7 @@ CORE = (
     ),
     Command(
         "quantize",
-        "hexforge.cli.quality.quantize:quantize",
+        "hexforge.cli.models.quantize:quantize",
         "Quantize a float model for the NPU by samples of its inputs.",
         (
             "hexforge quantize model.onnx --data samples/ -o model.qdq.onnx",
@@ -43,7 +43,7 @@ CORE = (
     ),
     Command(
         "compare",
-        "hexforge.cli.quality.compare:compare",
+        "hexforge.cli.models.compare:compare",
         "Show how far a quantized model's tensors are from the float model's, the worst first.",
         (
             "hexforge compare model.onnx model.qdq.onnx --data samples/ --report page.html",
@@ -53,7 +53,7 @@ CORE = (
     ),
     Command(
         "compile",
-        "hexforge.cli.contexts.compile:compile",
+        "hexforge.cli.models.compile:compile",
         "Compile models into one context file; nothing is run. A node the backend refuses is an error.",
         (
             'hexforge compile model.qdq.onnx -o model.bin --soc "8 Gen 3" --soc "8 Elite"',
@@ -62,19 +62,19 @@ CORE = (
     ),
     Command(
         "info",
-        "hexforge.cli.contexts.info:info",
+        "hexforge.cli.inspect.info:info",
         "Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified.",
         ('hexforge info model.bin --soc "Galaxy S24"',),
     ),
     Command(
         "wrap",
-        "hexforge.cli.contexts.wrap:wrap",
+        "hexforge.cli.models.wrap:wrap",
         "Write one ONNX model around each graph of a context, which InferenceSession runs.",
         ("hexforge wrap model.bin -o models/",),
     ),
     Command(
         "prune",
-        "hexforge.cli.contexts.prune:prune",
+        "hexforge.cli.models.prune:prune",
         "Keep one chip of a context that was made for several.",
         ('hexforge prune model.bin --soc "8 Gen 3" -o one.bin',),
     ),
@@ -110,13 +110,13 @@ CORE = (
     ),
     Command(
         "bench",
-        "hexforge.cli.time.bench:bench",
+        "hexforge.cli.inspect.bench:bench",
         "Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time.",
         ("hexforge bench model.onnx --duration 10", "hexforge bench model.bin --iterations 1000 --threads 4 --json"),
     ),
     Command(
         "fix-shapes",
-        "hexforge.cli.inspect.fix_shapes:fix_shapes",
+        "hexforge.cli.models.fix_shapes:fix_shapes",
         "Write a copy of a model with dynamic dimensions fixed, by their name or by whole input shapes.",
         (
             "hexforge fix-shapes model.onnx fixed.onnx --dim batch=1 --dim height=320",
@@ -125,7 +125,7 @@ CORE = (
     ),
     Command(
         "convert-opset",
-        "hexforge.cli.inspect.convert_opset:convert_opset",
+        "hexforge.cli.models.convert_opset:convert_opset",
         "Write a copy of a model in another version of ONNX's operators.",
         ("hexforge convert-opset model.onnx newer.onnx --opset 17",),
     ),
@@ -143,13 +143,13 @@ CORE = (
     ),
     Command(
         "socs",
-        "hexforge.cli.time.socs:socs",
+        "hexforge.cli.inspect.socs:socs",
         "List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source.",
         ("hexforge socs", 'hexforge socs "Galaxy S24"'),
     ),
     Command(
         "eval",
-        "hexforge.cli.quality.evaluate:evaluate",
+        "hexforge.cli.models.evaluate:evaluate",
         "Run a model on samples and score its outputs; the score is the same for any number of jobs.",
         (
             "hexforge eval model.qdq.onnx --data samples/ --labels labels.csv --metric top5",
@@ -158,7 +158,7 @@ CORE = (
     ),
     Command(
         "lora",
-        "hexforge.cli.contexts.lora:lora",
+        "hexforge.cli.models.lora:lora",
         "LoRA adapters for a compiled context: make them, look at them.",
         (
             "hexforge lora make model.bin --base base.onnx --adapted tuned.onnx -o tuned.adapter",

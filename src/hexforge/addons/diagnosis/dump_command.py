@@ -18,7 +18,7 @@ from hexforge.errors import FormatError
 
 if TYPE_CHECKING:
     from hexforge.addons.diagnosis.dump_comparison import DumpComparison
-    from hexforge.cli.quality.compare import DumpArguments
+    from hexforge.cli.models.compare import DumpArguments
     from hexforge.ir import Array
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hexforge.chips.deployment import Deployment
     from hexforge.cli.arguments import InputArguments
     from hexforge.cli.inspect.show import ShowRequest
-    from hexforge.cli.quality.compare import DumpArguments
+    from hexforge.cli.models.compare import DumpArguments
     from hexforge.ort.check import ModelCheck
     from hexforge.runtime.model_request import ModelRequest
 

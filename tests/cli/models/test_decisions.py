@@ -27,7 +27,7 @@ from hexforge.analysis.quality.evaluate import evaluate
 from hexforge.cli.screen import console
 from hexforge.errors import CallError
 from hexforge.report import page
-from hexforge.report.quantized.quality import quality_sections
+from hexforge.report.quality import quality_sections
 from tests.addons.tuning.test_optimize import searched
 from tests.analysis.quality.decisions.yolo_model import pictures, yolo_model
 from tests.cli.test_cli import run

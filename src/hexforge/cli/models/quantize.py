@@ -14,8 +14,8 @@ from hexforge.analysis.requests import QuantizeRequest
 from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Jobs, Json
-from hexforge.cli.quality.decisions import print_decisions
-from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.models.decisions import print_decisions
+from hexforge.cli.models.picture_arguments import PictureArguments
 from hexforge.cli.screen import bars, console, interruptible, print_json, result_table, table
 from hexforge.formats.files import require_writable
 from hexforge.request_fields import option

@@ -10,9 +10,9 @@ from pathlib import Path
 from hexforge.analysis.requests import EvaluateRequest
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json
-from hexforge.cli.quality.compare import Report, engine_of, write_quality_page
-from hexforge.cli.quality.decisions import print_decisions
-from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.models.compare import Report, engine_of, write_quality_page
+from hexforge.cli.models.decisions import print_decisions
+from hexforge.cli.models.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, console, interruptible, print_json, table
 from hexforge.formats.files import require_writable
 
@@ -46,7 +46,7 @@ def evaluate(
     seconds = time.perf_counter() - start
     if report is not None:
         from hexforge.model.reader import read
-        from hexforge.report.quantized.quality import evaluation_sections
+        from hexforge.report.quality import evaluation_sections
 
         sections = evaluation_sections(evaluation)
         write_quality_page(report, model, request.soc or DEFAULT_SOC, sections, fixed=read(model, **fixed))

@@ -23,8 +23,8 @@ from hexforge.cli.arguments import (
     dims,
     shapes,
 )
-from hexforge.cli.quality.decisions import print_decisions
-from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.models.decisions import print_decisions
+from hexforge.cli.models.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, result_table, spinner
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
@@ -77,7 +77,7 @@ def compare(
     if quantized is None or not data:
         raise CallError("give the quantized model and --data, or a folder of tensors with --dump")
     if kind_of(quantized).is_compiled:
-        from hexforge.cli.quality.outputs import print_output_comparison
+        from hexforge.cli.models.outputs import print_output_comparison
 
         otherwise = request.sensitivity != "none" or request.backend != DEFAULT_BACKEND
         if report is not None or otherwise or soc or inputs.fix_inputs:
@@ -96,7 +96,7 @@ def compare(
             )
         )  # fmt: skip
     if report is not None:
-        from hexforge.report.quantized.quality import quality_sections
+        from hexforge.report.quality import quality_sections
 
         write_quality_page(report, quantized, soc or DEFAULT_SOC, quality_sections(comparison), comparison)
     if as_json:

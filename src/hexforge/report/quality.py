@@ -6,7 +6,7 @@ from __future__ import annotations
 from hexforge.analysis.quality.comparison import ERRORS, Comparison, layer_columns
 from hexforge.analysis.quality.evaluate import Evaluation
 from hexforge.analysis.quality.metrics import in_decibels
-from hexforge.report.quantized.decisions import decisions_section
+from hexforge.report.decisions import decisions_section
 from hexforge.report.section import Bars, Figure, Figures, Section, Table
 
 _BARS = 30

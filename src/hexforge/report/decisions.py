@@ -12,7 +12,7 @@ from hexforge.amounts import with_decibels
 from hexforge.analysis.quality.decisions.verdict import DECIDED, GROUPS, Decisions, WorstSample, figure_text
 from hexforge.analysis.quality.pictures import range_of
 from hexforge.ir import Array
-from hexforge.report.quantized.pictures import Picture, Pictures, pixels_of
+from hexforge.report.pictures import Picture, Pictures, pixels_of
 from hexforge.report.section import Figure, Figures, Section, SectionPart, Step, Steps, Table
 
 _BOX = (230, 40, 40)

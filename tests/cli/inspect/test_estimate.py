@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import hexforge
 from hexforge.analysis.estimate import simulate_concurrent
 from hexforge.chips.deployment import Deployment
+from hexforge.cli.inspect.estimate import estimate
 from hexforge.cli.request_options import CommandGroup
-from hexforge.cli.time.estimate import estimate
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 
 app = CommandGroup()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.cli.arguments import provider_options
-from hexforge.cli.quality.decisions import print_decisions
+from hexforge.cli.models.decisions import print_decisions
 from hexforge.cli.runnable import Runnable, feeds_for, open_runnable
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError

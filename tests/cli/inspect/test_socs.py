@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from hexforge.chips.soc import ABILITIES, FIGURES, SOCS
 from hexforge.cli import main
+from hexforge.cli.inspect.socs import socs
 from hexforge.cli.request_options import CommandGroup
-from hexforge.cli.time.socs import socs
 
 app = CommandGroup()
 app.command()(socs)
