@@ -34,6 +34,8 @@ class Hook(StrEnum):
     """(stages, backend, options, embedded) -> runs that take the device's time."""
     ATTACH_TO_DEVICE = "run sessions on the device that programs share"
     """The same for the device of DEVICE_VARIABLE; None where the session runs on no chip."""
+    RUN_TOGETHER = "run models at the same time"
+    """(estimates, priorities) -> what each of them takes on the chip that they share, and what there is to draw."""
     PLACE_CONTEXTS = "put contexts on a simulated device"
     """(files, chip, config) -> by name the graphs, as programs that take the device's time."""
     PROFILE_SESSION = "profile a session"

@@ -14,7 +14,6 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import hexforge
-from hexforge.analysis.estimate import simulate_concurrent
 from hexforge.chips.deployment import Deployment
 from hexforge.cli.inspect.estimate import estimate
 from hexforge.cli.request_options import CommandGroup
@@ -142,34 +141,3 @@ def test_python_and_the_command_say_the_same(tmp_path: Path) -> None:
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     lanes = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert lanes >= {"HMX", "HVX", "DMA", "host", "critical path"}
-
-
-def test_models_share_a_chip_by_priority(tmp_path: Path) -> None:
-    model, other = saved(tmp_path / "m.onnx"), saved(tmp_path / "other.onnx", "Sigmoid")
-    flags = [str(model), "--priority", "high", "--co-running", f"{other}:low", "--json"]
-    done = CliRunner().invoke(app, flags)
-    assert done.exit_code == 0, done.output
-    said = json.loads(done.stdout)
-    first, second = said["together"]
-    assert (first["model"], second["model"]) == ("m", "other")
-    assert first["mean_ms"] < second["mean_ms"]
-    assert first["mean_ms"] >= said["latency_ms"] - 1e-3
-    for more in (["--runtime", "tflite"], ["--runtime", "onnx", "--interval-ms", "20"]):
-        said = json.loads(CliRunner().invoke(app, [*flags, *more]).stdout)
-        assert said["together"][0]["mean_ms"] >= said["latency_ms"] - 1e-3
-    assert said["together"][0]["per_second"] == pytest.approx(50, rel=0.15)  # ten inferences, nine intervals
-    trace = tmp_path / "trace.json"
-    assert CliRunner().invoke(app, [*flags, "--trace", str(trace)]).exit_code == 0
-    events = json.loads(trace.read_text())["traceEvents"]
-    lanes = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
-    assert lanes >= {(0, "HMX"), (1, "m HTP"), (1, "other HTP"), (1, "m host")}
-    runs = {(e["tid"], e["name"]) for e in events if e["pid"] == 1 and e["name"].startswith("run ")}
-    assert len(runs) == 2 * 10  # ten inferences of each model
-    one = hexforge.estimate(model)
-    slower = hexforge.estimate(model, hexforge.Deployment(power=hexforge.Power("balanced")))
-    with pytest.raises(CallError, match="share its clocks"):
-        simulate_concurrent([one, slower])
-    with pytest.raises(CallError, match="same one"):
-        simulate_concurrent([one, hexforge.estimate(other, "SM8550")])
-    with pytest.raises(CallError, match="priority 'urgent' is not known"):
-        simulate_concurrent([one, one], ["urgent"])

@@ -36,6 +36,6 @@ ADDON = Addon(
         "an ONNX model without compiled graphs": _MODEL,
         "no ONNX model, or is cut off or damaged": _MODEL,
     },
-    needs=("tuning",),
+    needs=("device", "tuning"),
     hooks={Hook.PROFILE_SESSION: "hexforge.addons.profiler.recording.session_profile:ProfiledSession"},
 )

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from hexforge.amounts import size
 from hexforge.chips.graph_config import GraphConfig, vtcm_text
-from hexforge.chips.soc import DEFAULT_SOC
+from hexforge.chips.soc import DEFAULT_SOC, known_for
 from hexforge.cli.arguments import (
     ALL_ROWS,
     CoRunningArguments,
@@ -31,13 +31,12 @@ from hexforge.cli.screen import TOP, bar, console, print_json, result_table, row
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 from hexforge.request_fields import option
-from hexforge.results import Column, plain, record, select
+from hexforge.results import Column, Key, length, plain, record, select
 from hexforge.rules import by_reason, counted
 
 if TYPE_CHECKING:
     from hexforge.analysis.estimate import Estimate
     from hexforge.analysis.timed_graphs import TimedGraphs
-    from hexforge.scheduling.concurrent import ConcurrentRun
 
 ALL = "all"
 MOST_REASONS = 3
@@ -152,7 +151,7 @@ def estimate(
         _print_concurrent(console(), shared, calls.interval_ms)
 
 
-def _write_trace(path: Path, timed: Estimate, shared: ConcurrentRun | None) -> None:
+def _write_trace(path: Path, timed: Estimate, shared: Any) -> None:
     trace = timed.timeline.trace()
     if shared is not None:
         shared.draw(trace, pid=1)
@@ -188,17 +187,17 @@ def _write_report(path: Path, title: str, timed: Estimate, others: Sequence[Esti
     write_atomically(path, page(timed, sections=sections, others=others, title=title).encode())
 
 
-def _co_running(timed: Estimate, given: CoRunningArguments, batch: int) -> ConcurrentRun:
+def _co_running(timed: Estimate, given: CoRunningArguments, batch: int) -> Any:
     """The model with others, each `MODEL` or `MODEL:PRIORITY`."""
+    from hexforge.addon import Hook, hook
     from hexforge.analysis.estimate import estimate as estimated
-    from hexforge.analysis.estimate import simulate_concurrent
 
     others, priorities = [timed], [given.priority]
     for text in given.co_running or ():
         path, its_priority = model_and_priority(text)
         others.append(estimated(path, timed.deployment, batch=batch, threads=timed.threads, cpu_part=False))
         priorities.append(its_priority)
-    return simulate_concurrent(others, priorities)
+    return hook(Hook.RUN_TOGETHER)(others, priorities)
 
 
 _CO_RUNNING = (
@@ -212,27 +211,49 @@ _CO_RUNNING = (
 """What a model takes that shares the chip with others."""
 
 
-def _print_concurrent(screen: Console, shared: ConcurrentRun, interval_ms: float) -> None:
+def _print_concurrent(screen: Console, shared: Any, interval_ms: float) -> None:
     """What the models that share the chip take."""
     called = f"every {interval_ms:g} ms" if interval_ms else "again when it returns"
     title = f"together on the chip, each called {called}"
     screen.print(result_table(title, _CO_RUNNING, shared.jobs))
 
 
+_BY_CHIP = (Key("latency_ms", rounded=4), Key("total_us_rough", rounded=3), Key("cpu_nodes", of=length("left_on_cpu")))
+"""What JSON has of an estimate for each of many chips."""
+
+
+def _chip_columns(partial: bool) -> tuple[Column, ...]:
+    """An estimate as a table of many chips has it; `partial` where nodes stay with the CPU."""
+    whole = (
+        Column("ms with the CPU, rough", of=_total),
+        Column("nodes on the CPU", "number", 0, of=length("left_on_cpu")),
+    )
+    return (
+        Column("chip", of="soc"),
+        Column("NPU ms" if partial else "ms", "number", 3, of="latency_ms"),
+        Column("nine of ten", of=lambda timed: f"{timed.low_ms:.3f} to {timed.high_ms:.3f}", leaves=1),
+        *(whole if partial else (Column("per second", "number", 0, of="throughput"),)),
+        Column("known for", of=lambda timed: known_for(timed.soc)),
+        Column("costs", of="provenance", leaves=2),
+    )
+
+
+def _total(timed: Estimate) -> str:
+    return "not measured" if timed.total_us_rough is None else f"about {timed.total_us_rough / 1e3:.3g}"
+
+
 def _compare(outcomes: Sequence[Estimate | tuple[str, str]], name: str, as_json: bool) -> None:
     from hexforge.analysis.estimate import Estimate
-    from hexforge.analysis.estimate_views import BY_CHIP, chip_columns
-    from hexforge.chips.soc import known_for
 
     estimates = sorted((e for e in outcomes if isinstance(e, Estimate)), key=lambda e: e.latency_ms)
     refused = [e for e in outcomes if not isinstance(e, Estimate)]
     if as_json:
-        figures = {key.json_key: {e.soc: plain(key.value(e), key.rounded) for e in estimates} for key in BY_CHIP}
+        figures = {key.json_key: {e.soc: plain(key.value(e), key.rounded) for e in estimates} for key in _BY_CHIP}
         print_json(figures | {"refused": dict(refused), "known_for": {e.soc: known_for(e.soc) for e in estimates}})
         return
     partial = any(e.left_on_cpu for e in estimates)
     title = f"{name}, {estimates[0].precision}, {estimates[0].runtime}"
-    console().print(result_table(title, chip_columns(partial), estimates))
+    console().print(result_table(title, _chip_columns(partial), estimates))
     for chip, reason in refused:
         console().print(f"{chip}: {reason}")
 

@@ -14,10 +14,10 @@ from hexforge.addons.device.log import audit
 from hexforge.addons.device.memory import CdspSession
 from hexforge.addons.device.scenario.script import ProcessScript, Script, ScriptStep, read_script
 from hexforge.addons.device.scenario.steps import ProcessSteps, crash
+from hexforge.addons.device.scheduling.clock import ClockTask, Waits
 from hexforge.addons.device.simulated_device import Device
 from hexforge.errors import CallError
 from hexforge.results import Key, Result, length, record
-from hexforge.scheduling.clock import ClockTask, Waits
 
 
 @dataclass(frozen=True, slots=True)

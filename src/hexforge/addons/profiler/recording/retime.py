@@ -15,11 +15,11 @@ import hexforge.ops  # noqa: F401 - fills the table that graphs are read by
 from hexforge.addons.profiler.record import MEASURED, GraphProfile, Profile
 from hexforge.addons.profiler.recording.simulated import graph_profile
 from hexforge.addons.profiler.recording.timing_options import FIXED, KEYS, deployment_of
+from hexforge.analysis.in_turn import with_waits
 from hexforge.errors import CallError
 from hexforge.ir import Graph, text
 from hexforge.options import did_you_mean
 from hexforge.runtime.registry import timed_backend
-from hexforge.scheduling.in_turn import with_waits
 
 ALIASES = {"htp_performance_mode": "performance_mode", "perf_profile": "performance_mode", "soc_model": "soc"}
 """Other public spellings of a key."""

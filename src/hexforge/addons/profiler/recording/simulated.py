@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from hexforge.addons.device.scheduling.concurrent import ConcurrentRun, simulate_estimates
 from hexforge.addons.profiler.record import (
     LEFT_OUT,
     LEVELS,
@@ -24,7 +25,8 @@ from hexforge.addons.profiler.recording.graph_ops import graph_ops
 from hexforge.addons.profiler.recording.main_thread import main_thread
 from hexforge.addons.profiler.recording.services import activities, counters
 from hexforge.addons.profiler.recording.timing_options import options_of
-from hexforge.analysis.estimate import Estimate, estimate, simulate_concurrent
+from hexforge.analysis.estimate import Estimate, estimate
+from hexforge.analysis.in_turn import with_waits
 from hexforge.analysis.timed_graphs import TimedGraphs, timed_graphs
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.soc import require_chip
@@ -32,8 +34,6 @@ from hexforge.errors import CallError
 from hexforge.ir import Graph, text
 from hexforge.options import did_you_mean
 from hexforge.runtime.model_request import ModelRequest
-from hexforge.scheduling.concurrent import ConcurrentRun
-from hexforge.scheduling.in_turn import with_waits
 from hexforge.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _run_among_others(
 ) -> GraphProfile:
     """The graph's first inference among others: when it ran, gave way, and was restored."""
     others = [estimate(n.model, alone.deployment, threads=alone.threads, cpu_part=False) for n in co_running]
-    shared = simulate_concurrent([alone, *others], [priority, *(n.priority for n in co_running)])
+    shared = simulate_estimates([alone, *others], [priority, *(n.priority for n in co_running)])
     mine = shared.jobs[0]
     run = graph.runs[0]
     spans = _job_spans(shared, mine.name, graph.name, 0)

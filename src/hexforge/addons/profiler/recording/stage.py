@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hexforge.addons.profiler.record import MEASURED, SIMULATED, GraphProfile, ProfiledRun
+from hexforge.analysis.in_turn import with_waits
 from hexforge.backend import Backend, KernelTime, TimedBackend
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.power import Power
@@ -15,7 +16,6 @@ from hexforge.errors import HexforgeError, UnsupportedError
 from hexforge.ort.options.running_power import RunningPower
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage
-from hexforge.scheduling.in_turn import with_waits
 from hexforge.timeline import Timeline
 
 RUNTIME = "onnx"

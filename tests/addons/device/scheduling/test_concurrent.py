@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hexforge.addons.device.scheduling.concurrent import ConcurrentRun, Tenant, simulate_concurrent
+from hexforge.addons.device.scheduling.scheduler import Inference
 from hexforge.chips.power import BURST, Power
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
 from hexforge.ort.options.provider_options import ProviderOptions
-from hexforge.scheduling.concurrent import ConcurrentRun, Tenant, simulate_concurrent
-from hexforge.scheduling.scheduler import Inference
 from hexforge.timeline import Accelerator
 
 MB = 1 << 20

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from hexforge.addons.device.scheduling.clock import VirtualClock, Waits
+from hexforge.addons.device.scheduling.scheduler import Core, Inference, Job, JobEvent, Scheduler
 from hexforge.chips.power import BURST, Power
 from hexforge.chips.priority import Priority
 from hexforge.chrome_trace import ChromeTrace
 from hexforge.errors import CallError
-from hexforge.scheduling.clock import VirtualClock, Waits
-from hexforge.scheduling.scheduler import Core, Inference, Job, JobEvent, Scheduler
+from hexforge.runtime.registry import timed_backend
 from hexforge.timeline import Accelerator, Timeline
+
+if TYPE_CHECKING:
+    from hexforge.analysis.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +152,34 @@ def simulate_concurrent(tenants: Sequence[Tenant], accelerator: Accelerator, pow
     scheduler.clock.run()
     spans = sorted(scheduler.spans, key=lambda s: (s.start_us, s.end_us))
     return ConcurrentRun(tuple(each.outcome() for each in calls), tuple(spans))
+
+
+def simulate_estimates(
+    estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, count: int = 10
+) -> ConcurrentRun:
+    """Several models on one chip at the same time: by priority, yielding between tasks, `count` inferences of each.
+
+    One whose power has an interval is called that often, others again when they return. The scheduler is that of the
+    simulated device, so that the same calls take the same time there.
+    """
+    if len({e.soc for e in estimates}) != 1:
+        raise CallError("models run together on one chip; estimate them for the same one")
+    powers = {replace(e.deployment.driven, interval_us=0.0) for e in estimates}
+    if len(powers) != 1:
+        raise CallError("models on one chip share its clocks; estimate them with the same power, intervals aside")
+    tenants = [
+        Tenant.of(
+            e.model,
+            e.timeline,
+            priorities[i] if i < len(priorities) else "normal",
+            count,
+            e.threads,
+            e.deployment.power.interval_us,
+        )
+        for i, e in enumerate(estimates)
+    ]
+    accelerator = timed_backend(estimates[0].deployment).accelerator()
+    return simulate_concurrent(tenants, accelerator, powers.pop())
 
 
 @dataclass(slots=True)

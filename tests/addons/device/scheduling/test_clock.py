@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hexforge.addons.device.log import audit
+from hexforge.addons.device.scheduling.clock import Pending, VirtualClock, Waits
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.scheduling.clock import Pending, VirtualClock, Waits
 
 
 def test_events_happen_by_time_then_by_order() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
 
-from hexforge.scheduling.clock import Pending, Timer, VirtualClock
+from hexforge.addons.device.scheduling.clock import Pending, Timer, VirtualClock
 from hexforge.timeline import Accelerator, Timeline
 
 
