@@ -165,7 +165,7 @@ def test_inputs_are_fixed_and_pictures_are_made_as_the_budget_says(
         (score,) = (check for check in checks if "mean" in check["what"])
         assert score["value"] == pytest.approx(40, abs=0.2)
     faults = " ".join(check["fault"] for check in checked(pins={"w": "held/0.png"}))
-    assert "pins.w: 'held/0.png' is no .npy file of numbers" in faults
+    assert "pins.w: 'held/0.png': not a .npy file of numbers" in faults
     metric["data"] = "w.npy"
     faults = " ".join(check["fault"] for check in checked(pins={"w": 3}, pictures={"scale": 1.0}))
     assert "w.npy holds none" in faults

@@ -25,6 +25,7 @@ from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.timed_graphs import SharedModel
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
+from hexforge.formats.npy_files import read_npy
 from hexforge.quant.data.pictures import PictureFolder, holds_pictures
 from hexforge.results import Column, Key, Result
 from hexforge.runtime.model_request import ModelRequest
@@ -249,10 +250,7 @@ def _fixed_inputs(item: ModelBudget, folder: BudgetFiles) -> dict[str, Any]:
 def _pin(value: Any, where: str, folder: BudgetFiles) -> Any:
     if not isinstance(value, str):
         return value
-    try:
-        return np.load(folder / value, allow_pickle=False)
-    except (ValueError, EOFError):
-        raise CallError(f"{where}: {value!r} is no .npy file of numbers; give one, or the numbers") from None
+    return read_npy(folder / value, f"{where}: {value!r}")
 
 
 def _samples(item: ModelBudget, data: str, folder: BudgetFiles) -> Any:

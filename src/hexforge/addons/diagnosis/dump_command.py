@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import typer
 from rich.text import Text
 
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import InputArguments, pairs
 from hexforge.cli.screen import console, print_json, result_table, spinner
-from hexforge.errors import FormatError
+from hexforge.formats.npy_files import read_npy
 
 if TYPE_CHECKING:
     from hexforge.addons.diagnosis.dump_comparison import DumpComparison
@@ -60,12 +59,4 @@ def print_dump_comparison(result: DumpComparison, dump: Path, write: Path | None
 
 def given_arrays(given: DumpArguments) -> Mapping[str, Array]:
     """The inputs that the dump has not, from their files."""
-    return {name: _array(Path(file)) for name, file in pairs(given.input, "--input").items()}
-
-
-def _array(path: Path) -> Array:
-    try:
-        loaded: Array = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise FormatError(f"{path}: not a .npy file of numbers: {error}") from None
-    return loaded
+    return {name: read_npy(Path(file)) for name, file in pairs(given.input, "--input").items()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hexforge.cli.arguments import BackendArguments, InputArguments, Json, Model, pairs
 from hexforge.cli.inspect.run import GraphName, Inputs
-from hexforge.cli.runnable import feeds_for, open_target
+from hexforge.cli.runnable import engine_of, feeds_for, open_target
 from hexforge.cli.screen import bar, bold_start, console, print_json, table
 from hexforge.errors import HexforgeError
 from hexforge.request_fields import option
@@ -73,7 +73,7 @@ def bench(
 ) -> None:
     """Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time."""
     request = inputs.request(model)
-    options = {"soc_model": target.soc} if target.engine() else target.provider_options()
+    options = {"soc_model": target.soc} if engine_of(target) else target.provider_options()
     opened = open_target(model, target, request, graph)
     feeds = feeds_for(opened.inputs, pairs(input, "--input"))
     start = time.perf_counter()

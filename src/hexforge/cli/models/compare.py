@@ -25,6 +25,7 @@ from hexforge.cli.arguments import (
 )
 from hexforge.cli.models.decisions import print_decisions
 from hexforge.cli.models.picture_arguments import PictureArguments
+from hexforge.cli.runnable import engine_of
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, result_table, spinner
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically
@@ -90,7 +91,7 @@ def compare(
     with interruptible("nothing was written"), bar(f"comparing {quantized.name}") as progress:
         comparison = compared(
             replace(
-                request, data=samples, backend=engine_of(request.backend, soc), cluster=cluster.address,
+                request, data=samples, backend=engine_or_name(request.backend, soc), cluster=cluster.address,
                 dims=dims(inputs.dim), shapes=shapes(inputs.shape), constants=constants_of(inputs.pin),
                 progress=progress,
             )
@@ -105,9 +106,9 @@ def compare(
         _print(comparison, rows)
 
 
-def engine_of(backend: str | ModelEngine, soc: str) -> str | ModelEngine:
+def engine_or_name(backend: str | ModelEngine, soc: str) -> str | ModelEngine:
     """What --backend names: a backend by its name, or what runs models itself, on the chip."""
-    return BackendArguments(str(backend), soc).engine() or backend
+    return engine_of(BackendArguments(str(backend), soc)) or backend
 
 
 def write_quality_page(

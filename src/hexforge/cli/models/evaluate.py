@@ -10,7 +10,7 @@ from pathlib import Path
 from hexforge.analysis.requests import EvaluateRequest
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json
-from hexforge.cli.models.compare import Report, engine_of, write_quality_page
+from hexforge.cli.models.compare import Report, engine_or_name, write_quality_page
 from hexforge.cli.models.decisions import print_decisions
 from hexforge.cli.models.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, console, interruptible, print_json, table
@@ -39,7 +39,7 @@ def evaluate(
     with interruptible(part), bar(f"evaluating {model.name}") as progress:
         evaluation = evaluated(
             replace(
-                request, data=samples, backend=engine_of(request.backend, request.soc), cluster=cluster.address,
+                request, data=samples, backend=engine_or_name(request.backend, request.soc), cluster=cluster.address,
                 draw=report is not None, progress=progress, **fixed,
             )
         )  # fmt: skip
