@@ -23,7 +23,7 @@ OURS = (
         "`hexforge wrap` makes an ONNX model of it, `hexforge info` says what is in it",
         start=_CONTAINER,
         does={
-            "info": f"{_CLI}.contexts.info:print_context",
+            "info": f"{_CLI}.inspect.info:print_context",
             "run": f"{_CLI}.runnable:open_context",
             "show": f"{_CLI}.inspect.show:show_context",
             "estimate": f"{_ANALYSIS}.timed_graphs:graphs_of_context",
@@ -128,7 +128,7 @@ OTHERS = (
         "`hexforge info` says what it is, `hexforge run` runs it; give the context it names, or the model it is of",
         start=_PROTOBUF,
         recognised_by="hexforge.model.wire:holds_contexts",
-        does={"info": f"{_CLI}.contexts.info:print_context", "run": f"{_CLI}.runnable:open_context_model"},
+        does={"info": f"{_CLI}.inspect.info:print_context", "run": f"{_CLI}.runnable:open_context_model"},
         is_compiled=True,
     ),
     FileKind(
