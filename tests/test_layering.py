@@ -109,7 +109,9 @@ INNER = {
         ("estimate",),
         ("cpu_estimate", "estimate_views"),
         ("requests",),
-        ("timed_graphs", "random_inputs", "in_turn", "spread"),
+        ("timed_graphs", "random_inputs", "in_turn", "mapped_tasks"),
+        ("worker_pool", "worker_processes"),
+        ("workers", "ranged_tasks", "finished_work"),
     ),
     "addons.latency": (
         ("addon",),

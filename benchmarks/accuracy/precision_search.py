@@ -25,7 +25,7 @@ from hexforge.addons.tuning.requests import Scoring, SearchSpace
 from hexforge.addons.tuning.search import SearchResult, search
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
-from hexforge.analysis.spread.workers import Workers
+from hexforge.analysis.workers import Workers
 from hexforge.runtime.registry import backend_for
 
 DEFAULT = ("digits", "ppocr_cls")

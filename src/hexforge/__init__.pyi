@@ -38,7 +38,7 @@ from hexforge.analysis.quality.evaluate import Evaluation as Evaluation
 from hexforge.analysis.quality.evaluate import evaluate as evaluate
 from hexforge.analysis.quality.quantize import Quantization as Quantization
 from hexforge.analysis.quality.quantize import quantize as quantize
-from hexforge.analysis.spread.workers import Workers as Workers
+from hexforge.analysis.workers import Workers as Workers
 from hexforge.backend import Compatibility as Compatibility
 from hexforge.chips.deployment import Deployment as Deployment
 from hexforge.chips.graph_config import GraphConfig as GraphConfig

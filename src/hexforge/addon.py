@@ -46,7 +46,7 @@ class Hook(StrEnum):
     """() -> the devices; UnsupportedError where there is no OpenCL."""
     PROGRAM_GRAPHS = "lower a program of torch"
     """(program) -> the graphs that are timed of it; None for what is no exported program."""
-    CLUSTER_WORKERS = "spread work over a cluster"
+    CLUSTER_WORKERS = "share work with a cluster"
     """(code, workers, tasks) -> what starts a worker, how many there is room for, and tasks that nobody has read."""
 
 

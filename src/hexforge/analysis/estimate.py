@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hexforge.analysis import estimate_views
 from hexforge.analysis.estimate_views import task_columns
 from hexforge.analysis.in_turn import with_waits
-from hexforge.analysis.timed_graphs import SharedModel, built_graphs, timed_graphs
+from hexforge.analysis.timed_graphs import TimedSource, built_graphs, timed_graphs
 from hexforge.chips.application_memory import ModelSizes, peak_bytes
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.energy import waiting_uj
@@ -306,11 +306,11 @@ def estimates(
     """The estimate of one model for each of several deployments, or the error that says why there is none.
 
     Each is what `estimate` gives, to the last digit. The model is read once, and what chips, precisions and options
-    share of placing, promising and scheduling it is done once. A model that cannot be read is an error at once.
+    share of placing, quantizing and scheduling it is done once. A model that cannot be read is an error at once.
     """
     wanted = [Deployment.of(deployment) for deployment in deployments]
     request = ModelRequest(dims, shapes, offload_io_quantization=quantized_io)
-    shared = model if isinstance(model, SharedModel) else SharedModel(model, request)
+    shared = model if isinstance(model, TimedSource) else TimedSource(model, request)
     results: list[Estimate | HexforgeError] = []
     for deployment in wanted:
         try:

@@ -17,7 +17,7 @@ import yaml
 
 from hexforge.addons.budgets import limits as budgets
 from hexforge.addons.budgets.gate import GateCheck, gate
-from hexforge.analysis.spread.workers import Workers
+from hexforge.analysis.workers import Workers
 from hexforge.errors import CallError, FormatError
 from tests import ROOT
 from tests.cli.test_cli import run

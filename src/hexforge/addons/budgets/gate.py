@@ -16,13 +16,13 @@ from hexforge.addons.budgets.limits import DecisionLimit, ModelBudget, ScenarioB
 from hexforge.addons.budgets.limits import load as load_budget
 from hexforge.addons.device.scenario.play import ScenarioFigures, scenario_figures
 from hexforge.analysis.estimate import estimate
+from hexforge.analysis.mapped_tasks import try_tasks
 from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.evaluate import evaluate
-from hexforge.analysis.spread.pool import SetAside
-from hexforge.analysis.spread.spread import spread_on
-from hexforge.analysis.spread.workers import Workers
-from hexforge.analysis.timed_graphs import SharedModel
+from hexforge.analysis.timed_graphs import TimedSource
+from hexforge.analysis.worker_pool import SetAside
+from hexforge.analysis.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.npy_files import read_npy
@@ -138,7 +138,7 @@ class BudgetFiles:
         return self.files[name]
 
 
-class _ModelMeasurer:
+class _BudgetMeasurer:
     """Measures one model after another, in whatever process it is."""
 
     def __call__(self, task: tuple[ModelBudget, BudgetFiles]) -> list[GateCheck]:
@@ -172,7 +172,7 @@ def gate(
     checks: list[GateCheck] = []
     items = [_judged_by(item, metric) for item in limits.models]
     tasks = ((item, BudgetFiles.of(item, Path(budget).parent)) for item in items)
-    measured = spread_on(_ModelMeasurer, (), tasks, workers)
+    measured = try_tasks(_BudgetMeasurer, (), tasks, workers)
     for item in items:
         progress(item.model)
         result = next(measured)
@@ -266,7 +266,7 @@ def _samples(item: ModelBudget, data: str, folder: BudgetFiles) -> Any:
 def _latencies(item: ModelBudget, path: Path, folder: BudgetFiles) -> Iterator[GateCheck]:
     refused: dict[str, int] = {}
     by_ep: dict[str, int] = {}
-    shared = SharedModel(path, ModelRequest(**_fixed_inputs(item, folder)))
+    shared = TimedSource(path, ModelRequest(**_fixed_inputs(item, folder)))
     for soc in item.soc:
         estimated = estimate(shared, Deployment(soc, item.precision), cpu_part=False)
         refused[soc] = len(estimated.left_on_cpu)

@@ -36,7 +36,7 @@ def gate(
     from hexforge.addons.budgets import views
     from hexforge.addons.budgets.gate import GateCheck
     from hexforge.addons.budgets.gate import gate as checked
-    from hexforge.analysis.spread.workers import Workers
+    from hexforge.analysis.workers import Workers
     from hexforge.formats.files import require_writable, write_atomically
 
     require_writable(save_baseline, junit, markdown)

@@ -33,7 +33,7 @@ from hexforge.analysis.quality.metrics import metric_of
 from hexforge.analysis.quality.pictures import PictureComparison, as_picture, compare_pictures
 from hexforge.analysis.quality.quantize import Quantization, quantize
 from hexforge.analysis.requests import SQNR, StageProgress
-from hexforge.analysis.spread.workers import Workers
+from hexforge.analysis.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, HexforgeError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.analysis.requests import CLASSES, DEFAULT_RECIPE, LABELS, MODEL, SQNR, Progress
-from hexforge.analysis.spread.workers import Workers
+from hexforge.analysis.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.request_fields import none_if_empty, option, spelled
 

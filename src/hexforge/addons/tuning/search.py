@@ -20,6 +20,7 @@ import numpy as np
 from hexforge.addons.tuning.mixes import Choice, Point, SearchPoints, search_mixes
 from hexforge.addons.tuning.requests import SearchRequest
 from hexforge.analysis.estimate import estimate
+from hexforge.analysis.mapped_tasks import map_tasks
 from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.decisions.judge import DecisionCollector, DecisionJudge, ReferenceSample
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions_or_none
@@ -27,7 +28,6 @@ from hexforge.analysis.quality.labelled_samples import labelled_samples
 from hexforge.analysis.quality.labels import class_names
 from hexforge.analysis.quality.metrics import Sqnr, TopK, check_numbers, in_decibels, metric_of, metric_source
 from hexforge.analysis.quality.runners import runner, runner_of_parts
-from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.timed_graphs import chip_arithmetic, graphs_of_parts, with_nodes_on_cpu
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
@@ -167,8 +167,8 @@ def search(request: SearchRequest) -> SearchResult:
     if all(unit.reason is not None or unit.moves for unit in quant_units(folded.graph)):
         raise CallError(f"{model}: has no layer to quantize")
     kept = None if state is None else calibration_file(state)
-    others = partial(spread, workers=workers) if workers.several else None
-    statistics = calibrate(folded, calibration, state=kept, spread=others)
+    others = partial(map_tasks, workers=workers) if workers.several else None
+    statistics = calibrate(folded, calibration, state=kept, task_map=others)
     backend = backend_for(chosen)
     arithmetic = chip_arithmetic(backend)
     lowest = assign(folded, statistics, recipes[0], arithmetic=arithmetic)
@@ -211,7 +211,7 @@ def search(request: SearchRequest) -> SearchResult:
 
         def measure(choices: Sequence[Choice]) -> Iterator[MeasuredMix]:
             new = [c for c in choices if c not in memory]
-            results = iter(spread(Measurer, (task,), [sorted(c) for c in new], workers))
+            results = iter(map_tasks(Measurer, (task,), [sorted(c) for c in new], workers))
             for choice in choices:
                 if choice not in memory:
                     memory.add(choice, next(results))

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.addons.tuning.requests import SearchRequest
-from hexforge.analysis.spread.workers import Workers
+from hexforge.analysis.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Runtime

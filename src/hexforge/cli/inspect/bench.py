@@ -160,12 +160,12 @@ def _since(start: float) -> float:
 def _on_the_chip(model: Path, soc: str, request: ModelRequest) -> Estimate | None:
     """What the chip would take; None where there is none, or nothing to say."""
     from hexforge.analysis.estimate import estimate
-    from hexforge.analysis.timed_graphs import SharedModel
+    from hexforge.analysis.timed_graphs import TimedSource
     from hexforge.chips.deployment import Deployment
 
     if not soc:
         return None
     try:
-        return estimate(SharedModel(model, request), Deployment(soc))
+        return estimate(TimedSource(model, request), Deployment(soc))
     except HexforgeError:
         return None

@@ -95,7 +95,7 @@ def estimate(
     """Say how long a model takes on a chip, where the time goes and what bounds each op."""
     from hexforge.analysis.estimate import estimate as estimated
     from hexforge.analysis.estimate import estimate_all_chips
-    from hexforge.analysis.timed_graphs import SharedModel, timed_graphs
+    from hexforge.analysis.timed_graphs import TimedSource, timed_graphs
     from hexforge.formats.file_kinds import open_model
 
     files.check(model)
@@ -110,7 +110,7 @@ def estimate(
     )
     called: dict[str, Any] = {"batch": calls.batch, "threads": calls.threads}
     with spinner(f"reading {model.name}"):
-        source = SharedModel(open_model(model).do("estimate", inputs.request(model), calls.method))
+        source = TimedSource(open_model(model).do("estimate", inputs.request(model), calls.method))
         graphs = timed_graphs(source, deployment)
     if graph.reads_weights is not None:
         _require_8_bit_weights(graphs, graph.reads_weights)

@@ -30,7 +30,7 @@ _HEADINGS = {LEVEL: "level", THREADS: "HVX threads", VTCM: "VTCM budget"}
 
 
 @dataclass(frozen=True, slots=True)
-class ContextArguments:
+class CompileArguments:
     """What the context file is to hold."""
 
     graph_name: list[str] | None = option(None, "Name of the graph, one for each model; else the file's.")
@@ -68,7 +68,7 @@ def compile(
     ),
     *,
     graph: Annotated[GivenOptions, GraphConfig],
-    context: ContextArguments,
+    context: CompileArguments,
     option: list[str] | None = option(None, "A provider option.", metavar="KEY=VALUE"),
     inputs: InputArguments,
     wrap: bool = option(False, "Also write an ONNX model around each graph."),

@@ -15,7 +15,7 @@ from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.quant.compare import ErrorSums
 from hexforge.quant.data.calibrate import calibrate
-from hexforge.quant.data.feeds import Feeds, ModelRunner, Samples, Spread
+from hexforge.quant.data.feeds import Feeds, SampleRunner, Samples, TaskMap
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.encoding_plan import ChipArithmetic, EncodingPlan, Fixed
@@ -40,7 +40,7 @@ _SATURATES = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid"))
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
-Load = Callable[[onnx_ir.Model], ModelRunner]
+Load = Callable[[onnx_ir.Model], SampleRunner]
 """Makes something that runs a QDQ model, such as a session on the emulator."""
 
 
@@ -84,7 +84,7 @@ def improve(
     arithmetic: ChipArithmetic = ChipArithmetic(),  # noqa: B008 - it is frozen
     seed: int = 0,
     progress: Progress | None = None,
-    spread: Spread | None = None,
+    task_map: TaskMap | None = None,
 ) -> Improvement:
     """The plan of a folded model by a recipe, bettered by what `recipe.improve` names.
 
@@ -93,7 +93,7 @@ def improve(
     and seed give the same plan.
     """
     return _Improver(
-        model, statistics, samples, recipe, load, held_out, given, arithmetic, seed, progress, spread
+        model, statistics, samples, recipe, load, held_out, given, arithmetic, seed, progress, task_map
     ).run()
 
 
@@ -187,9 +187,9 @@ class _Improver:
         arithmetic: ChipArithmetic,
         seed: int,
         progress: Progress | None,
-        spread: Spread | None,
+        task_map: TaskMap | None,
     ) -> None:
-        self.spread = spread
+        self.task_map = task_map
         self.held_out = held_out
         self.model, self.statistics, self.samples, self.recipe = model, statistics, samples, recipe
         self.user_given, self.arithmetic, self.seed = dict(given or {}), arithmetic, seed
@@ -261,7 +261,7 @@ class _Improver:
         before = self.model, self.statistics
         self.model = equalized
         self.statistics = calibrate(
-            equalized, self.samples, progress=self._progress("calibrating, equalized"), spread=self.spread
+            equalized, self.samples, progress=self._progress("calibrating, equalized"), task_map=self.task_map
         )
         if not self._keep(name, self._assign(), start):
             self.model, self.statistics = before

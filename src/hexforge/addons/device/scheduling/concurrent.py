@@ -76,7 +76,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOutcome:
+class TenantOutcome:
     """The latencies of one model and how often it gave way."""
 
     name: str
@@ -109,7 +109,7 @@ class ModelOutcome:
 class ConcurrentRun:
     """Models on one accelerator."""
 
-    jobs: tuple[ModelOutcome, ...]
+    jobs: tuple[TenantOutcome, ...]
     """In the order they were given."""
     spans: tuple[Span, ...]
     """In the order they start on each unit."""
@@ -194,9 +194,9 @@ class _Calls:
     moved_us: float = 0.0
     last_us: float = 0.0
 
-    def outcome(self) -> ModelOutcome:
+    def outcome(self) -> TenantOutcome:
         latencies = tuple(us for _, us in sorted(self.latencies_us.items()))
-        return ModelOutcome(self.name, latencies, self.yields, self.moved_us, self.tenant.start_us, self.last_us)
+        return TenantOutcome(self.name, latencies, self.yields, self.moved_us, self.tenant.start_us, self.last_us)
 
 
 class _Call(Job):

@@ -13,7 +13,7 @@ from hexforge.addons.tuning.advice.result import Advice, AdviceResult
 from hexforge.addons.tuning.advice.rewrite_trial import AllRewrites, RewriteTrial, TriedRewrite
 from hexforge.addons.tuning.advice.whole_cost import IMPOSSIBLE, WholeCost, whole_cost
 from hexforge.analysis.estimate import Estimate, estimate
-from hexforge.analysis.timed_graphs import FLOAT, HAS_CODES, SharedModel, TimedGraphs, timed_graphs
+from hexforge.analysis.timed_graphs import FLOAT, HAS_CODES, TimedGraphs, TimedSource, timed_graphs
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.errors import CallError, CapacityError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, ONTO_THE_NPU, PLACING, RULES, apply
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hexforge.model.source import ModelSource
 
 MIN_GAIN = 0.01
-PROMISED = ("w8a8", "w8a16")
+RECOMMENDED = ("w8a8", "w8a16")
 """Precisions that advice on a float model recommends."""
 CALLED_WITH = 8
 """Samples of a call, where the host's share is spread over several."""
@@ -91,7 +91,7 @@ def advise_and_rewrite(
     loaded.require_static()
     loaded = _as_converted(loaded)
     trial = RewriteTrial(chosen, request.cpu_part)
-    shared = SharedModel(loaded)
+    shared = TimedSource(loaded)
     graphs = timed_graphs(shared, chosen)
     timed = estimate(graphs, chosen, cpu_part=request.cpu_part)
     before = WholeCost.of(timed)
@@ -208,27 +208,27 @@ def _attention_advice(timed: TimedGraphs, deployment: Deployment, before: float)
 
 
 def _quantize_advice(
-    shared: SharedModel, model: Model, deployment: Deployment, before: WholeCost, cpu_part: bool
+    shared: TimedSource, model: Model, deployment: Deployment, before: WholeCost, cpu_part: bool
 ) -> Advice | None:
     """What quantizing a float model would gain, as `quantize` builds it."""
     has_codes = is_quantized(as_float(model).ir) or any(node.op_type in HAS_CODES for node in model.ir.graph)
     if deployment.precision not in (AS_IS, FLOAT) or has_codes:
         return None
     times: dict[str, float] = {}
-    for precision in PROMISED:
+    for precision in RECOMMENDED:
         cost = whole_cost(shared, replace(deployment, precision=precision), cpu_part, before, built=True)
         if cost < IMPOSSIBLE:
             times[precision] = cost.us
     if not times:
         return None
     best = min(times, key=lambda precision: times[precision])
-    promises = tuple(f"{precision}: {us / 1e3:.3f} ms promised" for precision, us in times.items())
+    told = tuple(f"{precision}: {us / 1e3:.3f} ms" for precision, us in times.items())
     name = "MODEL" if model.path is None else model.path.name
     return Advice(
         "quantize",
         f"Quantize the float model to {best}",
         (),
-        promises,
+        told,
         "The HTP multiplies integers several times faster than float16, and moves half or a quarter of the bytes.",
         "the estimate of the model that `hexforge quantize` would write, input and output conversions included",
         f"hexforge quantize {name} --data FOLDER --recipe {best}_channel, which says how much accuracy it costs.",

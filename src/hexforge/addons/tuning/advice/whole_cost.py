@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hexforge.analysis.estimate import Estimate, estimate
-from hexforge.analysis.timed_graphs import SharedModel, built_graphs, timed_graphs
+from hexforge.analysis.timed_graphs import TimedSource, built_graphs, timed_graphs
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CapacityError, UnsupportedError
 
@@ -41,7 +41,7 @@ IMPOSSIBLE = WholeCost(sys.maxsize, math.inf)
 
 
 def whole_cost(
-    model: Model | SharedModel, deployment: Deployment, cpu_part: bool, like: WholeCost, *, built: bool = False
+    model: Model | TimedSource, deployment: Deployment, cpu_part: bool, like: WholeCost, *, built: bool = False
 ) -> WholeCost:
     """What a variant of a model costs; IMPOSSIBLE where it cannot be timed.
 
