@@ -18,6 +18,8 @@ import hexforge.ops  # noqa: F401 - fills the table
 from fuzz import language_model_files as language_models
 from fuzz import step_wiring as wiring
 from fuzz.native_context import native_context
+from hexforge.addons.adapters import making
+from hexforge.addons.adapters.safetensors import read_arrays
 from hexforge.addons.executorch.formats.ptd import read_ptd
 from hexforge.addons.executorch.formats.pte import TensorValue, read_pte
 from hexforge.addons.executorch.formats.qnn_options import read_options
@@ -28,10 +30,9 @@ from hexforge.errors import HexforgeError
 from hexforge.formats import encodings
 from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import Container, Writer, checksum
-from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.decide.recipe_reading import recipe
-from hexforge.runtime.contexts import lora
+from hexforge.runtime.contexts import adapter_config
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
 from tests.addons.executorch.pte_files import delegated, ptd_bytes, pte, viewed
@@ -194,7 +195,7 @@ def lora_config(data: bytes) -> None:
     """A LoRA config file."""
     _FILE.write_bytes(data)
     with contextlib.suppress(HexforgeError):
-        lora.read_config(_FILE)
+        adapter_config.read_config(_FILE)
 
 
 def safetensors(data: bytes) -> None:
@@ -322,7 +323,7 @@ def adapter_table() -> bytes:
     weight = changed.values["w"]
     assert weight.data is not None
     weight.data = weight.data[::-1].copy()
-    maker = lora.AdapterBuilder(_BASE)
+    maker = making.AdapterBuilder(_BASE)
     maker.add("g", BACKEND.compile(changed), ["w"])
     found = Container(maker.writer().to_bytes())
     return bytes(found.section("adapter", "")) + b"\0\0" + bytes(found.section("weights", ""))

@@ -82,7 +82,7 @@ INNER = {
     "runtime.contexts": (
         ("manage", "describe", "wrap", "loading"),
         ("context_plan", "context_model"),
-        ("lora",),
+        ("adapter_config",),
         ("compile",),
         ("share", "request", "compatibility"),
         ("context",),

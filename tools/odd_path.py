@@ -16,7 +16,7 @@ ABOVE = ROOT / "build" / "a cloné"
 TESTS = (
     "tests/addons/gpu/test_loss.py",
     "tests/backends/ir",
-    "tests/cli/models/test_lora.py",
+    "tests/addons/adapters/test_command.py",
     "tests/addons/tools/test_full_disk_and_ctrl_c.py",
     "tests/addons/tools/test_tools.py",
     "tests/cli/models/test_quantize.py",

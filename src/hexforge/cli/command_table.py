@@ -156,15 +156,6 @@ CORE = (
             "hexforge eval model.qdq.onnx --data samples/ --metric sqnr:model.onnx --jobs 4",
         ),
     ),
-    Command(
-        "lora",
-        "hexforge.cli.models.lora:lora",
-        "LoRA adapters for a compiled context: make them, look at them.",
-        (
-            "hexforge lora make model.bin --base base.onnx --adapted tuned.onnx -o tuned.adapter",
-            "hexforge lora info tuned.adapter",
-        ),
-    ),
 )
 
 

@@ -64,10 +64,10 @@ def run(flags: GeneratorFlags, version: Version = False) -> None:
     graphs.check_log_level(flags.log_level)
     if not flags.backend:
         raise CallError("--backend is missing; see --help")
+    from hexforge.addons.adapters.making import make_adapter
     from hexforge.addons.profiler.recording.schematic import write_schematic
     from hexforge.formats.file_kinds import open_model
     from hexforge.runtime.contexts.compile import compile as compile_models
-    from hexforge.runtime.contexts.lora import make_adapter
     from hexforge.runtime.contexts.request import ContextRequest
     from hexforge.runtime.tool_config import graph_settings, power_of
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hexforge.addons.adapters.safetensors import read_arrays
 from hexforge.errors import CallError, FormatError
-from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import Array
 
 NAMES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64", "int8": "I8"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LoRA adapters of contexts: making them from models or low-rank factors, and the config files that apply them."""
+"""Making adapters of a context, from models or from low-rank factors, and what one holds."""
 
 from __future__ import annotations
 
@@ -9,32 +9,23 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hexforge.backend import Program
-from hexforge.errors import CallError, FormatError, ModelError
+from hexforge.errors import CallError, ModelError
 from hexforge.formats.adapter import Adapter, AdapterGraph, program_changes, writer
 from hexforge.formats.container import SLACK, Buffer, Pool, Writer, json_bytes
 from hexforge.ir import Array
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compile import compiled_programs
-from hexforge.runtime.contexts.context import Context, exchange_adapters
+from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import PRODUCER, is_made_from
 from hexforge.runtime.contexts.native_kv import recorded_format
 
 if TYPE_CHECKING:
-    from hexforge.frontends.onnx.context_constants import Constants
     from hexforge.model.source import ModelSource
-
-# -- making adapters ---------------------------------------------------------------------------------------------------
-
-_FACTOR = re.compile(r"(?P<stem>.+?)[._](?P<kind>lora_A|lora_B|lora_down|lora_up)(\.[^.]+)??(\.weight)?")
-_IS_FIRST = {"lora_A": True, "lora_down": True, "lora_B": False, "lora_up": False}
-_PREFIXES = ("base_model.model.", "base_model.")
-_SUFFIXES = ("_quantized", ".weight", ".kernel")
 
 
 class AdapterBuilder:
@@ -131,7 +122,8 @@ def make_adapter(
     or whole constants in their place; they are stored with the base's scales. `names` maps what they are called to
     constants of the model. Without any of these the adapter is one that restores the base.
     """
-    from hexforge.formats.safetensors import read_arrays
+    from hexforge.addons.adapters.low_rank import merge_weights
+    from hexforge.addons.adapters.safetensors import read_arrays
 
     opened = context if isinstance(context, Context) else Context(context)
     maker = AdapterBuilder(opened)
@@ -232,107 +224,6 @@ def _add_model(maker: AdapterBuilder, name: str, changed: Sequence[str], adapted
             maker.add(part.name, programs[part.name], tensors)
 
 
-# -- low-rank factors -------------------------------------------------------------------------------------------------
-
-
-def merge_weights(
-    base: Constants, arrays: Mapping[str, Array], alpha: float | None, names: Mapping[str, str]
-) -> dict[str, Array]:
-    """The constants of the base merged with the given arrays; the error lists every fault at once."""
-    factors: dict[str, dict[bool, Array]] = {}
-    alphas: dict[str, float] = {}
-    whole: dict[str, Array] = {}
-    for name, array in arrays.items():
-        if match := _FACTOR.fullmatch(name):
-            factors.setdefault(match["stem"], {})[_IS_FIRST[match["kind"]]] = array
-        elif name.endswith(".alpha") and array.size == 1:
-            alphas[name.removesuffix(".alpha")] = float(array.reshape(-1)[0])
-        else:
-            whole[name] = array
-    faults: list[str] = []
-    out: dict[str, Array] = {}
-    for stem, pair in factors.items():
-        try:
-            target = _target(base, stem, names)
-            scale = _scale(stem, pair, alpha if alpha is not None else alphas.get(stem))
-            out[target] = base.stored(target, base.real(target) + scale * _delta(base, target, stem, pair))
-        except CallError as error:
-            faults.append(str(error))
-    for name, array in whole.items():
-        try:
-            target = _target(base, name, names)
-            out[target] = base.stored(target, array.astype(np.float64))
-        except CallError as error:
-            faults.append(str(error))
-    if faults:
-        raise CallError("\n".join(faults))
-    if not out:
-        raise CallError("the adapter weights are empty: there is no lora_A and lora_B, nor a constant of the model")
-    return out
-
-
-def _target(base: Constants, stem: str, names: Mapping[str, str]) -> str:
-    """The constant that weights are for."""
-    if stem in names:
-        base.array(names[stem])
-        return names[stem]
-    plain = stem
-    for prefix in _PREFIXES:
-        plain = plain.removeprefix(prefix)
-    path = plain.split(".")
-    real = [n for n in base.names if base.is_real(n)]
-    for accepts in (lambda n: n == stem, lambda n: _plain_name(n) in (plain, _plain_name(plain)),
-                    lambda n: re.split(r"[./]", _plain_name(n))[-len(path):] == path):  # fmt: skip
-        matching = [n for n in real if accepts(n)]
-        if len(matching) == 1:
-            return matching[0]
-        if matching:
-            raise CallError(
-                f"{stem}: may be {' or '.join(matching[:4])} of {base.where}; say which with a map ({stem}=<constant>)"
-            )
-    raise CallError(
-        f"{stem}: {base.where} has no constant of that name; say which it is with a map "
-        f"({stem}=<constant>); it has {', '.join(real[:8])}{' …' if len(real) > 8 else ''}"
-    )
-
-
-def _plain_name(name: str) -> str:
-    for suffix in _SUFFIXES:
-        name = name.removesuffix(suffix)
-    return name
-
-
-def _scale(stem: str, pair: Mapping[bool, Array], alpha: float | None) -> float:
-    if len(pair) != 2:
-        raise CallError(f"{stem}: has only {'A' if True in pair else 'B'} of the factors A and B")
-    first, second = pair[True], pair[False]
-    rank = first.shape[0] if first.ndim else 0
-    if first.ndim < 2 or second.ndim < 2 or not rank or second.shape[1] != rank:
-        raise CallError(f"{stem}: A {list(first.shape)} and B {list(second.shape)} are not [rank, in] and [out, rank]")
-    return 1.0 if alpha is None else alpha / rank
-
-
-def _delta(base: Constants, target: str, stem: str, pair: Mapping[bool, Array]) -> Array:
-    """B @ A in the shape and orientation of the constant."""
-    first, second = (pair[side].astype(np.float64) for side in (True, False))
-    shape = base.array(target).shape
-    product = second.reshape(len(second), -1) @ first.reshape(len(first), -1)
-    if first.ndim > 2 or len(shape) > 2:  # a convolution: [out, in, ...]
-        turned = False
-    else:
-        output_first = base.output_first(target)
-        turned = not output_first if output_first is not None else product.shape != shape
-        if output_first is None and product.shape == shape and shape[0] == shape[1]:
-            raise CallError(
-                f"{stem}: {target!r} is square, and no MatMul, Gemm or Conv says which way it lies; "
-                "give the adapted model instead"
-            )
-    delta = product.T if turned else product
-    if delta.size != int(np.prod(shape)) or (len(shape) == 2 and delta.shape != shape) or delta.shape[0] != shape[0]:
-        raise CallError(f"{stem}: B @ A is {list(product.shape)}, which does not fit {target!r} of {list(shape)}")
-    return delta.reshape(shape)
-
-
 def describe_adapter(adapter: Adapter) -> dict[str, Any]:
     """What `hexforge lora info --json` prints."""
     return {
@@ -347,69 +238,3 @@ def describe_adapter(adapter: Adapter) -> dict[str, Any]:
             for g in adapter.graphs
         ],
     }
-
-
-# -- config files that apply adapters ----------------------------------------------------------------------------------
-
-MOST_CONFIG_BYTES = 1 << 20
-_MOST_OPEN_FILES = 8
-
-
-def read_config(path: str | os.PathLike[str]) -> list[tuple[str, Path]]:
-    """A LoRA config file, lines of `<graph>;<adapter file>`: graphs and files.
-
-    A file lies where its path leads from the current folder, as in the EP, or else from the config's.
-    """
-    at = Path(path)
-    try:
-        if at.stat().st_size > MOST_CONFIG_BYTES:
-            raise FormatError(f"{at}: is no LoRA config: it has more than {MOST_CONFIG_BYTES} bytes")
-        text = at.read_bytes().decode()
-    except FileNotFoundError:
-        raise CallError(f"qnn.lora_config: {at}: no such file; check the path") from None
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{at}: is no LoRA config: it is not a text", error.start) from None
-    except (OSError, ValueError) as error:
-        raise CallError(f"qnn.lora_config: {at}: cannot be read: {error}") from None
-    files: dict[str, Path] = {}
-    for number, line in enumerate(text.lstrip("\ufeff").splitlines(), 1):
-        if not line.strip():
-            continue
-        graph, separator, file = (part.strip() for part in line.partition(";"))
-        if not graph or not separator or not file or "\0" in file:
-            raise FormatError(f"{at}: line {number} is not `<graph>;<adapter file>`")
-        if graph in files:
-            raise FormatError(f"{at}: line {number} names graph {graph!r} again")
-        here = os.path.exists(file)  # noqa: PTH110 - a Path raises where the name is too long
-        files[graph] = Path(file) if here or Path(file).is_absolute() else at.parent / file
-    if not files:
-        raise FormatError(f"{at}: names no graph; a line is `<graph>;<adapter file>`")
-    return list(files.items())
-
-
-def apply_config(contexts: Sequence[Context], path: str | os.PathLike[str]) -> None:
-    """Apply what a LoRA config says, each line to the first context that has the graph; all lines, or none."""
-    changes: dict[Context, dict[str, Adapter | None]] = {}
-    for graph, file in read_config(path):
-        context = next((c for c in contexts if any(g.name == graph for g in c.graphs)), None)
-        if context is None:
-            names = ", ".join(g.name for c in contexts for g in c.graphs)
-            raise CallError(f"{path}: names graph {graph!r}; the context model has {names}")
-        changes.setdefault(context, {})[graph] = open_adapter(context, file)
-    exchange_adapters(changes)
-
-
-def open_adapter(context: Context, path: Path) -> Adapter:
-    """An adapter's file, opened and verified; the last ones of a context stay open, so that going back is quick."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise CallError(f"{path}: the adapter cannot be read: {error.strerror or error}") from None
-    key = (str(path.absolute()), status.st_ino, status.st_size, status.st_mtime_ns)
-    with context.switching:
-        open_files = context.adapter_files
-        adapter = open_files.pop(key, None) or Adapter(path, verify=not context.skip_validation_on_binary_section)
-        open_files[key] = adapter
-        while len(open_files) > _MOST_OPEN_FILES:
-            open_files.pop(next(iter(open_files)))
-        return adapter

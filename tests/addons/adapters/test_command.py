@@ -12,7 +12,7 @@ import pytest
 
 from hexforge.cli import main
 from hexforge.runtime.contexts.context import Context
-from tests.runtime.contexts.lora_models import factors, inputs, transformer, weights
+from tests.addons.adapters.lora_models import factors, inputs, transformer, weights
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:

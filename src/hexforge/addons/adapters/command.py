@@ -33,8 +33,8 @@ def make(
     as_json: Json = False,
 ) -> None:
     """Make an adapter of a base and an adapted model, or of low-rank weights; of neither: one that restores a base."""
-    from hexforge.runtime.contexts.lora import describe_adapter
-    from hexforge.runtime.contexts.lora import make_adapter as made
+    from hexforge.addons.adapters.making import describe_adapter
+    from hexforge.addons.adapters.making import make_adapter as made
 
     if weights is None and (alpha is not None or names):
         raise CallError("--alpha and --map are for --weights; leave them out")
@@ -48,8 +48,8 @@ def info(
     file: Path = argument("An adapter file.", exists=True, dir_okay=False, show_default=False), as_json: Json = False
 ) -> None:
     """Say what an adapter changes, and of which base; checksums verified."""
+    from hexforge.addons.adapters.making import describe_adapter
     from hexforge.formats.adapter import Adapter
-    from hexforge.runtime.contexts.lora import describe_adapter
 
     _say(describe_adapter(Adapter(file)), as_json)
 

@@ -11,20 +11,21 @@ import numpy as np
 import pytest
 
 import hexforge
+from hexforge.addons.adapters import low_rank
+from hexforge.addons.adapters.making import make_adapter
 from hexforge.errors import CallError, FormatError, ModelError
 from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import SLACK, Container
 from hexforge.frontends.onnx.context_constants import Constants
 from hexforge.ir import Array
-from hexforge.runtime.contexts import lora
+from hexforge.runtime.contexts.adapter_config import read_config
 from hexforge.runtime.contexts.compile import compile
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.lora import make_adapter, read_config
 from hexforge.runtime.contexts.request import ContextRequest
 from hexforge.runtime.contexts.wrap import wrap
+from tests.addons.adapters.lora_models import adapted_weights, factors, inputs, transformer, weights
 from tests.ort.context_models import session
 from tests.ort.models import FLOAT, model, node
-from tests.runtime.contexts.lora_models import adapted_weights, factors, inputs, transformer, weights
 
 PATTERN = "block.[qvo].weight_quantized"
 CHANGED = {"q": weights(5)["q"], "v": weights(6)["v"]}
@@ -178,7 +179,7 @@ def test_a_square_matrix_lies_as_its_reader_says(flip: bool) -> None:
     base = Constants(model([gemm], {"x": (FLOAT, [1, 4])}, {"y": (FLOAT, [1, 4])}, {"net.fc.weight": w}))
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 4)).astype(np.float32), rng.normal(size=(4, 2)).astype(np.float32)
-    found = lora.merge_weights(
+    found = low_rank.merge_weights(
         base, {"net.fc.lora_down.weight": a, "net.fc.lora_up.weight": b, "net.fc.alpha": np.array(4.0)}, None, {}
     )
     delta = 2.0 * (b.astype(np.float64) @ a)
