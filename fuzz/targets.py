@@ -23,7 +23,7 @@ from hexforge.addons.adapters.safetensors import read_arrays
 from hexforge.addons.executorch.formats.ptd import read_ptd
 from hexforge.addons.executorch.formats.pte import TensorValue, read_pte
 from hexforge.addons.executorch.formats.qnn_options import read_options
-from hexforge.addons.executorch.running.loading import PteModule
+from hexforge.addons.executorch.running.pte_loading import PteModule
 from hexforge.addons.profiler import linting, log
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import HexforgeError

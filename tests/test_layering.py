@@ -46,7 +46,7 @@ FLOORS = (
 INNER = {
     "frontends.onnx": (
         ("separate_units",),
-        ("pipeline", "support"),
+        ("pipeline", "support_matrix"),
         ("fusions", "rewrites", "ep_limits"),
         ("context_writer", "context_wrapper"),
         ("context_model", "context_constants", "translate"),
@@ -117,7 +117,7 @@ INNER = {
         ("addon",),
         ("__main__", "calibrate_command"),
         ("held_out", "error_figures"),
-        ("support", "calibration"),
+        ("known_work", "calibration"),
         ("cost_file",),
         ("fitting",),
         ("critical_path", "least_squares"),
@@ -128,7 +128,7 @@ INNER = {
     "addons.qnn_graphs": (
         ("addon", "compiling"),
         ("graph",),
-        ("tensors", "operations", "grouped", "library_limits", "rotary", "table_forms"),
+        ("tensor_types", "operations", "grouped", "library_limits", "rotary", "table_forms"),
         ("declarations",),
     ),
     "ort": (

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 import hexforge
 from hexforge.addons.profiler import log
+from hexforge.addons.profiler.chrometrace import chrometrace
 from hexforge.addons.profiler.recording.simulated import profile
 from hexforge.addons.profiler.summary import summary
-from hexforge.addons.profiler.trace import chrometrace
 from hexforge.addons.tools import tool_command
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import GraphConfig

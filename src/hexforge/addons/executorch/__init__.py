@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hexforge.addons.executorch.stand_in import TESTED, enable, is_enabled, is_installed
 
 if TYPE_CHECKING:
-    from hexforge.addons.executorch.running.loading import PteModule, load
+    from hexforge.addons.executorch.running.pte_loading import PteModule, load
     from hexforge.addons.executorch.running.stock_runtime import enable_runtime
 
 if is_installed():

@@ -202,7 +202,7 @@ def compare_pte_with_dump(
 def run_pte(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
     """A method of a program as `run` and `bench` take it; its inputs are called input_0, input_1 and so on."""
     from hexforge.addons.executorch.formats.pte import TensorValue
-    from hexforge.addons.executorch.running.loading import load
+    from hexforge.addons.executorch.running.pte_loading import load
     from hexforge.ort.signature import NodeArg
 
     if set(options) - {"backend_type", "soc_model"}:

@@ -68,11 +68,11 @@ def profile(
     inputs: InputArguments,
 ) -> None:
     """Profile a model on a chip: report, trace, tables and a page that says why it takes its time."""
+    from hexforge.addons.profiler.chrometrace import ViewerFeatures
     from hexforge.addons.profiler.profile_files import profile_files
     from hexforge.addons.profiler.recording.retime import retime
     from hexforge.addons.profiler.recording.simulated import require_profile_level
     from hexforge.addons.profiler.recording.zoom import zoom_profile
-    from hexforge.addons.profiler.trace import ViewerFeatures
 
     require_profile_level(recording.level)
     others.check()

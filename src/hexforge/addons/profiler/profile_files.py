@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.addons.profiler import log
+from hexforge.addons.profiler.chrometrace import ViewerFeatures, chrometrace
 from hexforge.addons.profiler.profile_text import average, average_reports
 from hexforge.addons.profiler.qhas import qhas_page
 from hexforge.addons.profiler.record import LEVELS, Profile
 from hexforge.addons.profiler.summary import schema, summary
 from hexforge.addons.profiler.topology import topology
-from hexforge.addons.profiler.trace import ViewerFeatures, chrometrace
 from hexforge.addons.tuning.advice.result import Advice
 from hexforge.formats.file_names import file_names, file_stem
 

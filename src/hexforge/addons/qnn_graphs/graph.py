@@ -13,7 +13,7 @@ from hexforge.addons.qnn_graphs.grouped import merge_groups
 from hexforge.addons.qnn_graphs.operations import resolve_op
 from hexforge.addons.qnn_graphs.rotary import rotary_embedding
 from hexforge.addons.qnn_graphs.table_forms import from_0_to_1, table_form
-from hexforge.addons.qnn_graphs.tensors import data_of, fit_int16_weights, role_of, type_of
+from hexforge.addons.qnn_graphs.tensor_types import data_of, fit_int16_weights, role_of, type_of
 from hexforge.errors import ModelError
 from hexforge.ir import Call, Graph, Node, Role, TensorType, Value
 from hexforge.ir.op import Op, ParamValue

@@ -45,10 +45,10 @@ class ViewerFlags(ToolFlags):
 
 def run(flags: ViewerFlags, version: Version = False) -> None:
     """Show what a profiling log holds: as text, and where --output is given as a trace and a summary beside it."""
+    from hexforge.addons.profiler.chrometrace import ViewerFeatures
     from hexforge.addons.profiler.profile_files import viewer_files
     from hexforge.addons.profiler.profile_text import average_reports, heap_lines, reports
     from hexforge.addons.profiler.recording.zoom import zoom_profile
-    from hexforge.addons.profiler.trace import ViewerFeatures
 
     for flag, given in (
         ("extract_opaque_objects", flags.extract_opaque_objects),

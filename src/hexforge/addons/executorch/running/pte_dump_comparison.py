@@ -18,8 +18,8 @@ from hexforge.addons.executorch import blob
 from hexforge.addons.executorch.formats.pte import Delegate, TensorValue, read_pte
 from hexforge.addons.executorch.formats.qnn_options import KEY
 from hexforge.addons.executorch.running.delegate import QnnDelegate
-from hexforge.addons.executorch.running.loading import open_delegate
 from hexforge.addons.executorch.running.method import Method
+from hexforge.addons.executorch.running.pte_loading import open_delegate
 from hexforge.addons.qnn_graphs.compiling import context_builder, context_bytes
 from hexforge.addons.saver.replay import copy_graph
 from hexforge.backend import Backend, Program, WrappedProgram

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Support: which kinds of work the measured families lean on, and how well a fit knows what it predicts."""
+"""Known work: which kinds of work the measured families lean on, and how well a fit knows what it predicts."""
 
 from __future__ import annotations
 
