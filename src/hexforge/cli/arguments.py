@@ -184,7 +184,7 @@ class CoRunningArguments:
 
     priority: str = option("normal", "low … critical_plus (qnn_context_priority), with --co-running.")
     co_running: list[str] | None = option(
-        None, "Another model that runs on the chip meanwhile.", "--co-running", "--beside", metavar="MODEL[:PRIORITY]"
+        None, "Another model that runs on the chip meanwhile.", "--co-running", metavar="MODEL[:PRIORITY]"
     )
 
     def check(self) -> None:
