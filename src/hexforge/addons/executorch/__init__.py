@@ -19,7 +19,7 @@ if is_installed():
     enable()
 
 __all__ = ["TESTED", "PteModule", "enable", "enable_runtime", "is_enabled", "is_installed", "load"]
-_LAZY = {"load": "loading", "PteModule": "loading", "enable_runtime": "stock_runtime"}
+_LAZY = {"load": "pte_loading", "PteModule": "pte_loading", "enable_runtime": "stock_runtime"}
 
 
 def __getattr__(name: str) -> Any:
