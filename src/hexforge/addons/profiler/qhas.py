@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,28 +24,27 @@ MEASURED_HERE = "Measured by hexforge on this computer; a cycle is a nanosecond.
 FIGURES = (
     Column("cycles", "number", 0, "sum", about="Of the main thread"),
     Column("share", "share", 1, "sum", about="Of the critical path, waits included"),
-    Column("wait", "number", 0, "sum", about="Cycles that the main thread waits for it to go on"),
-    Column("overlap", "number", 0, "sum", about="Of its cycles, while something is at work that nobody waits for"),
-    Column("HMX µs", "number", 2, "sum", about="The matrix unit at work"),
-    Column("HVX µs", "number", 2, "sum", about="The vector units at work"),
-    Column("DMA µs", "number", 2, "sum", about="Transfers for it"),
-    Column("DRAM read", "bytes", total="sum"),
-    Column("DRAM write", "bytes", total="sum"),
-    Column("MACs", "number", 0, "sum", about="Multiply-accumulates"),
-)
-_KEYS = (
-    "cycles", "share", "wait_cycles", "overlap_cycles", "hmx_us", "hvx_us", "dma_us", "dram_read_bytes",
-    "dram_write_bytes", "macs",
+    Column("wait", "number", 0, "sum", about="Cycles that the main thread waits for it to go on", key="wait_cycles"),
+    Column(
+        "overlap", "number", 0, "sum", about="Of its cycles, while something is at work that nobody waits for",
+        key="overlap_cycles",
+    ),
+    Column("HMX µs", "number", 2, "sum", about="The matrix unit at work", key="hmx_us"),
+    Column("HVX µs", "number", 2, "sum", about="The vector units at work", key="hvx_us"),
+    Column("DMA µs", "number", 2, "sum", about="Transfers for it", key="dma_us"),
+    Column("DRAM read", "bytes", total="sum", key="dram_read_bytes"),
+    Column("DRAM write", "bytes", total="sum", key="dram_write_bytes"),
+    Column("MACs", "number", 0, "sum", about="Multiply-accumulates", key="macs"),
 )  # fmt: skip
-TYPES = (Column("type", about="QNN op"), Column("ops", "number", 0, "sum"), *FIGURES)
+TYPES = (Column("type", about="QNN op"), Column("ops", "number", 0, "sum", key="count"), *FIGURES)
 OPS = (
-    Column("QNN op"),
+    Column("QNN op", key="qnn_op"),
     Column("type", choose=True),
-    Column("framework ops", about="The model's own nodes"),
-    Column("start µs", "number", 2),
-    Column("µs", "number", 2, "sum", about="Cycles and waits by the clock"),
+    Column("framework ops", about="The model's own nodes", of=lambda row: ", ".join(row["framework_ops"])),
+    Column("start µs", "number", 2, key="start_us"),
+    Column("µs", "number", 2, "sum", about="Cycles and waits by the clock", key="us"),
     *FIGURES,
-    Column("resources"),
+    Column("resources", of=lambda row: ", ".join(row["resources"])),
     Column("result"),
 )
 _ACTIVITY = (
@@ -58,7 +58,7 @@ _ACTIVITY = (
 HTP_OPS = (*_ACTIVITY, Column("bytes", "bytes", total="sum"))
 DOMINANT = (*_ACTIVITY[:2], Column("priority", choose=True), *_ACTIVITY[3:])
 SERVICES = (
-    Column("service"), Column("count", "number", 0, "sum"), Column("µs", "number", 2, "sum"),
+    Column("service"), Column("count", "number", 0, "sum"), Column("µs", "number", 2, "sum", key="us"),
     Column("bytes", "bytes", total="sum"),
 )  # fmt: skip
 _LANES = {HMX: "--hmx", HVX: "--hvx", DMA: "--dma", SERVICE: "--overhead", "CPU": "--hmx", "GPU": "--hvx"}
@@ -92,13 +92,13 @@ def qhas_page(
         "lead": [section.to_json() for section in lead],
         "overall": [part.to_json() for part in _overall(content)],
         "timeline": _timeline(chosen, run),
-        "types": _filtered(Table(TYPES, [_row(r, "type", "count") for r in content["qnn_op_types"]], sort=2)),
-        "ops": _filtered(Table(OPS, [_op(r, starts.get(i), chosen) for i, r in enumerate(content["qnn_ops"])])),
+        "types": _filtered(Table.of(TYPES, content["qnn_op_types"], sort=2)),
+        "ops": _filtered(Table.of(OPS, _timed_ops(content, starts, chosen))),
         "sources": [row["framework_ops"] for row in content["qnn_ops"]],
         "htp": _filtered(Table(HTP_OPS, [])),
         "dominant": _filtered(Table(DOMINANT, [])),
         "priorities": list(PRIORITIES),
-        "services": Table(SERVICES, [tuple(r.values()) for r in content["system_services"]], sort=2).to_json(),
+        "services": Table.of(SERVICES, content["system_services"], sort=2).to_json(),
         "graph": _graph(chosen, run),
         "sections": [],
     }
@@ -110,15 +110,13 @@ def _filtered(table: Table) -> dict[str, Any]:
     return table.to_json() | {"filters": True, "pies": True}
 
 
-def _row(row: dict[str, Any], *first: str) -> tuple[Any, ...]:
-    return tuple(row[key] for key in (*first, *_KEYS))
-
-
-def _op(row: dict[str, Any], start: float | None, graph: GraphProfile) -> tuple[Any, ...]:
-    us = (row["cycles"] + row["wait_cycles"]) / graph.clock_mhz if graph.clock_mhz else 0.0
-    sources = ", ".join(row["framework_ops"])
-    figures = (row[key] for key in _KEYS)
-    return (row["qnn_op"], row["type"], sources, start, us, *figures, ", ".join(row["resources"]), row["result"])
+def _timed_ops(content: dict[str, Any], starts: dict[int, float], graph: GraphProfile) -> list[dict[str, Any]]:
+    """The ops of a summary with when each starts and how long it takes."""
+    clock = graph.clock_mhz or math.inf
+    return [
+        {**row, "start_us": starts.get(place), "us": (row["cycles"] + row["wait_cycles"]) / clock}
+        for place, row in enumerate(content["qnn_ops"])
+    ]
 
 
 def _facts(profile: Profile, graph: GraphProfile, content: dict[str, Any]) -> list[list[str]]:
