@@ -26,6 +26,7 @@ from hexforge.addons.profiler.record import (
 )
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import checksum
+from hexforge.formats.file_kinds import kind_of
 
 
 def made(runs: int = 2) -> Profile:
@@ -55,7 +56,7 @@ def test_reads_back_exactly(tmp_path: Path) -> None:
     path = tmp_path / "qnn-profiling-data_0.log"
     log.write(path, made())
     assert log.read(path) == made()
-    assert log.is_log(path)
+    assert kind_of(path).name == "a profiling log"
 
 
 def test_a_run_is_added_at_the_end(tmp_path: Path) -> None:

@@ -96,15 +96,6 @@ def read(path: Path) -> Profile:
     return from_bytes(data, os.fspath(path))
 
 
-def is_log(path: Path) -> bool:
-    """Whether a file begins as logs do."""
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
-
-
 def from_bytes(data: bytes, where: str = "log") -> Profile:
     """The profile of a log's bytes."""
     if data[: len(MAGIC)] != MAGIC:
