@@ -20,8 +20,9 @@ from hexforge.analysis.estimate import estimate
 from hexforge.chips.deployment import Deployment
 from tests.addons.profiler.test_linting import check_invariants
 from tests.models import showcase
+from tests.ort import models
 
-QNN = "QNNExecutionProvider"
+CPU, QNN = "CPUExecutionProvider", "QNNExecutionProvider"
 MODEL, _ = showcase.sub(32)
 FEED = {"image": np.linspace(-1, 1, 32 * 32 * 32, dtype=np.float32).reshape(1, 32, 32, 32)}
 
@@ -223,3 +224,28 @@ def test_other_providers_profile_as_before() -> None:
     made = hexforge.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
     assert isinstance(made, onnxruntime.InferenceSession)
     assert made.end_profiling() == ""
+
+
+def test_onnxruntimes_own_trace(tmp_path: Path) -> None:
+    options = hexforge.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    made = models.session(models.sandwich(), sess_options=options)
+    made.run(None, {"x": np.zeros((2, 3, 3), np.float32)})
+    assert made.get_profiling_start_time_ns() > 0
+    events = json.loads(Path(made.end_profiling()).read_text(encoding="utf-8"))
+    ops = [e for e in events if e["name"].endswith("_kernel_time")]
+    assert [e["args"].get("provider") for e in events if e not in ops] == [None, QNN, CPU, QNN, None]
+    assert {e["args"]["provider"] for e in ops} == {QNN}
+    assert list(tmp_path.iterdir()) == [Path(made.end_profiling())]
+
+
+@pytest.mark.parametrize("kind", [hexforge.SessionOptions, onnxruntime.SessionOptions])
+def test_a_session_that_is_profiled_leaves_its_options_as_they_are(kind: type[Any], tmp_path: Path) -> None:
+    options = kind()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "profile")
+    made = models.session(models.mixed(), sess_options=options)
+    made.run(None, {"x": np.zeros((2, 3), np.float32)})
+    assert list(tmp_path.iterdir()) == []
+    assert options.enable_profiling
