@@ -12,6 +12,7 @@ from hexforge.cli.runnable import Runnable, feeds_for, open_runnable
 from hexforge.cli.screen import bar, console, print_json, table
 from hexforge.errors import CallError
 from hexforge.formats.file_kinds import kind_of
+from hexforge.results import select
 
 
 def print_output_comparison(
@@ -45,23 +46,17 @@ def print_output_comparison(
                 feeds = {v.name: a for v, a in zip(first.inputs, sample, strict=True)}
                 collector.add(feeds, expected, dict(zip(expected, outputs.values(), strict=True)))
             progress(done + 1, len(samples))
-    rows = [
-        {"output": i, "sqnr_db": one.sqnr_db, "cosine": one.cosine, "max_error": one.max_error}
-        for i, one in enumerate(sums)
-    ]
+    rows = [{"output": i, **one.to_json()} for i, one in enumerate(sums)]
     decisions = None if collector is None else collector.decisions()
     if as_json:
         figures = {"model": path.name, "reference": reference.name, "samples": len(samples), "outputs": rows}
         print_json(figures | {"decisions": None if decisions is None else decisions.to_json()})
         return
-    lines = [
-        (f"output_{i}", "exact" if r["sqnr_db"] == float("inf") else f"{r['sqnr_db']:.2f}", f"{r['cosine']:.6f}",
-         f"{r['max_error']:.4g}")
-        for i, r in enumerate(rows)
-    ]  # fmt: skip
+    columns = select(ErrorSums.described)
+    lines = [(f"output_{i}", *(column.cell(one) for column in columns)) for i, one in enumerate(sums)]
     title = f"{path.name} against {reference.name}, {len(samples)} samples"
     screen = console()
-    screen.print(table(title, ("output", "SQNR dB", "cosine", "max error"), lines))
+    screen.print(table(title, ("output", *(column.name for column in columns)), lines))
     print_decisions(screen, decisions, f"{len(samples)} samples")
 
 
