@@ -38,6 +38,8 @@ class Hook(StrEnum):
     """(estimates, priorities) -> what each of them takes on the chip that they share, and what there is to draw."""
     PLACE_CONTEXTS = "put contexts on a simulated device"
     """(files, chip, config) -> by name the graphs, as programs that take the device's time."""
+    WRITE_DUMPS = "write a session's graphs"
+    """(what is wanted, plan, backend, model or None, name), which writes them."""
     PROFILE_SESSION = "profile a session"
     """(prefix of onnxruntime's own trace or None, power) -> the ort.observed_runs.SessionRecord of a session."""
     SHARED_BUFFER = "share memory with the device"

@@ -37,5 +37,8 @@ ADDON = Addon(
         "no ONNX model, or is cut off or damaged": _MODEL,
     },
     needs=("device", "tuning"),
-    hooks={Hook.PROFILE_SESSION: "hexforge.addons.profiler.recording.session_profile:ProfiledSession"},
+    hooks={
+        Hook.PROFILE_SESSION: "hexforge.addons.profiler.recording.session_profile:ProfiledSession",
+        Hook.WRITE_DUMPS: "hexforge.addons.profiler.recording.dump_files:write_dumps",
+    },
 )
