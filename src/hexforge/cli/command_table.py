@@ -79,15 +79,6 @@ CORE = (
         ('hexforge prune model.bin --soc "8 Gen 3" -o one.bin',),
     ),
     Command(
-        "op-package",
-        "hexforge.cli.inspect.op_package:op_package",
-        "Op packages: compile one, look at one.",
-        (
-            "hexforge op-package build swish.cpp -o libswish.so",
-            "hexforge op-package show Swish:libswish.so:swish_package",
-        ),
-    ),
-    Command(
         "ops",
         "hexforge.cli.inspect.ops:ops",
         "Which ONNX ops become which QNN ops, what those are, and what of them is refused, why, and how that is known.",

@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 from hexforge.cli.arguments import Json
 from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.say import say
 from hexforge.cli.screen import console, print_json, table
+from hexforge.errors import CallError
+from hexforge.ops.package_library import HEADERS
 from hexforge.request_fields import argument, required
 
 op_package = CommandGroup(no_args_is_help=True, add_completion=False, help="Op packages: compile one, look at one.")
@@ -21,7 +27,6 @@ def build(
 ) -> None:
     """Compile an op package against hexforge_op_package.h."""
     from hexforge.formats.files import require_writable
-    from hexforge.ops.package_library import build_library
 
     require_writable(output)
     build_library(source, output)
@@ -54,3 +59,17 @@ def show(
         print_json(facts)
     else:
         console().print(table("", ("", ""), list(facts.items())))
+
+
+def build_library(source: Path, output: Path) -> None:
+    """Compile a C or C++ source against the header into a shared library, whole or not at all."""
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if not compiler:
+        raise CallError("there is no C++ compiler; install g++, or name one in CXX")
+    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
+        made = Path(folder) / output.name
+        command = [compiler, "-O2", "-std=c++17", "-shared", "-fPIC", f"-I{HEADERS}", str(source), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CallError(f"{source}: the compiler says:\n{done.stderr.strip()}")
+        made.replace(output)
