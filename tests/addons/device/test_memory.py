@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import hexforge
+from hexforge.addons.budgets.gate import gate
 from hexforge.addons.device import (
     Binary,
     CreationConfig,
@@ -29,7 +30,6 @@ from hexforge.addons.device import (
 from hexforge.addons.device.contexts.handles import DeviceContext
 from hexforge.addons.device.contexts.loading import CreationNotice
 from hexforge.addons.device.memory import AddressRange, SharedBuffer
-from hexforge.analysis.gate import gate
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
 from hexforge.runtime.contexts.context import Context

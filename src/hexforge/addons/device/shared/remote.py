@@ -38,6 +38,7 @@ from hexforge.addons.device.contexts.tensors import (
 )
 from hexforge.addons.device.memory import MemDescriptor, MemHandle
 from hexforge.addons.device.power import PerfProfile, PowerConfig
+from hexforge.addons.device.scheduling.clock import ClockTask, Pending
 from hexforge.addons.device.shared.address import VARIABLE, DeviceAddress, default_address
 from hexforge.addons.device.shared.connection import DeviceConnection
 from hexforge.addons.device.shared.messages import Message
@@ -49,7 +50,6 @@ from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.validated import Count, arguments, validated
 from hexforge.qnn_api.calls import messages
-from hexforge.scheduling.clock import ClockTask, Pending
 
 _PROGRAM = secrets.token_hex(8)
 """By which a device knows that several processes are of this program."""

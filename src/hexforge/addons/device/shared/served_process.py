@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hexforge.addons.device.api import Qnn
+from hexforge.addons.device.scheduling.clock import Pending
 from hexforge.addons.device.shared.messages import Message
 from hexforge.addons.device.shared.request_fields import ANSWERS, ProcessHandles, read_request
 from hexforge.addons.device.signal import DeviceSignal
@@ -16,7 +17,6 @@ from hexforge.errors import CallError
 from hexforge.formats.validated import Count, arguments
 from hexforge.options import did_you_mean
 from hexforge.qnn_api.calls import messages
-from hexforge.scheduling.clock import Pending
 
 MOST_CALLS = 1000
 """That one program may have begun and not waited for."""
