@@ -46,7 +46,7 @@ FLOORS = (
 INNER = {
     "frontends.onnx": (
         ("separate_units",),
-        ("pipeline", "support_matrix"),
+        ("placing", "written_ops"),
         ("fusions", "rewrites", "ep_limits"),
         ("context_writer", "context_wrapper"),
         ("context_model", "context_constants", "translate"),
@@ -80,7 +80,7 @@ INNER = {
         ("conversions", "collecting"),
     ),
     "runtime.contexts": (
-        ("manage", "describe", "wrap", "loading"),
+        ("manage", "describe", "wrap", "load_contexts"),
         ("context_plan", "context_model"),
         ("adapter_config",),
         ("compile",),
@@ -133,14 +133,14 @@ INNER = {
     ),
     "ort": (
         ("__main__",),
-        ("model_compiler", "stand_in", "devices"),
+        ("model_compiler", "stand_in"),
         ("session",),
         ("on_chip",),
         ("qnn_session",),
-        ("prepare", "binding", "check"),
-        ("signature", "observed_runs"),
+        ("session_plan", "binding", "check"),
+        ("signature", "observed_runs", "provider_listing"),
         ("options",),
-        ("assignment", "notes", "values", "context_callbacks", "errors"),
+        ("notes", "values", "context_callbacks", "errors"),
     ),
 }
 
@@ -354,7 +354,7 @@ def test_the_rules_apply() -> None:
     assert not allowed("backends.htp.pipeline", "backends.cpu")
     assert not allowed("ops.products.conv", "backend")
     assert not allowed("ir.graph", "")
-    assert allowed_inside("frontends.onnx.pipeline", "frontends.onnx.unit")
+    assert allowed_inside("frontends.onnx.placing", "frontends.onnx.unit")
     assert not allowed_inside("frontends.onnx.unit", "frontends.onnx.translate.builder")
     assert not allowed_inside("backends.htp.time.cost", "backends.htp.numbers.program")
     assert allowed_inside("backends.htp.time.cost", "backends.htp.time.tile")

@@ -65,11 +65,11 @@ from hexforge.runtime.contexts.compatibility import validate as validate
 from hexforge.runtime.contexts.compile import Compiled as Compiled
 from hexforge.runtime.contexts.compile import compile as compile
 from hexforge.runtime.contexts.context import Context as Context
-from hexforge.runtime.contexts.loading import CancelledError as CancelledError
-from hexforge.runtime.contexts.loading import ContextConfig as ContextConfig
-from hexforge.runtime.contexts.loading import Signal as Signal
-from hexforge.runtime.contexts.loading import load_context as load_context
-from hexforge.runtime.contexts.loading import load_contexts as load_contexts
+from hexforge.runtime.contexts.load_contexts import CancelledError as CancelledError
+from hexforge.runtime.contexts.load_contexts import ContextConfig as ContextConfig
+from hexforge.runtime.contexts.load_contexts import Signal as Signal
+from hexforge.runtime.contexts.load_contexts import load_context as load_context
+from hexforge.runtime.contexts.load_contexts import load_contexts as load_contexts
 from hexforge.runtime.contexts.manage import ManagedSession as ManagedSession
 from hexforge.runtime.contexts.request import ContextRequest as ContextRequest
 from hexforge.runtime.registry import register_backend as register_backend

@@ -170,7 +170,7 @@ def with_nodes_on_cpu(
 ) -> ChipArithmetic:
     """What the chip computes, and which nodes stay with the CPU: it refuses them in the quantized model and in the
     folded float one, so that encodings would be of no use."""
-    from hexforge.frontends.onnx.pipeline import CONVERTS
+    from hexforge.frontends.onnx.placing import CONVERTS
     from hexforge.runtime.shared_placing import SharedPlacing
 
     in_float = {row.node for row in (placing or SharedPlacing()).prepare_model(floating, backend).refused}

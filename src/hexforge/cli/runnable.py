@@ -80,8 +80,8 @@ def open_runnable(
     path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, graph: str = ""
 ) -> Runnable:
     """A model or a context, ready to run with provider options; `graph` is one of a context that has several."""
-    import hexforge.frontends.onnx.pipeline
-    import hexforge.ort.prepare
+    import hexforge.frontends.onnx.placing
+    import hexforge.ort.session_plan
     import hexforge.runtime.contexts.context_plan
     import hexforge.runtime.plan  # noqa: F401 - not a part of the time that it takes to load
 
@@ -102,15 +102,15 @@ def open_target(path: Path, target: BackendArguments, request: ModelRequest, gra
 
 def open_placed_model(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
     """An ONNX model, placed and compiled."""
-    from hexforge.ort.check import load_model
+    from hexforge.ort.check import compiled_plan
     from hexforge.ort.signature import arguments
 
     _require_no_graph(path, graph)
-    read = load_model(path, options, request, prepare=True, waiting=spinner)
-    inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
-    refused = sum(row.reason is not None for row in read.plan.rows)
-    left = f", {refused} of {len(read.plan.rows)} nodes on the CPU" if refused else ""
-    return _of_plan(inputs, read.plan, read.parts.placed.outputs, options, left)
+    plan = compiled_plan(path, options, request, runs=True, waiting=spinner)
+    inputs = arguments(plan.parts.model.inputs, plan.parts.model.ir.graph.inputs)
+    refused = sum(row.reason is not None for row in plan.rows)
+    left = f", {refused} of {len(plan.rows)} nodes on the CPU" if refused else ""
+    return _of_plan(inputs, plan, plan.parts.placed.outputs, options, left)
 
 
 def open_context_model(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:

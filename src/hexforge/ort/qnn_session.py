@@ -19,7 +19,6 @@ from hexforge.addon import DEVICE_VARIABLE, Hook, hook
 from hexforge.backend import interrupted_by
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.ir import Graph
-from hexforge.ort.assignment import assignment
 from hexforge.ort.binding import IOBinding
 from hexforge.ort.errors import raises_onnxruntime_errors
 from hexforge.ort.notes import OVERFLOWED, Notes
@@ -32,7 +31,8 @@ from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.ort.options.providers import Requested
 from hexforge.ort.options.running_power import RunningPower
 from hexforge.ort.options.session_options import SessionOptions, run_entries
-from hexforge.ort.prepare import Prepared, context_output, extension_notes, prepare
+from hexforge.ort.provider_listing import assignment
+from hexforge.ort.session_plan import Prepared, context_output, extension_notes, prepare
 from hexforge.ort.signature import NodeArg, check_feed, check_outputs
 from hexforge.ort.values import SharedMemory, buffer_at, numpy_dtype, shared_memory_info, shared_value, to_ortvalue
 from hexforge.runtime.contexts.context_model import Report
@@ -230,18 +230,20 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
         """Outputs for inputs, in the order of `output_names` (all outputs where it is None)."""
-        names = check_outputs(output_names, self._outputs_meta)
-        feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
-        return self._execute(names, feeds, run_options)
+        return self._execute(*self._checked(output_names, input_feed), run_options)
 
     @raises_onnxruntime_errors
     def run_into(
         self, output_names: Sequence[str], input_feed: Mapping[str, Any], targets: Mapping[str, Any], run_options: Any
     ) -> list[Any]:
         """As `run`; an output is the array in `targets` where its program can write there, without a copy."""
-        names = check_outputs(output_names, self._outputs_meta)
-        feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
-        return self._execute(names, feeds, run_options, targets)
+        return self._execute(*self._checked(output_names, input_feed), run_options, targets)
+
+    def _checked(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]
+    ) -> tuple[list[str], dict[str, Any]]:
+        """The outputs that are asked for, and the inputs as arrays."""
+        return check_outputs(output_names, self._outputs_meta), check_feed(input_feed, self._inputs_meta, self._fixed)
 
     def _execute(
         self, names: list[str], feeds: Mapping[str, Any], run_options: Any, targets: Mapping[str, Any] | None = None
@@ -320,9 +322,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
         def work() -> None:
             try:
-                names = check_outputs(output_names, self._outputs_meta)
-                feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
-                results = self._execute(names, feeds, run_options)
+                results = self._execute(*self._checked(output_names, input_feed), run_options)
             except HexforgeError as error:
                 callback([], user_data, str(error))
             except Exception as error:  # whatever it is, the caller can only learn of it here

@@ -15,11 +15,11 @@ from onnx import numpy_helper
 from hexforge.addons.diagnosis.dump_comparison import compare_with_dump
 from hexforge.addons.vendor.engine import VendorEngine
 from hexforge.errors import CallError, FormatError
-from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.frontends.onnx.separate_units import shown_model
 from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.runtime.opening import open_stages
+from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend
 from tests.addons.vendor import needs_package
 from tests.addons.vendor.models import QdqWriter, sample, saved, small_chain
@@ -57,7 +57,7 @@ def changed(model: onnx.ModelProto, name: str) -> bytes:
 
 
 def shown(model: bytes) -> bytes:
-    return shown_model(place_model(read(model), ON_CHIP))
+    return shown_model(prepare_model(read(model), ON_CHIP).placed)
 
 
 def by_hexforge(model: bytes) -> dict[str, Array]:

@@ -28,11 +28,11 @@ def facts(*arguments: str) -> Any:
 
 
 def test_ops_prints_every_translator_and_fusion() -> None:
-    from hexforge.frontends.onnx import support_matrix
+    from hexforge.frontends.onnx import written_ops
 
     matrix = facts("ops")
-    assert {op: tuple(names) for op, names in matrix["onnx"].items()} == support_matrix.onnx_ops()
-    assert {kind: tuple(names) for kind, names in matrix["fusions"].items()} == support_matrix.fusions()
+    assert {op: tuple(names) for op, names in matrix["onnx"].items()} == written_ops.onnx_ops()
+    assert {kind: tuple(names) for kind, names in matrix["fusions"].items()} == written_ops.fusions()
     assert len(matrix["onnx"]) > 130
     assert matrix["onnx"]["Conv"] == ["Conv2d", "Conv3d", "DepthWiseConv2d"]
     assert matrix["qnn"]["Conv2d"]["kind"] == "conv"
@@ -41,12 +41,12 @@ def test_ops_prints_every_translator_and_fusion() -> None:
 
 
 def test_ops_prints_tables_that_are_not_empty() -> None:
-    from hexforge.frontends.onnx import support_matrix
+    from hexforge.frontends.onnx import written_ops
     from hexforge.ir import table
 
     text = printed("ops")
-    assert f"{len(support_matrix.onnx_ops())} ONNX ops" in text
-    assert f"{len(support_matrix.fusions())} fusions" in text
+    assert f"{len(written_ops.onnx_ops())} ONNX ops" in text
+    assert f"{len(written_ops.fusions())} fusions" in text
     assert f"{len([*table()])} QNN ops" in text
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -85,8 +84,7 @@ class _Put:
             self._known.setdefault(_key(data), (offset, size))
             return data
 
-        read = functools.partial(context.container.json, "program", row.program)
-        program = base.load(name, *row.values(), read, seen)
+        program = base.load(name, *row.values(), context.saved_program(name), seen)
         assert program.graph  # which reads what only it refers to
 
     def __call__(self, data: Buffer | Array) -> tuple[int, int]:

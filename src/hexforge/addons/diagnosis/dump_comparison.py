@@ -14,7 +14,7 @@ import numpy as np
 from hexforge.backend import Backend
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
-from hexforge.frontends.onnx.pipeline import PlacedModel, place_model
+from hexforge.frontends.onnx.placing import PlacedModel
 from hexforge.frontends.onnx.separate_units import MADE, separated_model, shown_model, unit_tensors, units_alone
 from hexforge.ir import Array
 from hexforge.model.reader import Model, read
@@ -22,6 +22,7 @@ from hexforge.quant.data.dumps import Dump, aligned, read_dump
 from hexforge.quant.steps import StepCounts, tolerance_of
 from hexforge.results import Column, Key, Result, select
 from hexforge.runtime.opening import open_stages
+from hexforge.runtime.prepare import prepare_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ def compare_with_dump(
     """
     source = model if isinstance(model, Model) else read(model)
     source.require_static()
-    placed, files = place_model(source, backend), read_dump(dump)
+    placed, files = prepare_model(source, backend).placed, read_dump(dump)
     feeds = _inputs(source, files, inputs or {})
     plan, outputs = open_stages(shown_model(placed), backend)
     values: dict[str, Array] = {**feeds, **{n: np.asarray(a) for n, a in plan.run(feeds, outputs).items()}}

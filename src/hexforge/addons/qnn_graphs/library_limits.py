@@ -8,6 +8,8 @@ same (`frontends/onnx/ep_limits` has its limits). A graph that has such an op al
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hexforge.backend import ContextBackend
 from hexforge.ir import DType, Node
 from hexforge.rules import Rule, RuleTable
@@ -46,67 +48,60 @@ _ARITHMETIC = "Add Subtract Multiply Divide Maximum Minimum FloorDiv SquaredDiff
 
 LIBRARY = "Qualcomm's library"
 
+
+def _observed(ops: str, broken: Callable[[Node], bool], reason: str, versions: str = "2.5.0") -> Rule[Node]:
+    """What the library of some versions of onnxruntime-qnn was seen to refuse."""
+    return Rule.of(ops, broken, reason, f"observed with onnxruntime-qnn {versions}", LIBRARY)
+
+
 LIMITS: RuleTable[Node] = RuleTable(
     (
-        Rule.of(
+        _observed(
             " ".join([*(f"ElementWise{o}" for o in _ARITHMETIC), *_COMPARISONS]),
             _several_kinds,
             "operands of several types; cast, quantize or requantize them to one",
-            "observed with onnxruntime-qnn 2.5.0",
-            LIBRARY,
         ),
-        Rule.of(
-            "ElementWisePower",
-            _power,
-            "a base of another type than the result, or an integer; cast or quantize it",
-            "observed with onnxruntime-qnn 2.5.0",
-            LIBRARY,
+        _observed(
+            "ElementWisePower", _power, "a base of another type than the result, or an integer; cast or quantize it"
         ),
-        Rule.of(
+        _observed(
             "ElementWiseAsin",
             _floats,
             "asin of floats; quantize it, or compute atan(x / sqrt(1 - x * x))",
-            "observed with onnxruntime-qnn 2.5.0 and 2.7.0",
-            LIBRARY,
+            "2.5.0 and 2.7.0",
         ),
-        Rule.of(
+        _observed(
             "GridSample",
             lambda node: _floats(node) and len(node.call.input(0).shape) > 4,
             "volumes of floats; quantize them, or sample slices of 4 dimensions",
-            "observed with onnxruntime-qnn 2.5.0 and 2.7.0",
-            LIBRARY,
+            "2.5.0 and 2.7.0",
         ),
-        Rule.of(
+        _observed(
             "ScatterElements",
             lambda node: _floats(node) and int(node.params["reduction"]) != 0,
             "a reduction of floats; quantize it",
-            "observed with onnxruntime-qnn 2.5.0 and 2.7.0",
-            LIBRARY,
+            "2.5.0 and 2.7.0",
         ),
-        Rule.of(
+        _observed(
             "RandomUniformLike",
             lambda node: node.outputs[0].dtype.bits != 8,
             "uniform random numbers of more than 8 bits; quantize them to 8 bits, and dequantize them",
-            "observed with onnxruntime-qnn 2.5.0",
-            LIBRARY,  # with 2.7.0 the EP never asks: it writes 8 bits, and a Dequantize behind them
+            # with 2.7.0 the EP never asks: it writes 8 bits, and a Dequantize behind them
         ),
-        Rule.of(
+        _observed(
             "RandomNormalLike",
             lambda node: node.outputs[0].dtype is DType.FLOAT32,
             "normal random numbers in float32; make them float16, or quantize them",
-            "observed with onnxruntime-qnn 2.5.0",
-            LIBRARY,
         ),
     )
 )
 
 
-UNPREPARED: Rule[Node] = Rule.of(
+UNPREPARED: Rule[Node] = _observed(
     "ElementWiseSelect Gather GatherElements GridSample ScatterElements ScatterNd",
     lambda node: node.params.get("reduction", 0) == 0 and node.outputs[0].dtype is DType.FLOAT32,
     f"takes float32 on {UNPREPARED_ON}, and fails to prepare the graph; quantize it, or make it float16",
-    "observed with onnxruntime-qnn 2.5.0 and 2.7.0, on x86",
-    LIBRARY,
+    "2.5.0 and 2.7.0, on x86",
 )
 """Ops that the library takes of float32 on one chip, and then fails when it prepares the graph."""
 RULES = (*LIMITS, UNPREPARED)

@@ -36,11 +36,11 @@ def ops(
     """Which ONNX ops become which QNN ops, what those are, and what of them is refused, why, and how that is known."""
     import hexforge.ops  # noqa: F401 - fills the op table
     from hexforge.backends.htp.support import columns as htp_columns
-    from hexforge.frontends.onnx import support_matrix
+    from hexforge.frontends.onnx import written_ops
     from hexforge.ir import table as op_table
 
     known = {row.name: row for row in op_table()}
-    onnx, fusions = support_matrix.onnx_ops(), support_matrix.fusions()
+    onnx, fusions = written_ops.onnx_ops(), written_ops.fusions()
     if op:
         if op not in onnx and op not in known:
             raise CallError(f"{op!r} is no op of ONNX or QNN{did_you_mean(op, [*onnx, *known])}")

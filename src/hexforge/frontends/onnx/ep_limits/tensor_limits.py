@@ -6,8 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
-from hexforge.frontends.onnx.ep_limits.subject import NARROW, EpRule, Subject, shape_of
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence
+from hexforge.frontends.onnx.ep_limits.subject import (
+    NARROW,
+    EpRule,
+    Subject,
+    builder,
+    preparation,
+    shape_of,
+    validation,
+)
 
 _UNSIGNED = frozenset({"UINT32", "UINT64"})
 _ODD = NARROW | _UNSIGNED
@@ -77,88 +85,53 @@ def _wide_int64(subject: Subject) -> bool:
 
 
 LIMITS: tuple[EpRule, ...] = (
-    EpRule.of(
+    builder(
         "*",
         lambda s: 0 < s.declared_opset < 7,
         "the model is of an opset before 7; convert it to a newer one",
-        Evidence.OBSERVED, Refuser.BUILDER,
+        Evidence.OBSERVED,
     ),
-    EpRule.of(
-        "*",
-        _is_empty,
-        "a tensor has no elements (a dimension of 0); leave it out of the model",
-        Evidence.OBSERVED, Refuser.PREPARATION,
-    ),
-    EpRule.of(
-        "*",
-        _wide_int64,
-        "an int64 input of the model with more than 4 dimensions; declare it int32",
-        Evidence.OBSERVED, Refuser.PREPARATION,
-    ),
-    EpRule.of(
+    preparation("*", _is_empty, "a tensor has no elements (a dimension of 0); leave it out of the model"),
+    preparation("*", _wide_int64, "an int64 input of the model with more than 4 dimensions; declare it int32"),
+    validation(
         " ".join(PLAIN_REFUSED),
         _plain_refused,
         "integers of this type without QuantizeLinear and DequantizeLinear; cast to float or int32, or quantize",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
-        _FOUR,
-        lambda s: _rank(s) > 4,
-        "more than 4 dimensions; reshape to 4",
-        Evidence.OBSERVED, Refuser.VALIDATION,
-    ),
-    EpRule.of(
-        _UNSIGNED_ONLY,
-        lambda s: _signed(s, "INT8"),
-        "signed 8-bit data; quantize it to uint8",
-        Evidence.OBSERVED, Refuser.VALIDATION,
-    ),
-    EpRule.of(
+    validation(_FOUR, lambda s: _rank(s) > 4, "more than 4 dimensions; reshape to 4"),
+    validation(_UNSIGNED_ONLY, lambda s: _signed(s, "INT8"), "signed 8-bit data; quantize it to uint8"),
+    validation(
         _NOT_SIGNED_16,
         lambda s: _signed(s, "INT16") and not (s.op == "Min" and len(s.inputs) > 2),
         "signed 16-bit data; quantize it to uint16",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
-        "CumSum",
-        lambda s: s.rank() > 4 and s.bits() != 8,
-        "more than 4 dimensions but for 8-bit data; reshape to 4",
-        Evidence.OBSERVED, Refuser.VALIDATION,
+    validation(
+        "CumSum", lambda s: s.rank() > 4 and s.bits() != 8, "more than 4 dimensions but for 8-bit data; reshape to 4"
     ),
-    EpRule.of(
+    validation(
         "Max Min HardSigmoid",
         lambda s: _rank(s) > 4 and not s.bits(),
         "more than 4 dimensions where it is not quantized; reshape to 4",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
-        "Gelu",
-        lambda s: s.rank() > 4 and s.bits() > 0,
-        "more than 4 dimensions where it is quantized; reshape to 4",
-        Evidence.OBSERVED, Refuser.VALIDATION,
+    validation(
+        "Gelu", lambda s: s.rank() > 4 and s.bits() > 0, "more than 4 dimensions where it is quantized; reshape to 4"
     ),
-    EpRule.of(
+    validation(
         "Transpose Tile Identity",
         lambda s: s.rank() > 4 and s.plain() in ("INT32", "INT64", "UINT32"),
         "integers of more than 4 dimensions; reshape to 4",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
+    validation(
         "Tile Expand",
         lambda s: _rank(s) > 4 and s.plain() == "BOOL",
         "bool tensors of more than 4 dimensions; reshape to 4",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
+    validation(
         "Transpose",
         lambda s: s.plain() == "INT64" and s.from_graph() and s.to_graph(),
         "int64 from an input of the model straight to an output; declare both int32",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
-        "GatherND",
-        lambda s: s.plain() == "INT64" and s.from_graph(),
-        "int64 data of a model input; declare it int32",
-        Evidence.OBSERVED, Refuser.VALIDATION,
+    validation(
+        "GatherND", lambda s: s.plain() == "INT64" and s.from_graph(), "int64 data of a model input; declare it int32"
     ),
-)  # fmt: skip
+)

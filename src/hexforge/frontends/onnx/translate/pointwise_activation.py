@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations: one QNN op where there is one, else composed in float32."""
+"""Activations that are no single QNN op of the same inputs, many of them composed in float32."""
 
 from __future__ import annotations
 
@@ -12,33 +12,10 @@ from hexforge.frontends.onnx.translate.compose import binary, cast, exact_scalar
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import DType, ScaleOffset, Value
 
-_ONE_OP = {
-    "HardSwish": "HardSwish", "Relu": "Relu", "Sigmoid": "Sigmoid", "Softplus": "ElementWiseSoftplus", "Tanh": "Tanh",
-}  # fmt: skip
-
 
 def wide(b: Builder, u: Unit, index: int = 0) -> Value:
     """An input as float32, so that intermediate results are not rounded to fixed point or 16 bits."""
     return cast(b, b.real(u, index), DType.FLOAT32)
-
-
-@translates(*_ONE_OP, writes=_ONE_OP)
-def one_op(b: Builder, u: Unit) -> None:
-    """Activations without parameters."""
-    b.emit(_ONE_OP[u.target.op_type], [carried(b, u)], b.output(u))
-
-
-@translates("Elu", writes=("Elu",))
-def elu(b: Builder, u: Unit) -> None:
-    """Elu."""
-    b.emit("Elu", [carried(b, u)], b.output(u), alpha=float(b.attr(u, "alpha", 1.0)))
-
-
-@translates("HardSigmoid", writes=("ElementWiseNeuron",))
-def hard_sigmoid(b: Builder, u: Unit) -> None:
-    """HardSigmoid: clip(alpha x + beta, 0, 1)."""
-    alpha, beta = float(b.attr(u, "alpha", 0.2)), float(b.attr(u, "beta", 0.5))
-    b.emit("ElementWiseNeuron", [carried(b, u)], b.output(u), operation=2, alpha=alpha, beta=beta)
 
 
 @translates("LeakyRelu", writes=("Prelu",))
@@ -46,12 +23,6 @@ def leaky_relu(b: Builder, u: Unit) -> None:
     """LeakyRelu as Prelu with one coefficient."""
     x = carried(b, u)
     b.emit("Prelu", [x, exact_scalar(b, float(b.attr(u, "alpha", 0.01)), x)], b.output(u))
-
-
-@translates("PRelu", writes=("Prelu",))
-def prelu(b: Builder, u: Unit) -> None:
-    """PRelu; the slope broadcasts to the input."""
-    b.emit("Prelu", [carried(b, u), carried(b, u, 1)], b.output(u))
 
 
 @translates("Gelu", writes=("ElementWiseAdd", "ElementWiseMultiply", "Gelu", "Tanh"))

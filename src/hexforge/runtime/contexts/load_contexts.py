@@ -18,7 +18,7 @@ import numpy as np
 
 from hexforge.backend import Backend, Program, processors
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.formats.container import Buffer, Container, ContainerSection, checksum_of_pieces, joined_checksum
+from hexforge.formats.container import Buffer, Container, ContainerSection, checksum_of_pieces
 from hexforge.runtime.contexts.context import Context
 
 _CHUNK = 8 << 20
@@ -261,12 +261,11 @@ def _verify(
 ) -> None:
     """Compare every checksum, in pieces."""
     budget = how.file_read_memory_budget_mb << 20
-    if not budget and how.init_acceleration:
-        with ThreadPoolExecutor(processors(), "hexforge-checksum") as pool:
-            container.verify(lambda s: _checksum_in_parts(pool, _source(container, s, weights), check))
-        return
     if not budget:
-        container.verify(lambda s: checksum_of_pieces(_pieces(_source(container, s, weights), check, _CHUNK)))
+        chunk, threads = (_CHUNK_BESIDE, processors()) if how.init_acceleration else (_CHUNK, 1)
+        container.verify(
+            lambda s: checksum_of_pieces(_pieces(_source(container, s, weights), check, chunk), threads, _LEAST_PART)
+        )
         return
     if not isinstance(file, (str, os.PathLike)):
         raise CallError("file_read_memory_budget_mb is for files; this context is in memory as a whole already")
@@ -279,20 +278,6 @@ def _verify(
                 else _read(opened, s, room, check)
             )
         )
-
-
-def _checksum_in_parts(pool: ThreadPoolExecutor, data: memoryview, check: Callable[[], None]) -> int:
-    """The checksum of a section, a part of it in each thread."""
-    parts = max(1, min(processors(), len(data) // _LEAST_PART))
-    size = -(-len(data) // parts) or 1
-    cut = [data[first : first + size] for first in range(0, len(data), size)]
-    if len(cut) < 2:
-        return checksum_of_pieces(_pieces(data, check, _CHUNK_BESIDE))
-    sums = list(pool.map(lambda part: checksum_of_pieces(_pieces(part, check, _CHUNK_BESIDE)), cut))
-    joined = sums[0]
-    for crc, part in zip(sums[1:], cut[1:], strict=True):
-        joined = joined_checksum(joined, crc, len(part))
-    return joined
 
 
 def _source(container: Container, section: ContainerSection, weights: memoryview | None) -> memoryview:

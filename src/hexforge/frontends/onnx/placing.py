@@ -1,14 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipeline: from an ONNX model to QNN graphs, in the one order that everything uses.
+"""Placing: every unit of a model translated by itself and shown to a backend; and units joined to one graph.
 
-    read        model.reader: parse with suspicion, infer shapes, fold constants
-    units       every node in exactly one unit: a QDQ group, a fusion, or a single node
-    place       each unit is translated once, and each QNN node of it is shown to the backend
-    join        the taken units of a part become one graph
-    passes      neutral rewrites: transposes cancel, casts and reshapes go
-
-`place_model` leaves a model alone unless it is given away.
-Whatever looks at a model calls it by way of `runtime.prepare.prepare_model`.
+`runtime.prepare.prepare_model` has the whole order, of which this is the middle.
 """
 
 from __future__ import annotations
@@ -16,22 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx_ir
 
-from hexforge.backend import Backend
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.frontends.onnx.ep_limits import ep_refuses
-from hexforge.frontends.onnx.fusions.table import FUSED, fuse_units
-from hexforge.frontends.onnx.node_units import node_units
-from hexforge.frontends.onnx.translate import every_op as _every_op  # noqa: F401 - fills the registry
-from hexforge.frontends.onnx.translate.builder import TRANSLATORS, Builder, Translator
-from hexforge.frontends.onnx.translate.packages import package_translator
+from hexforge.frontends.onnx.fusions.table import FUSED
+from hexforge.frontends.onnx.translate.builder import Builder, Translator, translator_of
 from hexforge.frontends.onnx.unit import Refusal, Unit
-from hexforge.frontends.onnx.zero_scales import write_zeros
 from hexforge.ir import Encoding, Graph, Node, Role, Value
 from hexforge.ir.verify import verify
 from hexforge.model.nodes import captured
@@ -95,45 +82,24 @@ class PlacedModel:
         return join_graphs(name, written, outputs)
 
 
-def place_model(
-    model: Model,
-    backend: Backend,
-    *,
-    offload_io_quantization: bool = False,
-    obey_ep: bool = False,
-    no_backend: str = "",
-    affinity: Mapping[str, str] = MappingProxyType({}),
-    give_away: bool = False,
-) -> PlacedModel:
-    """A model's units, each taken by the backend or refused with a reason.
+@dataclass(frozen=True, slots=True)
+class EpLimits:
+    """How placing heeds the limits of the QNN EP."""
 
-    With `offload_io_quantization` the quantization of the graph's inputs and outputs is left to the CPU, with
-    `obey_ep` also what onnxruntime's QNN EP refuses though the backend could take it. `affinity` pins op types to
-    backends by name: those of another one are refused. `no_backend` says why every unit is, where that is so. A model
-    that is given away is edited, any other is copied.
-    """
-    copy = model if give_away else model.copied()
-    write_zeros(copy.ir)
-    _check_model(copy)
-    pinned = {op: name for op, name in affinity.items() if name != backend.name}
-    single = [_pinned(u, pinned) for u in node_units(copy.ir.graph, offload_io_quantization=offload_io_quantization)]
+    refuses: Callable[[Unit], str | None]
+    obeyed: bool = False
+    """True where a unit that the EP refuses is not taken."""
+
+    @classmethod
+    def of(cls, model: Model, obeyed: bool) -> EpLimits:
+        """Those for a model, whose opset decides some of them."""
+        return cls(lambda unit: ep_refuses(unit, model.declared_opset), obeyed)
+
+
+def refused_beforehand(unit: Unit, pinned: Mapping[str, str], no_backend: str = "") -> Unit:
+    """A unit, refused where its op type is pinned to another backend, or where no backend takes any."""
     if no_backend:
-        single = [replace(unit, refusal=no_backend) for unit in single]
-    units = fuse_units(single)
-    limited = backend.ep_limited
-    limits = EpLimits(lambda unit: ep_refuses(unit, model.declared_opset), obey_ep) if limited else None
-    shown: list[tuple[Node, str | None]] = []
-
-    def unsupported(node: Node) -> str | None:
-        shown.append((node, backend.unsupported(node)))
-        return shown[-1][1]
-
-    placements = _without_inner_reads(place(units, unsupported, limits), (value.name for value in copy.outputs))
-    return PlacedModel(copy, tuple(placements), limited, limited and obey_ep, tuple(shown))
-
-
-def _pinned(unit: Unit, pinned: Mapping[str, str]) -> Unit:
-    """A unit, refused where its op type is pinned to another backend."""
+        return replace(unit, refusal=no_backend)
     other = pinned.get(unit.target.op_type)
     if other is None or unit.refusal is not None:
         return unit
@@ -147,19 +113,10 @@ def translator(unit: Unit) -> Translator:
     """The function that translates a unit; Refusal if there is none, or if the unit must stay on the CPU."""
     if unit.refusal is not None:
         raise Refusal(unit.refusal)
-    write = FUSED.get(unit.kind) if unit.kind.is_fusion else TRANSLATORS.get(unit.op) or package_translator(unit)
+    write = FUSED.get(unit.kind) if unit.kind.is_fusion else translator_of(unit)
     if write is None:
         raise Refusal(f"QNN EP has no op builder for {unit.op}; rewrite it with ops that have one (hexforge ops)")
     return write
-
-
-@dataclass(frozen=True, slots=True)
-class EpLimits:
-    """How placing heeds the limits of the QNN EP."""
-
-    refuses: Callable[[Unit], str | None]
-    obeyed: bool = False
-    """True where a unit that the EP refuses is not taken."""
 
 
 def place(
@@ -277,7 +234,7 @@ def _is_constant(value: onnx_ir.Value) -> bool:
     return value.const_value is not None and value.producer() is None
 
 
-def _without_inner_reads(placements: list[Placement], outputs: Iterable[str]) -> list[Placement]:
+def without_inner_reads(placements: list[Placement], outputs: Iterable[str]) -> list[Placement]:
     """Refuse units whose inner tensors someone else reads: only what a unit writes at its border leaves a graph."""
     wanted_outside = set(outputs)
     while True:
@@ -305,7 +262,7 @@ def node_label(node: Any) -> str:
     return str(node.name or next((v.name for v in node.outputs if v.name), "") or node.op_type)
 
 
-def _check_model(model: Model) -> None:
+def require_sound(model: Model) -> None:
     """ModelError for quantization parameters that are no numbers; CallError for context models."""
     faults = []
     for node in model.ir.graph:

@@ -20,10 +20,10 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import Container, checksum_of_pieces
 from hexforge.ir import Array, Graph
-from hexforge.runtime.contexts import loading
+from hexforge.runtime.contexts import load_contexts as loading
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
-from hexforge.runtime.contexts.loading import (
+from hexforge.runtime.contexts.load_contexts import (
     ABORTED,
     TIMED_OUT,
     CancelledError,
@@ -275,7 +275,7 @@ def test_buffers_that_will_not_do(files: list[Path]) -> None:
 _PEAK = """
 import sys
 from pathlib import Path
-from hexforge.runtime.contexts.loading import ContextConfig, load_context
+from hexforge.runtime.contexts.load_contexts import ContextConfig, load_context
 def kb(key):
     return int(next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith(key)).split()[1])
 load_context(sys.argv[1], ContextConfig(file_read_memory_budget_mb=1))  # whatever is imported on the way
@@ -371,19 +371,19 @@ def test_accelerated_loading_makes_programs_while_arrays_are_verified(
 def test_accelerated_loading_verifies_parts_of_a_section_in_threads_of_their_own(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads: set[str] = set()
+    threads: set[tuple[int, int]] = set()
     whole = checksum_of_pieces
 
-    def noted(pieces: Any) -> int:
-        threads.add(threading.current_thread().name.rpartition("_")[0])
-        return whole(pieces)
+    def noted(pieces: Any, *crew: int) -> int:
+        threads.add((crew[0], crew[1]))
+        return whole(pieces, *crew)
 
     monkeypatch.setattr(loading, "_LEAST_PART", 1)
     monkeypatch.setattr(loading, "_LEAST_BESIDE", 0)
     monkeypatch.setattr(loading, "processors", lambda: 3)
     monkeypatch.setattr(loading, "checksum_of_pieces", noted)
     load_context(files[0], ContextConfig(init_acceleration=True))
-    assert threads == {"hexforge-checksum"}
+    assert threads == {(3, 1)}
     for kind in ("info", "program", "weights"):
         data = files[1].read_bytes()
         damage(files[1], kind)

@@ -10,7 +10,7 @@ import numpy as np
 
 from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
 from hexforge.frontends.onnx.translate.compose import binary, cast, part, unary
-from hexforge.frontends.onnx.translate.pointwise.activation import wide
+from hexforge.frontends.onnx.translate.pointwise_activation import wide
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import DType, Value
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hexforge.frontends.onnx.translate.builder import Builder, translates
-from hexforge.frontends.onnx.translate.pointwise.elementwise import number
+from hexforge.frontends.onnx.translate.pointwise_elementwise import number
 from hexforge.frontends.onnx.unit import Operand, Refusal, Unit, onnx_dtype, onnx_shape
 from hexforge.frontends.onnx.unit_encodings import encoding_of
 from hexforge.ir import DType, Encoding, TensorType

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hexforge.frontends.onnx.translate.axes import map_axis, take_axis
 from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
-from hexforge.frontends.onnx.translate.compose import binary, cast, unary
-from hexforge.frontends.onnx.translate.pointwise.activation import wide
+from hexforge.frontends.onnx.translate.compose import binary, cast, map_axis, take_axis, unary
+from hexforge.frontends.onnx.translate.pointwise_activation import wide
 from hexforge.frontends.onnx.translate.windows import Pairs, Window, window
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import Array, DType, Value

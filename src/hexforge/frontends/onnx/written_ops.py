@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from hexforge.frontends.onnx.fusions.table import FUSIONS
-from hexforge.frontends.onnx.translate import every_op as _every_op  # noqa: F401 - fills the registry
 from hexforge.frontends.onnx.translate.builder import WRITES
 
 

@@ -1,51 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise ops."""
+"""Elementwise ops, and random numbers in the shape of a tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx_ir
 
 from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
-from hexforge.frontends.onnx.translate.compose import scaled_output
+from hexforge.frontends.onnx.translate.compose import binary, cast, scaled_output
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import DType, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import dequantize, quantized_range
 
-# ONNX name -> QNN name, where it is one op of the same inputs
-_SAME_INPUTS = {
-    "Abs": "ElementWiseAbs",
-    "Add": "ElementWiseAdd",
-    "Asin": "ElementWiseAsin",
-    "Atan": "ElementWiseAtan",
-    "Ceil": "ElementWiseCeil",
-    "Cos": "ElementWiseCos",
-    "Div": "ElementWiseDivide",
-    "Exp": "ElementWiseExp",
-    "Floor": "ElementWiseFloor",
-    "Log": "ElementWiseLog",
-    "Mul": "ElementWiseMultiply",
-    "Neg": "ElementWiseNeg",
-    "Pow": "ElementWisePower",
-    "Round": "ElementWiseRound",
-    "Sign": "ElementWiseSign",
-    "Sin": "ElementWiseSin",
-    "Sqrt": "ElementWiseSquareRoot",
-    "Sub": "ElementWiseSubtract",
+Read = Callable[[Builder, Unit, int], Value]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainOp:
+    """An ONNX op that is one QNN op of the same inputs, with attributes as parameters."""
+
+    qnn: str
+    read: Read = carried
+    """How inputs are read: fixed point where the output is, too, or whatever the output is."""
+    attributes: Mapping[str, float | bool] = field(default_factory=dict)
+    """Their defaults, of the type that the parameters have."""
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    """Parameters that are always the same."""
+
+
+_DETECT = {"detect_negative": True, "detect_positive": True}
+PLAIN_OPS = {
+    "Abs": PlainOp("ElementWiseAbs"),
+    "Add": PlainOp("ElementWiseAdd"),
+    "Asin": PlainOp("ElementWiseAsin"),
+    "Atan": PlainOp("ElementWiseAtan"),
+    "Ceil": PlainOp("ElementWiseCeil"),
+    "Cos": PlainOp("ElementWiseCos"),
+    "Div": PlainOp("ElementWiseDivide"),
+    "Elu": PlainOp("Elu", attributes={"alpha": 1.0}),
+    "Exp": PlainOp("ElementWiseExp"),
+    "Floor": PlainOp("ElementWiseFloor"),
+    "HardSigmoid": PlainOp("ElementWiseNeuron", attributes={"alpha": 0.2, "beta": 0.5}, fixed={"operation": 2}),
+    "HardSwish": PlainOp("HardSwish"),
+    "Log": PlainOp("ElementWiseLog"),
+    "Mul": PlainOp("ElementWiseMultiply"),
+    "Neg": PlainOp("ElementWiseNeg"),
+    "PRelu": PlainOp("Prelu"),
+    "Pow": PlainOp("ElementWisePower"),
+    "Relu": PlainOp("Relu"),
+    "Round": PlainOp("ElementWiseRound"),
+    "Sigmoid": PlainOp("Sigmoid"),
+    "Sign": PlainOp("ElementWiseSign"),
+    "Sin": PlainOp("ElementWiseSin"),
+    "Softplus": PlainOp("ElementWiseSoftplus"),
+    "Sqrt": PlainOp("ElementWiseSquareRoot"),
+    "Sub": PlainOp("ElementWiseSubtract"),
+    "Tanh": PlainOp("Tanh"),
+    # with boolean results, which compare fixed point by its real values
+    "And": PlainOp("ElementWiseAnd", Builder.input),
+    "Equal": PlainOp("ElementWiseEqual", Builder.input),
+    "Greater": PlainOp("ElementWiseGreater", Builder.input),
+    "GreaterOrEqual": PlainOp("ElementWiseGreaterEqual", Builder.input),
+    "IsInf": PlainOp("IsInf", Builder.input, _DETECT),
+    "IsNaN": PlainOp("IsNan", Builder.input),
+    "Less": PlainOp("ElementWiseLess", Builder.input),
+    "LessOrEqual": PlainOp("ElementWiseLessEqual", Builder.input),
+    "Not": PlainOp("ElementWiseNot", Builder.input),
+    "Or": PlainOp("ElementWiseOr", Builder.input),
+    "Xor": PlainOp("ElementWiseXor", Builder.input),
 }
-_PREDICATE = {
-    "And": "ElementWiseAnd",
-    "Equal": "ElementWiseEqual",
-    "Greater": "ElementWiseGreater",
-    "GreaterOrEqual": "ElementWiseGreaterEqual",
-    "Less": "ElementWiseLess",
-    "LessOrEqual": "ElementWiseLessEqual",
-    "Not": "ElementWiseNot",
-    "Or": "ElementWiseOr",
-    "Xor": "ElementWiseXor",
-}
+"""ONNX op type -> what it is."""
 _ADDED_ROWS = ("Concat", "ReduceSum", "Reshape")
 _FOLDED = {"Max": "ElementWiseMaximum", "Min": "ElementWiseMinimum", "Sum": "ElementWiseAdd"}
 
@@ -56,18 +83,13 @@ def number(b: Builder, value: float, like: Value) -> Value:
     return b.static(np.asarray(value).astype(dtype.numpy))
 
 
-@translates(*_SAME_INPUTS, writes=_SAME_INPUTS)
-def same_inputs(b: Builder, u: Unit) -> None:
-    """Ops that are one QNN op."""
-    inputs = [carried(b, u, i) for i in range(len(u.inputs))]
-    b.emit(_SAME_INPUTS[u.target.op_type], inputs, b.output(u))
-
-
-@translates(*_PREDICATE, writes=_PREDICATE)
-def predicate(b: Builder, u: Unit) -> None:
-    """Ops with a boolean result, which compare fixed point by its real values."""
-    inputs = [b.input(u, i) for i in range(len(u.inputs))]
-    b.emit(_PREDICATE[u.target.op_type], inputs, b.output(u))
+@translates(*PLAIN_OPS, writes={op: row.qnn for op, row in PLAIN_OPS.items()})
+def plain_op(b: Builder, u: Unit) -> None:
+    """An op that is a row of the table."""
+    row = PLAIN_OPS[u.target.op_type]
+    inputs = [row.read(b, u, i) for i in range(len(u.inputs))]
+    given = {name: type(default)(b.attr(u, name, default)) for name, default in row.attributes.items()}
+    b.emit(row.qnn, inputs, b.output(u), **given, **row.fixed)
 
 
 @translates("Max", writes=("ElementWiseMaximum",))
@@ -174,19 +196,6 @@ def where(b: Builder, u: Unit) -> None:
     b.emit("ElementWiseSelect", [b.input(u, 0), carried(b, u, 1), carried(b, u, 2)], b.output(u))
 
 
-@translates("IsNaN", writes=("IsNan",))
-def is_nan(b: Builder, u: Unit) -> None:
-    """IsNaN."""
-    b.emit("IsNan", [b.input(u, 0)], b.output(u))
-
-
-@translates("IsInf", writes=("IsInf",))
-def is_inf(b: Builder, u: Unit) -> None:
-    """IsInf, of either sign or one."""
-    detect = {f"detect_{sign}": bool(b.attr(u, f"detect_{sign}", 1)) for sign in ("negative", "positive")}
-    b.emit("IsInf", [b.input(u, 0)], b.output(u), **detect)
-
-
 @translates("Identity", writes=("Reshape",))
 def identity(b: Builder, u: Unit) -> None:
     """Identity: a Reshape to the same shape, which passes take out."""
@@ -208,3 +217,43 @@ def dropout(b: Builder, u: Unit) -> None:
     if b.wants(u, 1):
         mask = b.output(u, 1)
         b.finish(u, b.static(np.ones(mask.shape, mask.dtype.numpy)), 1)
+
+
+# -- random numbers ----------------------------------------------------------------------------------------------------
+
+
+def _seed(b: Builder, u: Unit) -> float:
+    """The node's seed; QNN's 0 means fresh numbers on every run, so an explicit 0 becomes another number."""
+    seed = b.attr(u, "seed", None)
+    return 0.0 if seed is None else float(seed) or 0.5
+
+
+def _draw(b: Builder, u: Unit, op: str, **params: float) -> Value:
+    x = b.real(u, 0)
+    out = b.output(u).dtype
+    dtype = out if out.is_float else DType.FLOAT32
+    return b.emit(op, [x], TensorType(dtype, x.shape), seed=_seed(b, u), **params)
+
+
+@translates("RandomUniformLike", writes=("RandomUniformLike",))
+def random_uniform_like(b: Builder, u: Unit) -> None:
+    """Uniform numbers in [low, high)."""
+    low, high = float(b.attr(u, "low", 0.0)), float(b.attr(u, "high", 1.0))
+    b.finish(u, _draw(b, u, "RandomUniformLike", low=low, high=high))
+
+
+@translates("RandomNormalLike", writes=("RandomNormalLike",))
+def random_normal_like(b: Builder, u: Unit) -> None:
+    """Normal numbers."""
+    mean, scale = float(b.attr(u, "mean", 0.0)), float(b.attr(u, "scale", 1.0))
+    if scale < 0:
+        raise Refusal(f"scale {scale} is negative")
+    b.finish(u, _draw(b, u, "RandomNormalLike", mean=mean, scale=scale))
+
+
+@translates("Bernoulli", writes=("ElementWiseLess", "RandomUniformLike"))
+def bernoulli(b: Builder, u: Unit) -> None:
+    """1 with the probability each element gives: a uniform number is below it."""
+    x = cast(b, b.real(u, 0), DType.FLOAT32)
+    drawn = b.emit("RandomUniformLike", [x], x.type, seed=_seed(b, u))
+    b.finish(u, binary(b, "Less", drawn, x))

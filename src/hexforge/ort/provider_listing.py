@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and plugin libraries: QNNExecutionProvider is always there, with one NPU and what OpenCL offers."""
+"""QNNExecutionProvider as onnxruntime lists it: its devices, its plugin library, and which nodes it took.
+
+It is always there, with one NPU and what OpenCL offers.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,8 @@ import onnxruntime
 from hexforge.addon import Hook, hook
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.ort.options.qnn_package import get_library_path
-from hexforge.runtime.cpu_part import QNN
+from hexforge.runtime.cpu_part import CPU, QNN
+from hexforge.runtime.stages import Stage
 
 _LIBRARY = re.compile(r"(?:lib)?onnxruntime_providers_qnn(?:\.so(?:\.\d+)*|\.dll|\.dylib)?", re.IGNORECASE)
 _registered: dict[str, str] = {}
@@ -107,3 +112,37 @@ def unregister_execution_provider_library(registration_name: str) -> None:
         _unregistered = not _registered
         return
     onnxruntime.unregister_execution_provider_library(registration_name)
+
+
+# -- which nodes each provider took -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedNode:
+    """A node in a graph assignment, as onnxruntime's OrtEpAssignedNode."""
+
+    name: str
+    domain: str
+    op_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedSubgraph:
+    """Nodes a provider took together, as onnxruntime's OrtEpAssignedSubgraph."""
+
+    ep_name: str
+    nodes: tuple[AssignedNode, ...]
+
+    def get_nodes(self) -> list[AssignedNode]:
+        """The nodes."""
+        return list(self.nodes)
+
+
+def assignment(stages: Iterable[Stage]) -> Iterator[AssignedSubgraph]:
+    """The nodes of each QNN graph together, those on the CPU each alone."""
+    for stage in stages:
+        nodes = tuple(AssignedNode(row.node, row.domain, row.op_type) for row in stage.rows)
+        if stage.part.taken:
+            yield AssignedSubgraph(QNN, nodes)
+        else:
+            yield from (AssignedSubgraph(CPU, (node,)) for node in nodes)

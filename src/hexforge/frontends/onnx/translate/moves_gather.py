@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
-from hexforge.frontends.onnx.translate.moves.layout import ints, normal_axis
+from hexforge.frontends.onnx.translate.moves_layout import ints, normal_axis
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import Array, DType, TensorType, Value
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepare: from a model, or from a context model, to parts that run; and from there to files, where asked for."""
+"""Session plan: from a model, or a context model, to the parts that a session runs; and to files, where asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hexforge.addon import Hook, hook
 from hexforge.backend import Backend
 from hexforge.errors import CallError, NoFallbackError, UnsupportedError
 from hexforge.frontends.onnx.context_model import ContextModel, read_context_model
-from hexforge.model.standalone import Extract
+from hexforge.model.load_check import Extract
 from hexforge.ops.packages import register_op_package
 from hexforge.ort.options.backend import backend_of
 from hexforge.ort.options.config import LIKE_THE_EP, ORT_SESSION_KEYS, SessionConfig, spinning_of

@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
-from hexforge.frontends.onnx.translate.moves.layout import axes_of, normal_axis
-from hexforge.frontends.onnx.translate.pointwise.elementwise import number
+from hexforge.frontends.onnx.translate.moves_layout import axes_of, normal_axis
+from hexforge.frontends.onnx.translate.pointwise_elementwise import number
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import DType, TensorType, Value
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.frontends.onnx.translate.axes import map_axis, take_axis
 from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
-from hexforge.frontends.onnx.translate.pointwise.activation import wide
+from hexforge.frontends.onnx.translate.compose import map_axis, take_axis
+from hexforge.frontends.onnx.translate.pointwise_activation import wide
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import Array, Value
 from hexforge.ops.vision.resize import ASYMMETRIC, CUBIC, FLOOR, LINEAR, NEAREST, interpolation, nearest
