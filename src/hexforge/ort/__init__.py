@@ -17,7 +17,7 @@ from hexforge.ort.stand_in import replace_function as _mend
 if TYPE_CHECKING:
     from hexforge.ort.binding import IOBinding
     from hexforge.ort.model_compiler import ModelCompiler
-    from hexforge.ort.notes import set_default_logger_severity
+    from hexforge.ort.options.notes import set_default_logger_severity
     from hexforge.ort.options.providers import get_available_providers
     from hexforge.ort.options.session_options import RunOptions, SessionOptions
     from hexforge.ort.provider_listing import (
@@ -47,7 +47,7 @@ _HOMES = (
     "binding",
     "provider_listing",
     "model_compiler",
-    "notes",
+    "options.notes",
     "options.session_options",
     "options.providers",
     "session",

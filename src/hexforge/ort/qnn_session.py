@@ -21,11 +21,11 @@ from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.ir import Graph
 from hexforge.ort.binding import IOBinding
 from hexforge.ort.errors import raises_onnxruntime_errors
-from hexforge.ort.notes import OVERFLOWED, Notes
 from hexforge.ort.observed_runs import DeviceRuns, SessionRecord
 from hexforge.ort.options.backend import power_of_options
 from hexforge.ort.options.compatibility import tolerated_run_entries
 from hexforge.ort.options.config import LIKE_THE_EP, ORT_RUN_KEYS, DynamicOptions, RunConfig, sort_run_entries
+from hexforge.ort.options.notes import OVERFLOWED, Notes
 from hexforge.ort.options.parsing import attribute_notes, parse_options
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.ort.options.providers import Requested

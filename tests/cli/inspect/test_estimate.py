@@ -85,8 +85,6 @@ def test_a_refusal_leaves_files_as_they_are(tmp_path: Path) -> None:
     assert "files of their own" in refused(model, "--trace", tmp_path / "." / "m.onnx")
     assert "files of their own" in refused(model, "--trace", page, "--report", page)
     assert "name them with --co-running" in refused(model, "--priority", "high")
-    assert "priority 'urgent'" in refused(model, "--co-running", f"{model}:urgent", "--report", page)
-    assert "priority ''" in refused(model, "--co-running", f"{model}:", "--report", page)
     assert "there are none; quantize first" in refused(model, "--weights-packing", "--precision", "w8a8")
     assert "one chip" in refused(model, "--soc", "all", "--report", page)
     assert "cannot be written" in refused(model, "--trace", tmp_path / "none" / "t.json")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import hexforge
 from hexforge.addons.device.scheduling.concurrent import simulate_estimates
 from hexforge.errors import CallError
-from tests.cli.inspect.test_estimate import app, saved
+from tests.cli.inspect.test_estimate import app, refused, saved
 
 
 def test_models_share_a_chip_by_priority(tmp_path: Path) -> None:
@@ -44,3 +44,10 @@ def test_models_share_a_chip_by_priority(tmp_path: Path) -> None:
         simulate_estimates([one, hexforge.estimate(other, "SM8550")])
     with pytest.raises(CallError, match="priority 'urgent' is not known"):
         simulate_estimates([one, one], ["urgent"])
+
+
+def test_priorities_that_there_are_not(tmp_path: Path) -> None:
+    model, page = saved(tmp_path / "m.onnx"), tmp_path / "page.html"
+    assert "priority 'urgent'" in refused(model, "--co-running", f"{model}:urgent", "--report", page)
+    assert "priority ''" in refused(model, "--co-running", f"{model}:", "--report", page)
+    assert not page.exists()
