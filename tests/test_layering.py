@@ -135,10 +135,10 @@ INNER = {
     "ort": (
         ("__main__",),
         ("model_compiler", "stand_in"),
-        ("session",),
+        ("session", "on_chip"),
         ("qnn_session",),
         ("session_plan", "binding", "check"),
-        ("profiling", "signature", "device_runs", "provider_listing"),
+        ("profiling", "signature", "provider_listing"),
         ("options",),
         ("notes", "values", "context_callbacks", "errors"),
     ),

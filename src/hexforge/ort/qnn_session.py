@@ -21,7 +21,6 @@ from hexforge.errors import CallError, HexforgeError, UnsupportedError
 from hexforge.formats.profile.record import HostEvent
 from hexforge.ir import Graph
 from hexforge.ort.binding import IOBinding
-from hexforge.ort.device_runs import DeviceRuns
 from hexforge.ort.errors import raises_onnxruntime_errors
 from hexforge.ort.notes import OVERFLOWED, Notes
 from hexforge.ort.options.backend import power_of_options
@@ -31,8 +30,8 @@ from hexforge.ort.options.parsing import attribute_notes, parse_options
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.ort.options.providers import Requested
 from hexforge.ort.options.session_options import SessionOptions, run_entries
+from hexforge.ort.profiling.device_runs import DeviceRuns, RunningPower
 from hexforge.ort.profiling.files import ProfileFiles
-from hexforge.ort.profiling.running_power import RunningPower
 from hexforge.ort.profiling.session import SessionProfile
 from hexforge.ort.profiling.trace import Trace
 from hexforge.ort.provider_listing import assignment

@@ -15,7 +15,7 @@ from hexforge.formats.file_names import file_names
 from hexforge.formats.files import write_atomically
 from hexforge.formats.profile import log, session_csv
 from hexforge.formats.profile.record import LEVELS, SIMULATED, HostEvent, Profile, ProfiledRun
-from hexforge.ort.profiling.running_power import RunningPower
+from hexforge.ort.profiling.device_runs import RunningPower
 from hexforge.ort.profiling.stage import StageProfile, profiled_stages
 from hexforge.runtime.stages import Stage
 

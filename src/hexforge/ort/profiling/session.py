@@ -11,8 +11,8 @@ from pathlib import Path
 from hexforge.backend import Backend, timed_kernels
 from hexforge.formats.profile.record import HostEvent
 from hexforge.ort.options.provider_options import ProviderOptions
+from hexforge.ort.profiling.device_runs import RunningPower
 from hexforge.ort.profiling.files import ProfileFiles
-from hexforge.ort.profiling.running_power import RunningPower
 from hexforge.ort.profiling.stage import StageProfile, profiled_stages
 from hexforge.ort.profiling.trace import Trace
 from hexforge.runtime.cpu_part import CPU, QNN

@@ -12,7 +12,7 @@ from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.power import Power
 from hexforge.errors import HexforgeError, UnsupportedError
 from hexforge.formats.profile.record import MEASURED, SIMULATED, GraphProfile, ProfiledRun
-from hexforge.ort.profiling.running_power import RunningPower
+from hexforge.ort.profiling.device_runs import RunningPower
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage
 from hexforge.scheduling.in_turn import with_waits

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RunningPower: performance mode and control latency as run and dynamic options have changed them so far."""
+"""Runs of a session on its chip: under which power, and what is asked of the simulated device that it runs on."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, Protocol
 
 from hexforge.chips.power import Power
 from hexforge.ort.options.config import DynamicOptions, RunConfig
@@ -13,7 +15,10 @@ DYNAMIC_MODE = "ep.dynamic.qnn_htp_performance_mode"
 
 
 class RunningPower:
-    """What holds for the next run; nothing is changed where an option was not given."""
+    """Performance mode and control latency as run and dynamic options have changed them so far.
+
+    Nothing is changed where an option was not given.
+    """
 
     def __init__(self, power: Power) -> None:
         """`power` is that of the provider options."""
@@ -49,3 +54,40 @@ class RunningPower:
         if self._mode is not None:
             power = power.in_mode(self._mode)
         return power if self._latency_us is None else replace(power, rpc_control_latency_us=self._latency_us)
+
+
+class DeviceRuns(Protocol):
+    """The runs of a session on a simulated device."""
+
+    device: Any
+    """The device."""
+    runs: Sequence[Any]
+    """The last thousand, oldest first: time, energy, yields, mode."""
+
+    @property
+    def last(self) -> Any:
+        """The last run."""
+
+    @property
+    def latency_us(self) -> float:
+        """Of the last run, as the application sees it."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the session has in use on the device."""
+
+    @property
+    def mode(self) -> str:
+        """The performance mode that holds."""
+
+    def run(self, config: RunConfig | None = None, shared: Sequence[Any] = ()) -> Any:
+        """One run under run options, with inputs in shared buffers where some are."""
+
+    def begin(self, config: RunConfig | None = None, shared: Sequence[Any] = ()) -> Any:
+        """Begin a run: it is on the device from now on, beside those of other sessions that have begun."""
+
+    def finish(self, flight: Any) -> Any:
+        """Let time pass until a run is over."""
+
+    def follow(self, options: DynamicOptions, changed: Sequence[str]) -> None:
+        """Dynamic options from now on."""
