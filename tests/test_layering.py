@@ -135,7 +135,8 @@ INNER = {
     "ort": (
         ("__main__",),
         ("model_compiler", "stand_in"),
-        ("session", "on_chip"),
+        ("session",),
+        ("on_chip",),
         ("qnn_session",),
         ("session_plan", "binding", "check"),
         ("profiling", "signature", "provider_listing"),

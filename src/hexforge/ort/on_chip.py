@@ -84,17 +84,15 @@ class OnChipSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     def _made(self, arrays: Mapping[str, Array]) -> QnnSession:
         """A session for these shapes, which says where the nodes are."""
-        from hexforge.ort.session import InferenceSession
-
         options = SessionOptions()
         options.intra_op_num_threads = self._threads
         soc, source = _chip[0], self._fixed(arrays)
         token = _at_work.set(True)
         try:
-            made = InferenceSession(source, options, [(QNN, {"soc_model": soc}), CPU])
+            made = QnnSession.__new__(QnnSession)
+            made.load(source, options, {QNN: {"soc_model": soc}, CPU: {}})
         finally:
             _at_work.reset(token)
-        assert isinstance(made, QnnSession)
         taken = sum(row.where == QNN for row in made.placements)
         name = "a model" if isinstance(self._source, bytes) else Path(self._source).name
         sizes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
