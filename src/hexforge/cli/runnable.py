@@ -100,12 +100,12 @@ def open_context_model(path: Path, options: Mapping[str, str], request: ModelReq
     from hexforge.ort.options.backend import backend_of
     from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.ort.signature import arguments
-    from hexforge.runtime.contexts.context_plan import ContextPlan
+    from hexforge.runtime.contexts.context_plan import PrecompiledPlan
 
     _require_no_graph(path, graph)
     compiled = read_context_model(path)
     assert compiled is not None
-    plan = ContextPlan(compiled, backend_of(ProviderOptions.parse(options)))
+    plan = PrecompiledPlan(compiled, backend_of(ProviderOptions.parse(options)))
     names = tuple(output.name for output in compiled.outputs)
     return _of_plan(arguments(compiled.inputs, ()), plan, names, options, ", compiled")
 
