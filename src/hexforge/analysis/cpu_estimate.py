@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hexforge.analysis.agreement import random_inputs
+from hexforge.analysis.random_inputs import random_inputs
 from hexforge.chips.cpu_cores import REFERENCE_US, CpuCore, cpu_core
 from hexforge.errors import HexforgeError
 from hexforge.frontends.onnx.rewrites.ranges import sequence_length

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hexforge.addon import Hook, hook
 from hexforge.backend import Backend
 from hexforge.errors import CallError, NoFallbackError, UnsupportedError
 from hexforge.frontends.onnx.context_model import ContextModel, read_context_model
@@ -24,7 +25,6 @@ from hexforge.ort.options.session_options import (
     overridden_shapes,
     session_entries,
 )
-from hexforge.ort.profiling.dumps import write_dumps
 from hexforge.ort.signature import NodeArg, arguments
 from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts import share
@@ -152,7 +152,7 @@ def _open_context_model(
     if stop:
         share.close()
     if options.dumps.any:
-        write_dumps(options.dumps, plan, backend, None, Path(model.where).stem)
+        hook(Hook.WRITE_DUMPS)(options.dumps, plan, backend, None, Path(model.where).stem)
     notes = tuple(f"the context is sub-optimal: {reason}" for reason in plan.suboptimal)
     inputs, outputs = arguments(model.inputs, ()), arguments(model.outputs, ())
     return Prepared(plan, backend, inputs, outputs, model.constants, model.metadata, notes=notes, from_context=True,
@@ -208,7 +208,7 @@ def _compile_model(model: Model, backend: Backend, sess_options: Any, config: Se
         plan.use_programs(Context(context_in_memory(plan, backend), "the prepared context").programs(backend=backend))
     if options.dumps.any:
         name = model.path.stem if model.path is not None else model.name
-        write_dumps(options.dumps, plan, backend, model, name)
+        hook(Hook.WRITE_DUMPS)(options.dumps, plan, backend, model, name)
     return Prepared(plan, backend, inputs, outputs, fixed, model.metadata, report, notes)
 
 
