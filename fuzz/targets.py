@@ -34,7 +34,7 @@ from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.runtime.contexts import adapter_config
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 from tests.addons.executorch.pte_files import delegated, ptd_bytes, pte, viewed
 from tests.addons.executorch.test_pte import PLAN
 from tests.addons.executorch.test_running import counted
@@ -107,7 +107,7 @@ def context_bytes(of: Callable[[], Graph] = graph, **more: Any) -> bytes:
     """A small context."""
     builder = ContextBuilder("htp")
     program = BACKEND.compile(of())
-    builder.add(ContextGraph(program.graph.name, program, **more))
+    builder.add(PreparedGraph(program.graph.name, program, **more))
     return builder.writer().to_bytes()
 
 

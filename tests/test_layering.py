@@ -140,7 +140,7 @@ INNER = {
         ("session_plan", "binding", "check"),
         ("signature", "observed_runs", "provider_listing"),
         ("options",),
-        ("values", "context_callbacks", "errors"),
+        ("values", "errors"),
     ),
 }
 

@@ -21,7 +21,7 @@ from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.container import HEADER, PAGE, Container, Pool, Writer, checksum, checksum_of_pieces
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 
 
 def sections(*contents: bytes) -> Writer:
@@ -134,7 +134,7 @@ def small() -> Graph:
 
 def small_context() -> bytes:
     builder = ContextBuilder("htp")
-    builder.add(ContextGraph("g", HtpBackend(threads=1).compile(small())))
+    builder.add(PreparedGraph("g", HtpBackend(threads=1).compile(small())))
     return builder.writer().to_bytes()
 
 

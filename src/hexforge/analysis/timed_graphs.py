@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from hexforge.model.source import ModelSource
     from hexforge.quant.as_if_quantized import AsIfQuantized
     from hexforge.quant.decide.encoding_plan import ChipArithmetic
-    from hexforge.runtime.prepare import PartitionedModel
+    from hexforge.runtime.prepare import PreparedParts
     from hexforge.runtime.shared_placing import SharedPlacing
 
     Timeable: TypeAlias = "ModelSource | Model | Graph | Program | TimedGraphs | TimedSource"
@@ -54,7 +54,7 @@ class TimedGraphs:
     left_on_cpu: tuple[PlacedNode, ...] = ()
     built: bool = False
     """True for the graphs of the file that `quantize` would build: they have the types of the precision already."""
-    placed: PartitionedModel | None = field(default=None, repr=False, compare=False)
+    placed: PreparedParts | None = field(default=None, repr=False, compare=False)
     """The model in its parts, where nodes of an ONNX model stay with the CPU."""
     shared: tuple[SharedWork, ...] = field(default=(), repr=False, compare=False)
     """For each graph what chips and options that it is timed with share."""
@@ -166,7 +166,7 @@ def chip_arithmetic(backend: Backend) -> ChipArithmetic:
 
 def with_nodes_on_cpu(
     arithmetic: ChipArithmetic,
-    quantized: PartitionedModel,
+    quantized: PreparedParts,
     floating: Model,
     backend: Backend,
     placing: SharedPlacing | None = None,
@@ -191,7 +191,7 @@ def graphs_of(model: Timeable, backend: Backend, request: ModelRequest = DEFAULT
     return graphs_of_parts(prepare_model(source, backend, request), backend)
 
 
-def graphs_of_parts(parts: PartitionedModel, backend: Backend) -> TimedGraphs:
+def graphs_of_parts(parts: PreparedParts, backend: Backend) -> TimedGraphs:
     """The same of a model that is placed already."""
     source = parts.model
     name = source.path.stem if source.path is not None else source.name

@@ -117,12 +117,12 @@ def open_context_model(path: Path, options: Mapping[str, str], request: ModelReq
     """An ONNX model with EPContext nodes."""
     from hexforge.frontends.onnx.context_model import read_context_model
     from hexforge.ort.signature import arguments
-    from hexforge.runtime.contexts.context_plan import ContextPlan
+    from hexforge.runtime.contexts.context_plan import PrecompiledPlan
 
     _require_no_graph(path, graph)
     compiled = read_context_model(path)
     assert compiled is not None
-    plan = ContextPlan(compiled, _backend(options)[0])
+    plan = PrecompiledPlan(compiled, _backend(options)[0])
     names = tuple(output.name for output in compiled.outputs)
     return _of_plan(arguments(compiled.inputs, ()), plan, names, options, ", compiled")
 

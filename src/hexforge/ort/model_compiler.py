@@ -11,8 +11,8 @@ from typing import Any
 import onnxruntime
 
 from hexforge.errors import CallError
-from hexforge.ort.context_callbacks import sender
 from hexforge.ort.errors import raises_onnxruntime_errors
+from hexforge.ort.options.context_callbacks import sender
 from hexforge.ort.options.parsing import parse_options
 from hexforge.ort.options.providers import uses_qnn
 from hexforge.ort.options.session_options import SessionOptions, requested_providers

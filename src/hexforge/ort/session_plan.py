@@ -30,7 +30,7 @@ from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_model import Output, Report, context_in_memory, save
-from hexforge.runtime.contexts.context_plan import ContextPlan
+from hexforge.runtime.contexts.context_plan import PrecompiledPlan
 from hexforge.runtime.contexts.request import names_of
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.model_request import ModelRequest
@@ -138,7 +138,7 @@ def _open_context_model(
     model: ContextModel, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions
 ) -> Prepared:
     stop = config.stop_share_ep_contexts
-    plan = ContextPlan(
+    plan = PrecompiledPlan(
         model,
         backend,
         strict=config.disable_cpu_ep_fallback,

@@ -18,7 +18,7 @@ from hexforge.model.extraction import extract_parts
 from hexforge.model.load_check import Extract
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.partition import Part
-from hexforge.runtime.prepare import PartitionedModel
+from hexforge.runtime.prepare import PreparedParts
 from hexforge.runtime.stages import PlacedNode, Stage, Stages
 
 
@@ -32,7 +32,7 @@ class Plan(Stages):
 
     def __init__(
         self,
-        parts: PartitionedModel,
+        parts: PreparedParts,
         backend: Backend,
         make_cpu_part: Callable[[Extract, Sequence[str]], CpuPart] = CpuPart,
         exposed: Sequence[str] = (),
@@ -108,7 +108,7 @@ def _with_warnings(rows: tuple[PlacedNode, ...], graph: Graph, backend: Backend)
     )
 
 
-def _constant_outputs(parts: PartitionedModel) -> dict[str, Array]:
+def _constant_outputs(parts: PreparedParts) -> dict[str, Array]:
     """Outputs of the model that are constants, which no part writes."""
     written = {name for placement in parts.placements for name in writes_of(placement)}
     return {

@@ -18,7 +18,7 @@ from hexforge.frontends.onnx.node_units import node_units
 from hexforge.frontends.onnx.placing import (
     CONVERTS,
     EpLimits,
-    PlacedModel,
+    PlacedUnits,
     Placement,
     node_label,
     place,
@@ -44,10 +44,10 @@ _ALONE = "a graph of one single {} is not worth making; it runs on the CPU"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartitionedModel:
+class PreparedParts:
     """A placed model in parts, before anything is compiled."""
 
-    placed: PlacedModel
+    placed: PlacedUnits
     placements: tuple[Placement, ...]
     """The model's units; one that is not worth a graph by itself is refused now."""
     parts: tuple[Part, ...]
@@ -98,7 +98,7 @@ class PartitionedModel:
 
 def prepare_model(
     source: ModelSource | Model, backend: Backend, request: ModelRequest = DEFAULT_REQUEST, *, give_away: bool = False
-) -> PartitionedModel:
+) -> PreparedParts:
     """A model placed on a backend, in the parts that run one after another; it is left as it is unless given away.
 
     The request's sizes and constants are for a model that is read here.
@@ -123,11 +123,11 @@ def prepare_model(
 
     limits = EpLimits.of(model, request.obey_ep) if backend.ep_limited else None
     placements = without_inner_reads(place(units, unsupported, limits), (value.name for value in model.outputs))
-    placed = PlacedModel(
+    placed = PlacedUnits(
         model, tuple(placements), limits is not None, limits is not None and limits.obeyed, tuple(shown)
     )
 
-    # Partition: taken units that run together become one graph (`PartitionedModel.graph`), the others go to the CPU.
+    # Partition: taken units that run together become one graph (`PreparedParts.graph`), the others go to the CPU.
     return _partitioned(placed)
 
 
@@ -141,7 +141,7 @@ def read_static(source: ModelSource | Model, request: ModelRequest) -> Model:
     return model
 
 
-def _partitioned(placed: PlacedModel) -> PartitionedModel:
+def _partitioned(placed: PlacedUnits) -> PreparedParts:
     """The parts of a placed model.
 
     A graph of one single Quantize or Dequantize is not worth its call to the device: the CPU has to run its neighbours
@@ -161,7 +161,7 @@ def _partitioned(placed: PlacedModel) -> PartitionedModel:
     if placed.ep_limited:  # what the backend refuses, the EP refuses as well
         placements = [replace(p, ep_refuses=p.ep_refuses or p.reason or "") for p in placements]
     rows = tuple(_rows(i, placement) for i, placement in enumerate(placements))
-    return PartitionedModel(placed, tuple(placements), tuple(parts), rows)
+    return PreparedParts(placed, tuple(placements), tuple(parts), rows)
 
 
 def _step(placement: Placement) -> PartitionStep:

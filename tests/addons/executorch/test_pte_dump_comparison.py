@@ -22,7 +22,7 @@ from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, Value, text
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 from tests.addons.executorch.pte_files import Plan, Tensor, pte
 from tests.cli.test_cli import run
 
@@ -65,7 +65,7 @@ def written(path: Path, graph: Graph, keep: bool = True) -> Path:
     """A .pte of the graph, with its source as `dump_intermediate_outputs` has it kept."""
     backend = HtpBackend(threads=1)
     source = text.dumps(graph)
-    builder = ContextBuilder.of(backend, [ContextGraph(graph.name, backend.compile(graph), backend.graph_settings())])
+    builder = ContextBuilder.of(backend, [PreparedGraph(graph.name, backend.compile(graph), backend.graph_settings())])
     if keep:
         builder.metadata[blob.source_key("forward")] = source
     data = blob.wrap_context(builder.writer().to_bytes())

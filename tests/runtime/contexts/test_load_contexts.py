@@ -22,7 +22,7 @@ from hexforge.formats.container import Container, checksum_of_pieces
 from hexforge.ir import Array, Graph
 from hexforge.runtime.contexts import load_contexts as loading
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 from hexforge.runtime.contexts.load_contexts import (
     ABORTED,
     TIMED_OUT,
@@ -291,7 +291,7 @@ def test_a_budget_bounds_the_memory_of_loading(tmp_path: Path) -> None:
     tiny, large = tmp_path / "tiny.bin", tmp_path / "large.bin"
     saved(tiny, net())
     builder = ContextBuilder("htp")
-    builder.add(ContextGraph("net", HtpBackend().compile(net())))
+    builder.add(PreparedGraph("net", HtpBackend().compile(net())))
     builder.pool.put(np.random.default_rng(0).integers(0, 256, 64 << 20, np.uint8))
     builder.writer().write(large)
 

@@ -24,7 +24,7 @@ from hexforge.ops import BUILT_IN
 from hexforge.ops.packages import register_op_package
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextGraph
+from hexforge.runtime.contexts.context_builder import PreparedGraph
 
 RECORD = "HEXFORGE_QNN_RECORD"
 """The variable that names a folder for a recording of what a library is asked for."""
@@ -36,7 +36,7 @@ class QnnCompiler:
     """What one process keeps: graphs that were prepared, by their context and name."""
 
     def __init__(self) -> None:
-        self._graphs: dict[tuple[int, str], ContextGraph] = {}
+        self._graphs: dict[tuple[int, str], PreparedGraph] = {}
         self._programs: dict[tuple[int, str], Program] = {}
 
     def answer(self, parts: Sequence[bytes]) -> list[bytes]:

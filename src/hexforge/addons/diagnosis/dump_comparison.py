@@ -14,7 +14,7 @@ import numpy as np
 from hexforge.backend import Backend
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
-from hexforge.frontends.onnx.placing import PlacedModel
+from hexforge.frontends.onnx.placing import PlacedUnits
 from hexforge.frontends.onnx.separate_units import MADE, separated_model, shown_model, unit_tensors, units_alone
 from hexforge.ir import Array
 from hexforge.model.reader import Model, read
@@ -72,7 +72,7 @@ class DumpComparison(Result, ABC):
 class OnnxDumpComparison(DumpComparison):
     """What a dump says of an ONNX model."""
 
-    placed: PlacedModel
+    placed: PlacedUnits
     dumped: Mapping[str, Array]
     computed: Mapping[str, Array]
 
@@ -152,7 +152,7 @@ def _inputs(source: Model, files: Dump, given: Mapping[str, Array]) -> dict[str,
     return feeds
 
 
-def _inner_names(placed: PlacedModel, nodes: tuple[str, ...]) -> list[str]:
+def _inner_names(placed: PlacedUnits, nodes: tuple[str, ...]) -> list[str]:
     """Names that files may have for what a unit writes: those of its nodes and of tensors inside it, the last first."""
     by_name = {node.name: node for node in placed.model.ir.graph}
     inner = [v.name for name in nodes if name in by_name for v in by_name[name].outputs
@@ -160,7 +160,7 @@ def _inner_names(placed: PlacedModel, nodes: tuple[str, ...]) -> list[str]:
     return [*reversed(inner), *(n for n in nodes if n in by_name and not by_name[n].op_type.endswith("Linear"))]
 
 
-def _encodings(placed: PlacedModel) -> dict[str, tuple[float, int]]:
+def _encodings(placed: PlacedUnits) -> dict[str, tuple[float, int]]:
     """Scale and zero point of each tensor that one QuantizeLinear makes."""
     encodings = {}
     for node in placed.model.ir.graph:

@@ -33,7 +33,7 @@ from hexforge.runtime.registry import backend_for
 if TYPE_CHECKING:
     from hexforge.backend import Backend
     from hexforge.model.source import ModelSource
-    from hexforge.runtime.prepare import PartitionedModel
+    from hexforge.runtime.prepare import PreparedParts
 
 TRIES = 200
 FLOAT_RANGE = (-1.0, 1.0)
@@ -183,7 +183,7 @@ def whatif(
 class _Variants:
     """A model as programs in which some nodes are switched."""
 
-    def __init__(self, parts: PartitionedModel, backend: Backend, switch: str) -> None:
+    def __init__(self, parts: PreparedParts, backend: Backend, switch: str) -> None:
         self.parts, self._backend, self._switch = parts, backend, switch
         self.outputs = [str(value.name) for value in parts.model.ir.graph.outputs]
         self.nodes: dict[str, tuple[str, tuple[str, ...]]] = {}

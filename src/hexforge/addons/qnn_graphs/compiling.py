@@ -17,7 +17,7 @@ from hexforge.ir import Graph
 from hexforge.ir.verify import node_faults
 from hexforge.passes import NEUTRAL, run
 from hexforge.rules import require_taken
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 from hexforge.runtime.registry import with_recorder
 
 logger = logging.getLogger("hexforge.qnn")
@@ -53,7 +53,7 @@ def context_builder(backend: Backend, weight_sharing: bool = False) -> ContextBu
 
 
 def compile_graph(name: str, ops: Sequence[QnnOp], backend: Backend, notes: Notes | None = None,
-                  metadata: dict[str, str] | None = None, timed: bool = False) -> ContextGraph:  # fmt: skip
+                  metadata: dict[str, str] | None = None, timed: bool = False) -> PreparedGraph:  # fmt: skip
     """A graph under its name, compiled; UnsupportedError names every op that the backend refuses.
 
     `timed`: the context keeps how the graph runs on each chip, also where it spills nothing.
@@ -67,10 +67,10 @@ def compile_graph(name: str, ops: Sequence[QnnOp], backend: Backend, notes: Note
     run(graph, NEUTRAL)
     program = backend.compile(graph)
     wanted = chips is not None and (timed or not chips.fits(program.graph))
-    return ContextGraph.prepared(name, program, backend, settings, timed=wanted)
+    return PreparedGraph.prepared(name, program, backend, settings, timed=wanted)
 
 
-def context_bytes(builder: ContextBuilder, graphs: Sequence[ContextGraph]) -> bytes:
+def context_bytes(builder: ContextBuilder, graphs: Sequence[PreparedGraph]) -> bytes:
     """The file of a context with these graphs."""
     for graph in graphs:
         if not builder.weight_sharing:

@@ -17,13 +17,13 @@ from hexforge.addons.vendor.judges import JudgedTensor, Progress, separate_optio
 from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.backend import Backend
-from hexforge.frontends.onnx.placing import PlacedModel, reads_of, writes_of
+from hexforge.frontends.onnx.placing import PlacedUnits, reads_of, writes_of
 from hexforge.frontends.onnx.separate_units import MADE, grouped_model, unit_tensors
 from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.quant.steps import StepCounts, tolerance_of
 from hexforge.results import Key, Result
-from hexforge.runtime.cpu_part import WholeModel
+from hexforge.runtime.cpu_part import WholeOnCpu
 from hexforge.runtime.opening import open_stages
 
 LARGEST_GROUP = 3
@@ -51,7 +51,7 @@ class JudgedGroup(Result):
         return " + ".join(self.ops)
 
 
-def candidate_groups(placed: PlacedModel, largest: int = LARGEST_GROUP) -> list[tuple[int, ...]]:
+def candidate_groups(placed: PlacedUnits, largest: int = LARGEST_GROUP) -> list[tuple[int, ...]]:
     """Groups of two units or more that give one tensor and have all that is inside for themselves."""
     made_by = {name: i for i, p in enumerate(placed.placements) if p.taken for name in writes_of(p)}
     readers: dict[str, set[int]] = {}
@@ -78,7 +78,7 @@ def candidate_groups(placed: PlacedModel, largest: int = LARGEST_GROUP) -> list[
 
 
 def judged_groups(
-    placed: PlacedModel,
+    placed: PlacedUnits,
     tensors: Sequence[Mapping[str, Array]],
     backend: Backend,
     options: VendorOptions,
@@ -99,7 +99,7 @@ def judged_groups(
 
 
 def _disagreeing(
-    placed: PlacedModel,
+    placed: PlacedUnits,
     groups: Sequence[tuple[int, ...]],
     tensors: Sequence[Mapping[str, Array]],
     backend: Backend,
@@ -110,7 +110,7 @@ def _disagreeing(
     units = unit_tensors(placed)
     session = VendorSession(process, model, separate_options(options), f"groups of {placed.model.name}")
     plan, outputs = open_stages(model, backend)
-    exact = WholeModel(model, placed.model.name)
+    exact = WholeOnCpu(model, placed.model.name)
     names = [value.name for value in read(model).inputs]
     rows: dict[int, tuple[JudgedTensor, StepCounts]] = {}
     try:

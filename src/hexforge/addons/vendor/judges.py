@@ -15,13 +15,13 @@ import numpy as np
 from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.backend import Backend
-from hexforge.frontends.onnx.placing import PlacedModel
+from hexforge.frontends.onnx.placing import PlacedUnits
 from hexforge.frontends.onnx.separate_units import MADE, UnitTensors, separated_model, shown_model, unit_tensors
 from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.quant.steps import StepCounts, tolerance_of
 from hexforge.results import Key, Result
-from hexforge.runtime.cpu_part import WholeModel
+from hexforge.runtime.cpu_part import WholeOnCpu
 from hexforge.runtime.opening import open_stages
 
 Feeds = Mapping[str, Array]
@@ -84,7 +84,7 @@ class ShownTensors:
 
 
 def shown_tensors(
-    placed: PlacedModel, samples: Iterable[Feeds], options: VendorOptions, process: VendorProcess
+    placed: PlacedUnits, samples: Iterable[Feeds], options: VendorOptions, process: VendorProcess
 ) -> ShownTensors:
     """Run the package's emulator on a model that shows every tensor between its units."""
     session = VendorSession(process, shown_model(placed), options, placed.model.name)
@@ -100,12 +100,12 @@ def shown_tensors(
     return ShownTensors(tuple(by_sample), tuple(unsteady))
 
 
-def judged_tensors(placed: PlacedModel, tensors: Sequence[Feeds], backend: Backend) -> tuple[JudgedTensor, ...]:
+def judged_tensors(placed: PlacedUnits, tensors: Sequence[Feeds], backend: Backend) -> tuple[JudgedTensor, ...]:
     """Each tensor of the taken units, computed from the package's tensors by hexforge and by onnxruntime's CPU."""
     units = [unit for unit in unit_tensors(placed) if unit.taken]
     separated = separated_model(placed)
     plan, outputs = open_stages(separated, backend)
-    exact = WholeModel(separated, placed.model.name)
+    exact = WholeOnCpu(separated, placed.model.name)
     names = [value.name for value in read(separated).inputs]
     judged: dict[str, JudgedTensor] = {}
     for sample in tensors:

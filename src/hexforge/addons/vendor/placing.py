@@ -10,7 +10,7 @@ from hexforge.addons.vendor.session import VendorPlacement
 from hexforge.frontends.onnx.placing import CONVERTS
 from hexforge.results import Key, Result, rows
 from hexforge.runtime.cpu_part import QNN
-from hexforge.runtime.prepare import PartitionedModel
+from hexforge.runtime.prepare import PreparedParts
 
 NPU, CPU = "NPU", "CPU"
 
@@ -52,7 +52,7 @@ class PlacementComparison(Result):
         return not self.differences
 
 
-def compare_placement(parts: PartitionedModel, theirs: VendorPlacement) -> PlacementComparison:
+def compare_placement(parts: PreparedParts, theirs: VendorPlacement) -> PlacementComparison:
     """The package's placement compared with that of `parts`, which obey the provider's rules."""
     ours = {row.node: row for row in parts.rows}
     sides = {name: (op, NPU) for op, name in theirs.taken} | {name: (op, CPU) for op, name in theirs.left}

@@ -16,13 +16,13 @@ from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.backend import Backend
 from hexforge.errors import ModelError, PackageError
-from hexforge.frontends.onnx.placing import PlacedModel
+from hexforge.frontends.onnx.placing import PlacedUnits
 from hexforge.model.reader import Model, read
 from hexforge.quant.steps import ENOUGH
 from hexforge.results import Key, Result, length
 from hexforge.runtime import registry
 from hexforge.runtime.model_request import ModelRequest
-from hexforge.runtime.prepare import PartitionedModel, prepare_model
+from hexforge.runtime.prepare import PreparedParts, prepare_model
 
 OFFLOAD = "offload_graph_io_quantization"
 
@@ -73,11 +73,11 @@ class RulePlacement:
 
     model: Model
     backend: Backend
-    parts: PartitionedModel
+    parts: PreparedParts
     options: VendorOptions
 
     @property
-    def placed(self) -> PlacedModel:
+    def placed(self) -> PlacedUnits:
         """The placed units; those that are not worth a graph are refused."""
         return replace(self.parts.placed, placements=self.parts.placements)
 

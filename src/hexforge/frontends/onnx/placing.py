@@ -51,7 +51,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PlacedModel:
+class PlacedUnits:
     """A model whose units were shown to a backend."""
 
     model: Model

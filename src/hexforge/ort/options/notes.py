@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Sequence
 
+import onnxruntime
+
 from hexforge.runtime.stages import PlacedNode
 from hexforge.terminal_text import visible
 
@@ -29,8 +31,6 @@ _default_severity: list[int] = []
 
 def set_default_logger_severity(severity: int) -> None:
     """Log from this severity on where no session says otherwise: 0 is verbose, 4 is fatal."""
-    import onnxruntime
-
     onnxruntime.set_default_logger_severity(severity)
     _default_severity[:] = [severity]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ContextPlan: an EPContext model's parts, the graphs of its context and what is left to onnxruntime. No compiling."""
+"""Precompiled plan: the parts of an EPContext model: graphs of its context, and what is left to onnxruntime."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Read = Callable[[str], bytes | bytearray]
 _LEFT = "the context model leaves it to the CPU"
 
 
-class ContextPlan(Stages):
+class PrecompiledPlan(Stages):
     """What a session does with an EPContext model."""
 
     def __init__(

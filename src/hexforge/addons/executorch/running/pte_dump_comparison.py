@@ -30,7 +30,7 @@ from hexforge.passes import NEUTRAL, run
 from hexforge.quant.data.dumps import Dump, aligned, read_dump
 from hexforge.quant.steps import StepCounts, tolerance_of
 from hexforge.runtime import registry
-from hexforge.runtime.contexts.context_builder import ContextGraph
+from hexforge.runtime.contexts.context_builder import PreparedGraph
 
 MADE = "@computed"
 """Behind the name of a tensor: what hexforge computes for it from the dumped inputs of its op."""
@@ -53,7 +53,7 @@ class PteDumpComparison(DumpComparison):
         shown = text.dumps(alone)
         arrays = {f"input/{value.name}": program.values[value.name] for value in alone.inputs}
         arrays["dumped"], arrays["hexforge"] = program.values[self.first.tensor], program.computed[self.first.tensor]
-        compiled = ContextGraph(alone.name, _compiled(alone, program.backend))
+        compiled = PreparedGraph(alone.name, _compiled(alone, program.backend))
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "departure.bin"
         write_together([(path, context_bytes(context_builder(program.backend), [compiled])),
