@@ -30,7 +30,7 @@ FLOORS = (
     ("frontends.*", "backends.*"),
     ("quant",),
     ("passes", "model"),
-    ("formats", "scheduling"),
+    ("formats", "patterns", "scheduling"),
     ("backend",),
     ("ops", "timeline", "chips", "rules"),
     ("ir", "chrome_trace"),
@@ -147,7 +147,7 @@ INNER = {
 # Modules (by prefix) outside which a dependency is not imported.
 HOMES = {
     "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort", "addons.llm"),
-    "onnx_ir": ("model", "frontends.onnx", "quant", "addons.llm"),
+    "onnx_ir": ("model", "frontends.onnx", "patterns", "quant", "addons.llm"),
     "onnxruntime": (
         "model",
         "frontends.onnx",

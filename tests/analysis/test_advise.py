@@ -37,8 +37,8 @@ from hexforge.frontends.onnx.rewrites import RULES, RewriteRule
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, rewrite_of
 from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.model.edit import Editor, Node  # type: ignore[attr-defined]
-from hexforge.model.nodes import is_op
 from hexforge.model.reader import read
+from hexforge.patterns.nodes import is_op
 from tests.digits import MODEL as DIGITS
 from tests.light import light
 from tests.models import showcase

@@ -7,7 +7,7 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.ir import Graph
 from hexforge.ir.text import loads
 from hexforge.passes import NEUTRAL, run
-from hexforge.passes.permutation import compose, identity, inverse, moves_nothing
+from hexforge.patterns.permutation import compose, identity, inverse, moves_nothing
 
 
 def test_each_pass_runs_once_in_order_and_is_observed() -> None:

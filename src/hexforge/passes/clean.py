@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from hexforge.ir import Graph, Node, Role, ScaleOffset, Value, Work
-from hexforge.passes.permutation import compose, moves_nothing
+from hexforge.patterns.permutation import compose, moves_nothing
 
 _SHARED = (Work.TRANSPOSE, Work.RESHAPE, Work.CONVERT)
 """Kinds of nodes of which one serves all that want the same of a value."""

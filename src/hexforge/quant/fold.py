@@ -11,12 +11,12 @@ import onnx_ir
 
 from hexforge.errors import ModelError
 from hexforge.ir import Array
-from hexforge.model.nodes import dims, float_constant, integer, only_reader, real
 from hexforge.model.opset_conversion import to_opset
 from hexforge.model.patterns.activations import SINCE, Activation, gelu, hard_swish, tanh_gelu
 from hexforge.model.patterns.match import Match
 from hexforge.model.patterns.normalizations import layer_norm
 from hexforge.model.tensors import repeated, unrepeated
+from hexforge.patterns.nodes import dims, float_constant, integer, only_reader, real
 from hexforge.quant.layers import Layer, layer, per_channel, set_constant
 from hexforge.quant.widen import in_float32
 

@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import Array
-from hexforge.model.nodes import dims, float_constant, integer, ints, real, text
 from hexforge.model.op_table import PRODUCTS
 from hexforge.model.tensors import unrepeated
+from hexforge.patterns.nodes import dims, float_constant, integer, ints, real, text
 
 
 @dataclass(frozen=True, slots=True)

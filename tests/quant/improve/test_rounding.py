@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hexforge.ir import AxisScaleOffset, DType, TensorType
 from hexforge.ir.fixed_point import encoding_fault
-from hexforge.model.nodes import float_constant
+from hexforge.patterns.nodes import float_constant
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.ranges import weight_encoding

@@ -34,9 +34,9 @@ from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.frontends.onnx.zero_scales import write_zeros
 from hexforge.ir import Encoding, Graph, Node, Role, Value
 from hexforge.ir.verify import verify
-from hexforge.model.nodes import captured
 from hexforge.model.reader import Model
 from hexforge.passes import NEUTRAL, run
+from hexforge.patterns.nodes import captured
 
 CONVERTS = ("QuantizeLinear", "DequantizeLinear")
 

@@ -11,7 +11,6 @@ import numpy as np
 from onnx_ir import Node, Value
 
 from hexforge.ir import Array
-from hexforge.model.nodes import dims, is_op, number, operand, other, real, source, split_constant
 from hexforge.model.patterns.match import (
     TOLERANCE,
     Match,
@@ -22,6 +21,7 @@ from hexforge.model.patterns.match import (
     near,
     reader_of,
 )
+from hexforge.patterns.nodes import dims, is_op, number, operand, other, real, source, split_constant
 
 SINCE = {"HardSwish": 14, "Gelu": 20}
 """Activations that are recognized where they are written out, with the opset that has each as one op."""

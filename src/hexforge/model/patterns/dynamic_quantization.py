@@ -16,7 +16,7 @@ from onnx_ir import Node, Value
 
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, dequantizes, integer, is_op, operand, other, reader, shape, source
+from hexforge.patterns.nodes import data, dequantizes, integer, is_op, operand, other, reader, shape, source
 
 DYNAMIC = frozenset("DynamicQuantizeLinear DynamicQuantizeLSTM DynamicQuantizeMatMul".split())
 """Ops that quantize at run time."""

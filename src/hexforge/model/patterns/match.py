@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from onnx_ir import Node, Value
 
-from hexforge.model.nodes import data, dims, integer, ints, is_op, number, operand, reader, real
+from hexforge.patterns.nodes import data, dims, integer, ints, is_op, number, operand, reader, real
 
 TOLERANCE = 1e-5
 """How far a constant may be from the number it stands for, relatively: models write sixths and roots in few digits."""

@@ -10,8 +10,8 @@ import numpy as np
 from onnx_ir import Node, Value
 
 from hexforge.ir import Array
-from hexforge.model.nodes import data, dims, is_op, number, operand, other, real, source
 from hexforge.model.patterns.match import Match, clamp_bounds, is_closed, keeps_shape, kept_axes, reader_of
+from hexforge.patterns.nodes import data, dims, is_op, number, operand, other, real, source
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import Array
-from hexforge.model.nodes import dims, float_constant, only_reader
+from hexforge.patterns.nodes import dims, float_constant, only_reader
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan
 from hexforge.quant.improve.side_by_side import NodeStep, Walk

@@ -15,7 +15,7 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import Array
-from hexforge.model.nodes import captured, dims, float_constant
+from hexforge.patterns.nodes import captured, dims, float_constant
 from hexforge.quant.layers import Layer, layer, set_constant
 
 _ROUNDS = 8

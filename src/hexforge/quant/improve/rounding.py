@@ -19,7 +19,7 @@ import onnx_ir
 
 from hexforge.ir import Array, AxisScaleOffset, DType, Encoding, ScaleOffset
 from hexforge.ir.fixed_point import offset_array, quantized_range, scale_array
-from hexforge.model.nodes import float_constant, ints, text
+from hexforge.patterns.nodes import float_constant, ints, text
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.improve.bias import correct

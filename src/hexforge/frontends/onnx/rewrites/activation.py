@@ -10,9 +10,20 @@ from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, dequantizes, is_float, is_op, is_quantized, operand, reader, real, shape, source
 from hexforge.model.patterns.activations import SINCE, gelu, hard_swish
 from hexforge.model.patterns.match import clamp_bounds
+from hexforge.patterns.nodes import (
+    data,
+    dequantizes,
+    is_float,
+    is_op,
+    is_quantized,
+    operand,
+    reader,
+    real,
+    shape,
+    source,
+)
 
 _HALF = 5e-4
 """How far off float16 has a root, relatively; the execution provider takes a Gelu with it for no Gelu."""

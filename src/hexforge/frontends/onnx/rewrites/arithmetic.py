@@ -11,7 +11,8 @@ from onnx_ir import Node, Value
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import (
+from hexforge.model.op_table import ACTIVATIONS, PRODUCTS
+from hexforge.patterns.nodes import (
     data,
     dequantizes,
     is_float,
@@ -23,7 +24,6 @@ from hexforge.model.nodes import (
     source,
     split_constant,
 )
-from hexforge.model.op_table import ACTIVATIONS, PRODUCTS
 
 SHOWCASE = "QNN HTP linting profiling, showcase model 2: Div 5.3 M cycles, Mul in its place 0.74 M"
 

@@ -12,8 +12,8 @@ from onnx_ir import Node, Value
 from hexforge.frontends.onnx.rewrites.conv import LANES, Conv, conv, dense_weights
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, is_float, is_op, reader, shape
 from hexforge.model.op_table import ACTIVATIONS
+from hexforge.patterns.nodes import data, is_float, is_op, reader, shape
 
 SHOWCASE = "QNN HTP linting profiling, showcase model 1: 4.3 M cycles with Sub, 1.4 M with a convolution in its place"
 UNARY = (ACTIVATIONS - {"Clip"}) | {"Mish"}

@@ -12,8 +12,8 @@ from onnx_ir import Node, Value
 from hexforge.frontends.onnx.rewrites.conv import LANES, conv
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, is_op, shape
 from hexforge.model.op_table import ACTIVATIONS
+from hexforge.patterns.nodes import data, is_op, shape
 
 MOST_LOST = 1 / 8
 """The largest part of the channels that may go: a network that loses more is another network."""

@@ -13,7 +13,7 @@ from hexforge.frontends.onnx.rewrites.arithmetic import affine
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, integer, ints, is_float, is_op, number, operand, reader, shape, source, text
+from hexforge.patterns.nodes import data, integer, ints, is_float, is_op, number, operand, reader, shape, source, text
 
 LANES = 32
 

@@ -7,8 +7,8 @@ from onnx_ir import Node
 
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import dequantizes
 from hexforge.model.patterns.dynamic_quantization import float_form, is_dynamically_quantized
+from hexforge.patterns.nodes import dequantizes
 
 ROUNDING = 0.1
 """The part of an output's range that results may differ by: 8 bits in every layer, which are left out."""

@@ -12,7 +12,7 @@ from hexforge.frontends.onnx.rewrites.conv import Conv, conv
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, integer, is_op, operand, reader, shape, source
+from hexforge.patterns.nodes import data, integer, is_op, operand, reader, shape, source
 
 MOST_STEP = 4
 SPACE = (2, 3)

@@ -11,7 +11,7 @@ from onnx_ir import Node
 from hexforge.frontends.onnx.rewrites.arithmetic import affine
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, is_float, is_op, operand, reader, shape
+from hexforge.patterns.nodes import data, is_float, is_op, operand, reader, shape
 
 
 def _matmul_to_conv(editor: Editor, node: Node) -> Rewrite | None:

@@ -10,7 +10,7 @@ from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, integer, ints, is_float, is_op, operand, reader, shape, source
+from hexforge.patterns.nodes import data, integer, ints, is_float, is_op, operand, reader, shape, source
 
 BROADCAST = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "Pow", "Equal", "Less", "Greater", "And", "Or")
 WINDOWS = "measured latencies (qai-hub-models): window reshapes and transposes are expensive, at 16 bit most of all"

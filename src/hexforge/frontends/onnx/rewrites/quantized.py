@@ -10,8 +10,8 @@ from hexforge.chips.graph_config import SHORT_DEPTH_OFF
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, dequantizes, integer, is_op, operand, shape
 from hexforge.model.op_table import PRODUCTS
+from hexforge.patterns.nodes import data, dequantizes, integer, is_op, operand, shape
 
 GUIDE = (
     "QNN HTP recommendations for network design: always quantize weights symmetrically; graph option "

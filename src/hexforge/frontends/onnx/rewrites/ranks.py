@@ -19,7 +19,7 @@ from onnx_ir import Node, Value
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
 from hexforge.frontends.onnx.rewrites.written_out import AXES_AS_INPUT, reduced_axes
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, integer, ints, is_quantized, operand, shape
+from hexforge.patterns.nodes import data, integer, ints, is_quantized, operand, shape
 
 MOST_RANK = 5
 """Dimensions that HTP takes."""

@@ -13,7 +13,7 @@ from onnx_ir import Node, Value
 from hexforge.frontends.onnx.rewrites.ranges import RECURRENT, SEQUENCE_LENS
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, integer, is_op, operand, shape
+from hexforge.patterns.nodes import data, integer, is_op, operand, shape
 
 TIME, BATCH = 0, 1
 """Axes of what such a layer reads, with layout 0."""

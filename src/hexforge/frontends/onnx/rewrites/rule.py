@@ -10,7 +10,7 @@ import onnx_ir
 from onnx_ir import Node
 
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import is_quantized, shape
+from hexforge.patterns.nodes import is_quantized, shape
 
 PREDICTED = "no document: what the costs fitted to measured latencies predict"
 """The source of a rule that stands on the simulator alone."""

@@ -10,7 +10,7 @@ from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, integer, ints, is_float, is_op, number, operand, real, shape
+from hexforge.patterns.nodes import data, integer, ints, is_float, is_op, number, operand, real, shape
 
 AXES_AS_INPUT = 13
 """The opset from which on ReduceSum reads its axes."""
