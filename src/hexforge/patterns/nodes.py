@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes: what a matcher asks of a model's nodes and values: constants, shapes, attributes, who writes and reads."""
+"""Nodes: what is asked of an ONNX model's nodes and values: constants, shapes, attributes, who writes and reads."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -141,6 +142,32 @@ def other(node: Node, value: Value) -> Value | None:
     return node.inputs[1] if node.inputs[0] is value else node.inputs[0]
 
 
+def clamp_bounds(node: Node | None) -> tuple[float, float] | None:
+    """The bounds of a Relu, or of a Clip with constant bounds."""
+    if is_op(node, "Relu"):
+        return 0.0, math.inf
+    if node is None or not is_op(node, "Clip"):
+        return None
+    if "min" in node.attributes or "max" in node.attributes:
+        return real(node, "min", -math.inf), real(node, "max", math.inf)
+    low, high = number(operand(node, 1)), number(operand(node, 2))
+    if (low is None and operand(node, 1) is not None) or (high is None and operand(node, 2) is not None):
+        return None
+    return (-math.inf if low is None else low), (math.inf if high is None else high)
+
+
+def reduced_axes(node: Node) -> tuple[int, ...] | None:
+    """The axes that a reduction goes over, in order; None where they are computed, or where none means none."""
+    rank = len(shape(node.inputs[0]))
+    given = operand(node, 1)
+    axes = ints(node, "axes", ()) if given is None else data(given)
+    if axes is None or shape(node.inputs[0]) == (-1,):
+        return None
+    if not len(axes):
+        return None if integer(node, "noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted({int(axis) % rank for axis in np.ravel(axes)}))
+
+
 def captured(node: Node) -> list[Value]:
     """Values from outside that the graphs inside a node read."""
     outer: dict[Value, None] = {}
@@ -159,3 +186,43 @@ def captured(node: Node) -> list[Value]:
 def reads(node: Node) -> list[Value]:
     """Everything a node reads, each once."""
     return list(dict.fromkeys(v for v in (*node.inputs, *captured(node)) if v is not None))
+
+
+class _OnnxNodes:
+    """The nodes of an ONNX model as the graph that patterns are found in."""
+
+    def writer(self, value: Value) -> Node | None:
+        """The node that writes a value."""
+        return value.producer()
+
+    def readers(self, value: Value) -> Sequence[Node]:
+        """The nodes that read a value."""
+        return value.consumers()
+
+    def op(self, node: Node) -> str:
+        """`domain:Type`, the domain left out where it is ai.onnx."""
+        return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}:{node.op_type}"
+
+    def inputs(self, node: Node) -> Sequence[Value | None]:
+        """What a node reads."""
+        return node.inputs
+
+    def outputs(self, node: Node) -> Sequence[Value | None]:
+        """What a node writes."""
+        return node.outputs
+
+    def constant(self, value: Value) -> Array | None:
+        """The numbers of a constant."""
+        return data(value)
+
+    def closed(self, nodes: Sequence[Node]) -> bool:
+        """True where the nodes are in one graph and only the last of them is read by others."""
+        inside = set(nodes)
+        inner = [value for node in nodes[:-1] for value in node.outputs]
+        if any(value.is_graph_output() or not inside.issuperset(value.consumers()) for value in inner):
+            return False
+        return len({node.graph for node in nodes}) == 1
+
+
+ONNX = _OnnxNodes()
+"""Patterns are found in the nodes of a model by asking this."""

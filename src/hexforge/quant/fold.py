@@ -12,11 +12,11 @@ import onnx_ir
 from hexforge.errors import ModelError
 from hexforge.ir import Array
 from hexforge.model.opset_conversion import to_opset
-from hexforge.model.patterns.activations import SINCE, Activation, gelu, hard_swish, tanh_gelu
-from hexforge.model.patterns.match import Match
-from hexforge.model.patterns.normalizations import layer_norm
 from hexforge.model.tensors import repeated, unrepeated
+from hexforge.patterns.activations import SINCE, Activation, gelu, hard_swish, tanh_gelu
 from hexforge.patterns.nodes import dims, float_constant, integer, only_reader, real
+from hexforge.patterns.normalizations import layer_norm
+from hexforge.patterns.written_out import WrittenOut
 from hexforge.quant.layers import Layer, layer, per_channel, set_constant
 from hexforge.quant.widen import in_float32
 
@@ -275,12 +275,12 @@ def _fuse_elementwise(node: onnx_ir.Node) -> bool:
     return _replace(norm, "LayerNormalization", {"axis": -1, "epsilon": norm.epsilon})
 
 
-def _is_float32(match: Match) -> bool:
+def _is_float32(match: WrittenOut) -> bool:
     x = match.inputs[0]
     return x is not None and x.dtype == onnx_ir.DataType.FLOAT
 
 
-def _replace(match: Match, op: str, attributes: dict[str, float]) -> bool:
+def _replace(match: WrittenOut, op: str, attributes: dict[str, float]) -> bool:
     """One node in place of the matched ones, under the names of the last."""
     last = match.last
     graph, old = last.graph, last.outputs[0]

@@ -17,9 +17,9 @@ from hexforge.frontends.onnx.translate.builder import Builder, Translator
 from hexforge.frontends.onnx.translate.products.matmul import write_softmax
 from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind, detail_of
 from hexforge.ir import ScaleOffset
-from hexforge.model.patterns.activations import SINCE, Activation, ScaledSoftmax, gelu, hard_swish, scaled_softmax
-from hexforge.model.patterns.match import Match
-from hexforge.model.patterns.normalizations import GroupNormalization, Normalization, group_norm, l2_norm, layer_norm
+from hexforge.patterns.activations import SINCE, Activation, ScaledSoftmax, gelu, hard_swish, scaled_softmax
+from hexforge.patterns.normalizations import GroupNormalization, Normalization, group_norm, l2_norm, layer_norm
+from hexforge.patterns.written_out import WrittenOut
 
 _DQ = ("DequantizeLinear", "com.microsoft:DequantizeLinear")
 _Q = ("QuantizeLinear", "com.microsoft:QuantizeLinear")
@@ -58,7 +58,7 @@ def _cast_convert(net: Net, cast: Unit) -> Unit | None:
 
 
 def _pattern(
-    kind: UnitKind, start: str, match: Callable[[onnx_ir.Node], Match | None], write: Translator, *ops: str
+    kind: UnitKind, start: str, match: Callable[[onnx_ir.Node], WrittenOut | None], write: Translator, *ops: str
 ) -> Fusion:
     """The fusion into one QNN op of a pattern that is recognized by a node of one of the ops of `start`."""
     return Fusion(kind, tuple(start.split()), lambda net, unit: net.fuse(kind, match(unit.target)), write, ops)

@@ -15,7 +15,7 @@ from hexforge.frontends.onnx.translate.builder import Builder
 from hexforge.frontends.onnx.translate.products.conv import convolve
 from hexforge.frontends.onnx.translate.products.matmul import multiply
 from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind, detail_of
-from hexforge.model.patterns.dynamic_quantization import DynamicProduct, dynamic_product
+from hexforge.patterns.dynamic_products import DynamicProduct, dynamic_product
 
 
 @dataclass(frozen=True, slots=True, eq=False)

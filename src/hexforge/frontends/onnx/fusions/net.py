@@ -12,7 +12,7 @@ import onnx_ir
 from hexforge.frontends.onnx.translate.builder import Translator
 from hexforge.frontends.onnx.unit import Operand, Refusal, Unit, UnitKind, constant, onnx_shape
 from hexforge.ir import Array, ScaleOffset
-from hexforge.model.patterns.match import Match
+from hexforge.patterns.written_out import WrittenOut
 
 
 class Net:
@@ -90,7 +90,7 @@ class Net:
         target = members[-1].target
         return Unit(kind, target, tuple(inputs), tuple(outputs), tuple(nodes), parts=tuple(members), detail=detail)
 
-    def fuse(self, kind: UnitKind, match: Match | None) -> Unit | None:
+    def fuse(self, kind: UnitKind, match: WrittenOut | None) -> Unit | None:
         """The units of a matched pattern's nodes as one, with Q and DQ around it; None where one is no plain node."""
         if match is None:
             return None

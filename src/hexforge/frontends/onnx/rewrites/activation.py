@@ -10,9 +10,9 @@ from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
 from hexforge.model.edit import Editor
-from hexforge.model.patterns.activations import SINCE, gelu, hard_swish
-from hexforge.model.patterns.match import clamp_bounds
+from hexforge.patterns.activations import SINCE, gelu, hard_swish
 from hexforge.patterns.nodes import (
+    clamp_bounds,
     data,
     dequantizes,
     is_float,

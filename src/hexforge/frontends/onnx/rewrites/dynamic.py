@@ -6,8 +6,8 @@ from __future__ import annotations
 from onnx_ir import Node
 
 from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
+from hexforge.model.dynamic_quantization import float_form, is_dynamically_quantized
 from hexforge.model.edit import Editor
-from hexforge.model.patterns.dynamic_quantization import float_form, is_dynamically_quantized
 from hexforge.patterns.nodes import dequantizes
 
 ROUNDING = 0.1
