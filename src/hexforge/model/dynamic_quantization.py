@@ -17,7 +17,7 @@ from onnx_ir import Node
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
 from hexforge.patterns.dynamic_products import codes_read, dynamic_product, real_weight
-from hexforge.patterns.nodes import data, dequantizes, integer, is_op, operand, source
+from hexforge.patterns.nodes import attributes, data, dequantizes, integer, is_op, operand, source
 
 DYNAMIC = frozenset("DynamicQuantizeLinear DynamicQuantizeLSTM DynamicQuantizeMatMul".split())
 """Ops that quantize at run time."""
@@ -74,8 +74,7 @@ def _product(editor: Editor, node: Node) -> FloatForm | None:
         if product.bias is not None:
             inputs.append(editor.constant(product.bias.astype(np.float32), f"{node.name}_bias"))
         op = "Conv" if node.op_type == "ConvInteger" else "MatMul"
-        attributes = {a.name: a.value for a in node.attributes.values()}
-        editor.replace(last.outputs[0], editor.add(op, inputs, last, **attributes)[0])
+        editor.replace(last.outputs[0], editor.add(op, inputs, last, **attributes(node))[0])
 
     what = f"{node.op_type} by {'x'.join(map(str, product.weight.shape))}"
     return FloatForm((node, *product.nodes[-2:]), what, make)
@@ -126,8 +125,7 @@ def _lstm(editor: Editor, node: Node) -> FloatForm | None:
         inputs = [operand(node, 0), *weights, *(operand(node, i) for i in range(3, 8))]
         while inputs[-1] is None:
             inputs.pop()
-        attributes = {a.name: a.value for a in node.attributes.values()}
-        made = editor.add("LSTM", inputs, node, len(node.outputs), **attributes)
+        made = editor.add("LSTM", inputs, node, len(node.outputs), **attributes(node))
         for old, new in zip(list(node.outputs), made, strict=True):
             if old.uses() or old.is_graph_output():
                 editor.replace(old, new)
@@ -158,8 +156,7 @@ def _dequantized(editor: Editor, node: Node) -> FloatForm | None:
     def make() -> None:
         value = editor.constant(real, f"{node.name}_real")
         if gather is not None:
-            attributes = {a.name: a.value for a in gather.attributes.values()}
-            (value,) = editor.add("Gather", [value, operand(gather, 1)], node, **attributes)
+            (value,) = editor.add("Gather", [value, operand(gather, 1)], node, **attributes(gather))
         editor.replace(node.outputs[0], value)
 
     return FloatForm((node,), f"constant codes {'x'.join(map(str, table.shape))}", make)

@@ -23,9 +23,8 @@ X = computed()
 
 CLAMPED = op("Clip", op("Add", X, is_number(3.0)), where=lambda node: clamp_bounds(node) == (0.0, 6.0))
 HARD_SIGMOID = op("HardSigmoid", X)
-HARD_SWISH = one_of(
-    op("Mul", X, HARD_SIGMOID), op("Mul", X, times(CLAMPED, 1 / 6)), times(op("Mul", X, CLAMPED), 1 / 6)
-)
+CLAMPED_SWISH = one_of(op("Mul", X, times(CLAMPED, 1 / 6)), times(op("Mul", X, CLAMPED), 1 / 6))
+HARD_SWISH = one_of(op("Mul", X, HARD_SIGMOID), CLAMPED_SWISH)
 
 ERF = op("Erf", times(X, math.sqrt(0.5)))
 HALF, PLUS_ONE = is_number(0.5), op("Add", ERF, is_number(1.0))

@@ -119,9 +119,9 @@ class Term(ABC):
         """The ops of the shape's nodes."""
         return frozenset()
 
-    def last_ops(self) -> frozenset[str]:
-        """The ops that the shape's last node may be of."""
-        return frozenset()
+    def ends_in(self, op: str) -> bool:
+        """True where the shape's last node may be of an op."""
+        return True
 
 
 class _Value(Term):
@@ -139,22 +139,20 @@ class _Value(Term):
 
 
 class _Op(Term):
-    """What a node of one of some ops writes."""
+    """What a node of one of some ops writes; no name stands for every op."""
 
-    def __init__(self, names: str, inputs: tuple[Term, ...], where: Callable[[Any], bool] | None) -> None:
-        self.names, self.inputs, self.where = frozenset(names.split()), inputs, where
+    def __init__(self, names: str, inputs: tuple[Term, ...], where: Callable[[Any], bool] | None, stays: bool) -> None:
+        self.names, self.inputs, self.where, self.stays = frozenset(names.split()), inputs, where, stays
 
     def ops(self) -> frozenset[str]:
         return self.names.union(*(term.ops() for term in self.inputs))
 
-    def last_ops(self) -> frozenset[str]:
-        return self.names
+    def ends_in(self, op: str) -> bool:
+        return not self.names or op in self.names
 
     def _fits(self, match: Match[V, N], value: V) -> Iterator[Match[V, N]]:
         graph, node = match.graph, match.graph.writer(value)
-        if node is None or graph.op(node) not in self.names or value is not graph.outputs(node)[0]:
-            return
-        if self.where is not None and not self.where(node):
+        if node is None or not self.ends_in(graph.op(node)) or value is not graph.outputs(node)[0]:
             return
         inputs = graph.inputs(node)
         orders = [inputs]
@@ -162,7 +160,9 @@ class _Op(Term):
             orders.append(inputs[::-1])
         for order in orders:
             for found in _all_fit(match, self.inputs, order):
-                yield found._with(self, value, node)
+                if self.where is not None and not self.where(node):
+                    return
+                yield found._with(self, value, *(() if self.stays else (node,)))
 
 
 class _OneOf(Term):
@@ -174,8 +174,8 @@ class _OneOf(Term):
     def ops(self) -> frozenset[str]:
         return frozenset[str]().union(*(term.ops() for term in self.terms))
 
-    def last_ops(self) -> frozenset[str]:
-        return frozenset[str]().union(*(term.last_ops() for term in self.terms))
+    def ends_in(self, op: str) -> bool:
+        return any(term.ends_in(op) for term in self.terms)
 
     def _fits(self, match: Match[V, N], value: V) -> Iterator[Match[V, N]]:
         for term in self.terms:
@@ -215,9 +215,17 @@ def number(target: float, tolerance: float | None = TOLERANCE) -> Term:
     return _Value(True, lambda array, given: array.size == 1 and near(array.item(), target, tolerance or given))
 
 
-def op(names: str, *inputs: Term, where: Callable[[Any], bool] | None = None) -> Term:
-    """What a node of one of some ops writes first, whose first inputs are as given and of which `where` is true."""
-    return _Op(names, inputs, where)
+def op(names: str, *inputs: Term, where: Callable[[Any], bool] | None = None, stays: bool = False) -> Term:
+    """What a node of one of some ops writes first, whose first inputs are as given and of which `where` is true.
+
+    A node that stays is not part of what is replaced, so that others may read it, too.
+    """
+    return _Op(names, inputs, where, stays)
+
+
+def any_node() -> Term:
+    """What any node writes."""
+    return op("")
 
 
 def one_of(*terms: Term) -> Term:
@@ -244,7 +252,7 @@ def find_ending(
     shape: Term, graph: Questions[V, N], node: N, condition: Condition[V, N] | None = None, tolerance: float = TOLERANCE
 ) -> Match[V, N] | None:
     """A shape whose last node is the one given."""
-    for output in graph.outputs(node)[:1] if graph.op(node) in shape.last_ops() else ():
+    for output in graph.outputs(node)[:1] if shape.ends_in(graph.op(node)) else ():
         for match in shape.fits(Match(graph, tolerance), output):
             if (condition is None or condition(match)) and graph.closed(match.nodes):
                 return match
@@ -260,7 +268,7 @@ def find_at(
     tolerance: float = TOLERANCE,
 ) -> Match[V, N] | None:
     """A shape in which the node given writes what one of some terms stands for; the largest where several fit."""
-    if not any(graph.op(node) in start.last_ops() for start in starts):
+    if not any(start.ends_in(graph.op(node)) for start in starts):
         return None
     reached, ops = {node: None}, shape.ops()
     for _ in range(_FARTHEST):

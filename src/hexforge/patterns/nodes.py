@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir
@@ -120,6 +121,11 @@ def text(node: Node, name: str, default: str) -> str:
     """An attribute of letters."""
     attribute = node.attributes.get(name)
     return default if attribute is None else attribute.as_string()
+
+
+def attributes(node: Node) -> dict[str, Any]:
+    """All attributes of a node as Python values."""
+    return {attribute.name: attribute.value for attribute in node.attributes.values()}
 
 
 def split_constant(node: Node) -> tuple[Value, Value, int] | None:

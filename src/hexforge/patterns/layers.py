@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir
 
 from hexforge.ir import Array
-from hexforge.model.op_table import PRODUCTS
-from hexforge.model.tensors import unrepeated
-from hexforge.patterns.nodes import dims, float_constant, integer, ints, real, text
+from hexforge.patterns.nodes import data, dims, float_constant, integer, ints, real, text
+
+LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A Conv, ConvTranspose, Gemm or MatMul with a constant weight of float32."""
+    """A Conv, ConvTranspose, Gemm or MatMul with a constant weight."""
 
     node: onnx_ir.Node
     weight: onnx_ir.Value
@@ -36,6 +37,13 @@ class Layer:
     def out(self) -> onnx_ir.Value:
         """What it makes."""
         return self.node.outputs[0]
+
+    @property
+    def numbers(self) -> tuple[Array, Array]:
+        """The weight, and the bias of each output, in their own type."""
+        weight, bias = data(self.weight), data(self.bias)
+        assert weight is not None
+        return weight, np.zeros(self.outputs, weight.dtype) if bias is None else bias.reshape(-1)
 
     @property
     def channel_axis(self) -> int:
@@ -124,15 +132,17 @@ class Layer:
         return automatic not in ("NOTSET", "VALID") or any(ints(self.node, "pads", (0,)))
 
 
-def layer(node: onnx_ir.Node) -> Layer | None:
-    """The node as a layer; None where it does not multiply by a constant float32 weight."""
-    if node.op_type not in PRODUCTS or node.domain not in ("", "ai.onnx") or dims(node.outputs[0]) is None:
+def layer(
+    node: onnx_ir.Node, constant: Callable[[onnx_ir.Value | None], Array | None] = float_constant
+) -> Layer | None:
+    """The node as a layer; None where it does not multiply by a constant weight, float32 unless told otherwise."""
+    if node.op_type not in LAYERS or node.domain not in ("", "ai.onnx") or dims(node.outputs[0]) is None:
         return None
-    weight = float_constant(node.inputs[1]) if len(node.inputs) > 1 else None
-    if weight is None or node.inputs[1] is None or node.inputs[0] is None or float_constant(node.inputs[0]) is not None:
+    weight = constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    if weight is None or node.inputs[1] is None or node.inputs[0] is None or constant(node.inputs[0]) is not None:
         return None
     added = node.inputs[2] if len(node.inputs) > 2 else None
-    bias = float_constant(added)
+    bias = constant(added)
     if added is not None and bias is None:
         return None
     group = integer(node, "group", 1) if node.op_type.startswith("Conv") else 1
@@ -154,39 +164,3 @@ def layer(node: onnx_ir.Node) -> Layer | None:
     if bias is not None and bias.size != outputs:
         return None
     return Layer(node, node.inputs[1], added, outputs, group)
-
-
-def per_channel(array: Array, channels: int, axis: int, rank: int) -> Array | None:
-    """A constant that broadcasts along `axis` only (or is one number), as a row of `channels`."""
-    if array.size == 1:
-        return np.full(channels, array.reshape(-1)[0], np.float32)
-    shape = (1,) * (rank - array.ndim) + array.shape
-    if len(shape) != rank or any(d != 1 for i, d in enumerate(shape) if i != axis) or shape[axis] != channels:
-        return None
-    return array.reshape(-1)
-
-
-def set_constant(node: onnx_ir.Node, index: int, array: Array, name: str) -> None:
-    """Make input `index` of a node the constant `array`, of the old one's name if only this node reads that."""
-    graph = node.graph
-    assert isinstance(graph, onnx_ir.Graph)
-    old = node.inputs[index] if index < len(node.inputs) else None
-    repeats = unrepeated(array).size < array.size
-    array = array.astype(np.float32, copy=False) if repeats else np.ascontiguousarray(array, np.float32)
-    if old is not None and old.const_value is not None and len(old.uses()) == 1 and not old.is_graph_output():
-        assert old.name is not None
-        old.const_value = onnx_ir.Tensor(array, name=old.name)
-        old.shape = onnx_ir.Shape(array.shape)
-        return
-    taken = set(graph.initializers) | {o.name for n in graph for o in n.outputs} | {v.name for v in graph.inputs}
-    fresh = next(n for n in (name, *(f"{name}_{i}" for i in range(1, len(taken) + 2))) if n not in taken)
-    value = onnx_ir.Value(
-        name=fresh,
-        shape=onnx_ir.Shape(array.shape),
-        type=onnx_ir.TensorType(onnx_ir.DataType.FLOAT),
-        const_value=onnx_ir.Tensor(array, name=fresh),
-    )
-    graph.register_initializer(value)
-    if index >= len(node.inputs):
-        node.resize_inputs(index + 1)
-    node.replace_input_with(index, value)
