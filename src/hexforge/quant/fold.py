@@ -15,8 +15,9 @@ from hexforge.model.opset_conversion import to_opset
 from hexforge.model.tensors import repeated, unrepeated
 from hexforge.patterns.activations import SINCE, Activation, gelu, hard_swish, tanh_gelu
 from hexforge.patterns.affine import NORMALIZATION, Affine, affine
+from hexforge.patterns.language import anything, computed, constant, find_at, find_ending, one_of, op
 from hexforge.patterns.layers import Layer, layer
-from hexforge.patterns.nodes import dims, float_constant, is_op, only_reader
+from hexforge.patterns.nodes import ONNX, dims, float_constant, is_op, only_reader
 from hexforge.patterns.normalizations import layer_norm
 from hexforge.patterns.written_out import WrittenOut
 from hexforge.quant.constants import set_constant
@@ -148,26 +149,27 @@ def _input_axis(of: Layer) -> int:
     return len(shape) - 1 if of.node.op_type in ("Gemm", "MatMul") else 1
 
 
+X, SHIFT = computed(), constant()
+FACTOR = constant(lambda array: array.size == 1 and bool(array.all()))
+SCALED = op("Mul", X, FACTOR)
+SHIFTED = op("Add", SCALED, SHIFT)
+
+
 def _fold_factor_into_layers_behind(node: onnx_ir.Node) -> bool:
     """Move the factor m of x m + a into the layers that read it, where padding keeps the shift a / m outside."""
-    add = only_reader(node.outputs[0]) if node.op_type == "Mul" else None
-    if add is None or add.op_type != "Add":
+    match = find_at(SHIFTED, (SCALED,), ONNX, node)
+    readers = [] if match is None else _readers(match.last.outputs[0])
+    if match is None or not readers or dims(match[X]) != dims(match[SHIFTED]):
         return False
-    source = next((v for v in node.inputs if v is not None and v.const_value is None), None)
-    factor = next((c for c in (float_constant(v) for v in node.inputs) if c is not None), None)
-    index = 1 if add.inputs[0] is node.outputs[0] else 0
-    shift = float_constant(add.inputs[index])
-    if source is None or factor is None or shift is None or factor.size != 1 or not factor.all():
+    if any(float_constant(match[term]) is None for term in (FACTOR, SHIFT)):
         return False
-    readers = _readers(add.outputs[0])
-    if not readers or dims(source) != dims(add.outputs[0]):
-        return False
+    add, factor = match.last, match.array(FACTOR).reshape(-1)[0]
     for reader in readers:
         weight, bias = reader.numbers
-        _set_weight_and_bias(reader, reader.matrix(weight).astype(np.float64) * float(factor.reshape(-1)[0]), bias)
-    set_constant(add, index, shift / factor.reshape(-1)[0], f"{add.name}.shift")
+        _set_weight_and_bias(reader, reader.matrix(weight).astype(np.float64) * float(factor), bias)
+    set_constant(add, add.inputs.index(match[SHIFT]), match.array(SHIFT) / factor, f"{add.name}.shift")
     add.outputs[0].name = f"{add.outputs[0].name}.divided"  # not what the float model has under that name
-    _remove_node(node, source)
+    _remove_node(node, match[X])
     return True
 
 
@@ -204,22 +206,20 @@ def _broadcast(first: tuple[int, ...] | None, second: tuple[int, ...] | None) ->
     return None if first is None or second is None else np.broadcast_shapes(first, second)
 
 
+ANY, ZEROS = anything(), constant(lambda array: bool((array == 0).all()))
+ONES = constant(lambda array: bool((array == 1).all()))
+NEUTRAL = one_of(op("Mul Div", ANY, ONES), op("Add Sub", ANY, ZEROS))
+
+
 def _remove_identity(node: onnx_ir.Node) -> bool:
     """Remove x * 1, x / 1, x + 0 and x - 0."""
-    neutral = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}.get(node.op_type)
-    if neutral is None or node.outputs[0].is_graph_output():
+    match = find_ending(NEUTRAL, ONNX, node, lambda match: dims(match[ANY]) == dims(node.outputs[0]))
+    if match is None or node.outputs[0].is_graph_output():
         return False
-    for index in (1, 0) if node.op_type in ("Mul", "Add") else (1,):
-        constant, source = float_constant(node.inputs[index]), node.inputs[1 - index]
-        if (
-            constant is not None
-            and source is not None
-            and (constant == neutral).all()
-            and dims(source) == dims(node.outputs[0])
-        ):
-            _remove_node(node, source)
-            return True
-    return False
+    if all(float_constant(match.get(term)) is None for term in (ONES, ZEROS)):
+        return False
+    _remove_node(node, match[ANY])
+    return True
 
 
 # -- one node for several ---------------------------------------------------------------------------------------
@@ -245,12 +245,12 @@ def _is_float32(match: WrittenOut) -> bool:
     return x is not None and x.dtype == onnx_ir.DataType.FLOAT
 
 
-def _replace(match: WrittenOut, op: str, attributes: dict[str, float]) -> bool:
+def _replace(match: WrittenOut, op_type: str, attributes: dict[str, float]) -> bool:
     """One node in place of the matched ones, under the names of the last."""
     last = match.last
     graph, old = last.graph, last.outputs[0]
     assert isinstance(graph, onnx_ir.Graph)
-    new = onnx_ir.node(op, match.inputs, attributes or None, name=last.name)
+    new = onnx_ir.node(op_type, match.inputs, attributes or None, name=last.name)
     written = new.outputs[0]
     written.shape, written.type = old.shape, old.type
     name, old.name = old.name, f"{old.name}.before"

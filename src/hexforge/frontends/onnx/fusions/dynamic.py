@@ -38,7 +38,7 @@ def _dynamic(net: Net, quantize: Unit) -> Unit | None:
     codes, scale, zero = quantize.outputs
     if codes is None or scale is None or quantize.kind is not UnitKind.NODE:
         return None
-    readers = net.readers(codes)
+    readers = net.readers_anywhere(codes.value)
     rows = [None if unit is None else _product(net, unit, codes, scale, zero) for unit in readers]
     products = [row for row in rows if row is not None]
     if not products or len(products) < len(rows):
