@@ -68,7 +68,13 @@ INNER = {
         ("compare",),
         ("decide",),
         ("fold",),
-        ("layers", "widen", "data", "steps"),
+        ("constants", "widen", "data", "steps"),
+    ),
+    "patterns": (
+        ("activations", "normalizations", "dynamic_products", "affine", "layers", "pieces"),
+        ("written_out",),
+        ("nodes", "qnn_nodes", "permutation"),
+        ("language",),
     ),
     "runtime": (
         ("opening", "nonfinite", "qnn_graphs"),

@@ -23,7 +23,6 @@ class Layer:
     node: onnx_ir.Node
     weight: onnx_ir.Value
     bias: onnx_ir.Value | None
-    outputs: int
     group: int
 
     @property
@@ -46,87 +45,71 @@ class Layer:
         return weight, np.zeros(self.outputs, weight.dtype) if bias is None else bias.reshape(-1)
 
     @property
-    def channel_axis(self) -> int:
-        """The axis of the output that is its channels: 1, or the last of a product."""
-        shape = dims(self.out)
-        assert shape is not None
-        return len(shape) - 1 if self.node.op_type in ("Gemm", "MatMul") else 1
+    def multiplies_rows(self) -> bool:
+        """True for a product of matrices, whose channels are last; a convolution's are second."""
+        return self.node.op_type in ("Gemm", "MatMul")
 
     @property
-    def inputs(self) -> int:
-        """How many channels it reads."""
-        weight = self.weight.const_value
-        assert weight is not None
-        shape = tuple(weight.shape.numpy())
-        match self.node.op_type:
-            case "Conv":
-                return int(shape[1]) * self.group
-            case "ConvTranspose":
-                return int(shape[0])
-            case "Gemm":
-                return int(shape[1 if integer(self.node, "transB", 0) else 0])
-            case _:
-                return int(shape[0])
-
-    def matrix(self, weight: Array) -> Array:
-        """The weight as [outputs, inputs of its group, window...]."""
-        match self.node.op_type:
-            case "Conv":
-                return weight
-            case "ConvTranspose":
-                by_group = weight.reshape(self.group, weight.shape[0] // self.group, *weight.shape[1:])
-                return np.moveaxis(by_group, 2, 1).reshape(self.outputs, -1, *weight.shape[2:])
-            case "Gemm":
-                return weight if integer(self.node, "transB", 0) else weight.T
-            case _:
-                return weight.T
-
-    def stored(self, matrix: Array) -> Array:
-        """The inverse of `matrix`."""
-        match self.node.op_type:
-            case "Conv":
-                return matrix
-            case "ConvTranspose":
-                by_group = matrix.reshape(self.group, self.outputs // self.group, *matrix.shape[1:])
-                return np.moveaxis(by_group, 2, 1).reshape(-1, self.outputs // self.group, *matrix.shape[2:])
-            case "Gemm":
-                return matrix if integer(self.node, "transB", 0) else matrix.T
-            case _:
-                return matrix.T
+    def channel_axis(self) -> int:
+        """The axis of the output that is its channels."""
+        shape = dims(self.out)
+        assert shape is not None
+        return len(shape) - 1 if self.multiplies_rows else 1
 
     @property
     def output_axis(self) -> int:
         """The axis of the stored weight that runs over outputs."""
-        match self.node.op_type:
-            case "Conv":
-                return 0
-            case "ConvTranspose":
-                return 1
-            case "Gemm":
-                return 0 if integer(self.node, "transB", 0) else 1
-            case _:
-                return 1
+        return 0 if self.node.op_type == "Conv" or integer(self.node, "transB", 0) else 1
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """The shape of the stored weight."""
+        assert self.weight.const_value is not None
+        return tuple(int(size) for size in self.weight.const_value.shape.numpy())
+
+    @property
+    def outputs(self) -> int:
+        """How many channels it makes."""
+        size = self.weight_shape[self.output_axis]
+        return size * self.group if self.node.op_type == "ConvTranspose" else size
+
+    @property
+    def inputs(self) -> int:
+        """How many channels it reads."""
+        size = self.weight_shape[1 - self.output_axis]
+        return size * self.group if self.node.op_type == "Conv" else size
+
+    def matrix(self, weight: Array) -> Array:
+        """The weight as [outputs, inputs of its group, window...]."""
+        if self.node.op_type == "ConvTranspose":
+            by_group = weight.reshape(self.group, weight.shape[0] // self.group, *weight.shape[1:])
+            return np.moveaxis(by_group, 2, 1).reshape(self.outputs, -1, *weight.shape[2:])
+        return weight.T if self.output_axis else weight
+
+    def stored(self, matrix: Array) -> Array:
+        """The inverse of `matrix`."""
+        if self.node.op_type == "ConvTranspose":
+            by_group = matrix.reshape(self.group, self.outputs // self.group, *matrix.shape[1:])
+            return np.moveaxis(by_group, 2, 1).reshape(-1, self.outputs // self.group, *matrix.shape[2:])
+        return matrix.T if self.output_axis else matrix
 
     def by_input(self, factors: Array) -> Array:
         """Factors of the input channels, shaped to multiply `matrix`."""
-        size = self.inputs // self.group
-        shape = (self.outputs, size, *[1] * (len(self.matrix_shape) - 2))
-        per_group = np.repeat(factors.reshape(self.group, 1, size), self.outputs // self.group, axis=1)
-        return per_group.reshape(shape)
+        outputs, size, *window = self.matrix_shape
+        per_group = np.repeat(factors.reshape(self.group, 1, size), outputs // self.group, axis=1)
+        return per_group.reshape(outputs, size, *[1] * len(window))
 
     @property
     def matrix_shape(self) -> tuple[int, ...]:
         """The shape of `matrix`."""
-        assert self.weight.const_value is not None
-        return self.matrix(np.broadcast_to(np.float32(0), tuple(self.weight.const_value.shape.numpy()))).shape
+        return self.outputs, self.inputs // self.group, *self.weight_shape[2:]
 
     @property
     def padded(self) -> bool:
         """True where zeros are added around the input."""
-        if self.node.op_type in ("Gemm", "MatMul"):
+        if self.multiplies_rows:
             return False
-        window = self.matrix_shape[2:]
-        if math.prod(window) == 1 and "pads" not in self.node.attributes:
+        if math.prod(self.weight_shape[2:]) == 1 and "pads" not in self.node.attributes:
             return False
         automatic = text(self.node, "auto_pad", "NOTSET")
         return automatic not in ("NOTSET", "VALID") or any(ints(self.node, "pads", (0,)))
@@ -146,21 +129,11 @@ def layer(
     if added is not None and bias is None:
         return None
     group = integer(node, "group", 1) if node.op_type.startswith("Conv") else 1
-    match node.op_type:
-        case "Conv":
-            outputs = weight.shape[0]
-        case "ConvTranspose":
-            outputs = weight.shape[1] * group
-        case "Gemm":
-            if weight.ndim != 2 or real(node, "alpha", 1.0) != 1.0 or integer(node, "transA", 0):
-                return None
-            if added is not None and real(node, "beta", 1.0) != 1.0:
-                return None
-            outputs = weight.shape[0 if integer(node, "transB", 0) else 1]
-        case _:
-            if weight.ndim != 2:
-                return None
-            outputs = weight.shape[1]
-    if bias is not None and bias.size != outputs:
+    if node.op_type in ("Gemm", "MatMul") and weight.ndim != 2:
         return None
-    return Layer(node, node.inputs[1], added, outputs, group)
+    if node.op_type == "Gemm" and (real(node, "alpha", 1.0) != 1.0 or integer(node, "transA", 0)):
+        return None
+    if node.op_type == "Gemm" and added is not None and real(node, "beta", 1.0) != 1.0:
+        return None
+    found = Layer(node, node.inputs[1], added, group)
+    return None if bias is not None and bias.size != found.outputs else found

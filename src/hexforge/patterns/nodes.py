@@ -174,6 +174,20 @@ def reduced_axes(node: Node) -> tuple[int, ...] | None:
     return tuple(sorted({int(axis) % rank for axis in np.ravel(axes)}))
 
 
+def sliced_ranges(node: Node) -> dict[int, tuple[int, int, int]] | None:
+    """Start, end and step of a Slice by axis, within the sizes of what it reads; None where they are computed."""
+    sizes = shape(operand(node, 0))
+    starts, ends, axes, steps = (data(operand(node, index)) for index in range(1, 5))
+    if sizes == (-1,) or starts is None or ends is None:
+        return None
+    if (operand(node, 3) is not None and axes is None) or (operand(node, 4) is not None and steps is None):
+        return None
+    axes = np.arange(starts.size) if axes is None else axes.ravel() % len(sizes)
+    steps = np.ones(starts.size, np.int64) if steps is None else steps.ravel()
+    spans = zip(starts.ravel().tolist(), ends.ravel().tolist(), steps.tolist(), strict=True)
+    return {axis: slice(*span).indices(sizes[axis]) for axis, span in zip(axes.tolist(), spans, strict=True)}
+
+
 def captured(node: Node) -> list[Value]:
     """Values from outside that the graphs inside a node read."""
     outer: dict[Value, None] = {}

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
-import numpy as np
 from onnx_ir import Node
 
 from hexforge.patterns.language import N, Questions, V
-from hexforge.patterns.nodes import data, operand, shape
+from hexforge.patterns.nodes import operand, shape, sliced_ranges
 
 SPACE = (2, 3)
 """Rows and columns of a picture in ONNX's order of axes."""
@@ -40,24 +39,11 @@ class _Piece(Generic[V, N]):
 
 def cuts_to_the_end(node: Node) -> Cuts | None:
     """Start and step of a Slice by axis, where it goes to the end of each; None for another."""
-    x = operand(node, 0)
-    starts, ends = data(operand(node, 1)), data(operand(node, 2))
-    if x is None or starts is None or ends is None or shape(x) == (-1,):
-        return None
-    sizes = shape(x)
-    axes, steps = data(operand(node, 3)), data(operand(node, 4))
-    if (operand(node, 3) is not None and axes is None) or (operand(node, 4) is not None and steps is None):
-        return None
-    axes = np.arange(starts.size) if axes is None else axes
-    steps = np.ones(starts.size, np.int64) if steps is None else steps
-    cuts = {}
-    for axis, start, end, step in zip(axes.ravel(), starts.ravel(), ends.ravel(), steps.ravel(), strict=True):
-        size = sizes[int(axis) % len(sizes)]
-        first, last, by = slice(int(start), int(end), int(step)).indices(size)
-        if by < 1 or len(range(first, last, by)) != len(range(first, size, by)):
+    cuts, sizes = sliced_ranges(node) or {}, shape(operand(node, 0))
+    for axis, (first, last, by) in cuts.items():
+        if by < 1 or len(range(first, last, by)) != len(range(first, sizes[axis], by)):
             return None
-        cuts[int(axis) % len(sizes)] = (first, by)
-    return cuts
+    return {axis: (first, by) for axis, (first, _, by) in cuts.items()} or None
 
 
 def sliced_pieces(graph: Questions[V, N], concat: N, cuts_of: Callable[[N], Cuts | None]) -> Pieces[V, N] | None:

@@ -146,7 +146,7 @@ def _fold_into_layers_behind(node: onnx_ir.Node) -> bool:
 def _input_axis(of: Layer) -> int:
     shape = dims(of.data)
     assert shape is not None
-    return len(shape) - 1 if of.node.op_type in ("Gemm", "MatMul") else 1
+    return len(shape) - 1 if of.multiplies_rows else 1
 
 
 X, SHIFT = computed(), constant()

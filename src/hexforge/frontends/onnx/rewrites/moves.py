@@ -11,7 +11,18 @@ from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
 from hexforge.patterns.language import any_node, anything, computed, constant, op
-from hexforge.patterns.nodes import data, integer, ints, is_float, is_op, operand, reader, reduced_axes, shape, source
+from hexforge.patterns.nodes import (
+    data,
+    integer,
+    ints,
+    is_float,
+    is_op,
+    reader,
+    reduced_axes,
+    shape,
+    sliced_ranges,
+    source,
+)
 from hexforge.patterns.permutation import compose, identity, moves_nothing
 
 BROADCAST = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "Pow", "Equal", "Less", "Greater", "And", "Or")
@@ -160,39 +171,30 @@ def _channel_last(place: Place) -> Rewrite | None:
 def _slices(place: Place) -> Rewrite | None:
     """Slices of neighbouring parts that cover an axis, as one Split; found at the first of them."""
     x = place[TENSOR]
-    if place.editor.opset < 13 or reader(x) is place.node:
+    if place.editor.opset < 13 or reader(x) is place.node or next(iter(x.uses()))[0] is not place.node:
         return None
     parts: list[tuple[int, int, int, Node]] = []
     for user, index in x.uses():
-        span = _span(user, shape(x)) if index == 0 and is_op(user, "Slice") else None
-        if span is not None:
-            parts.append((*span, user))
+        cuts = sliced_ranges(user) if index == 0 and is_op(user, "Slice") else None
+        for axis, (start, end, step) in (cuts or {}).items():
+            if step == 1 and len(cuts or {}) == 1:
+                parts.append((axis, start, end, user))
     parts.sort(key=lambda part: part[:3])
-    axis = parts[0][0] if parts else -1
-    if len(parts) < 2 or any(part[0] != axis for part in parts) or next(iter(x.uses()))[0] is not place.node:
+    users, axes = [part[3] for part in parts], {part[0] for part in parts}
+    if len(parts) < 2 or len(axes) != 1:
         return None
     edges = [0, *(part[2] for part in parts)]
-    if [part[1] for part in parts] != edges[:-1] or edges[-1] != shape(x)[axis]:
+    if [part[1] for part in parts] != edges[:-1] or edges[-1] != shape(x)[parts[0][0]]:
         return None
-    if any(part[3].outputs[0].is_graph_output() for part in parts):
+    if any(user.outputs[0].is_graph_output() for user in users):
         return None
 
     def make() -> None:
-        pieces = place.split(x, np.diff(edges).tolist(), axis)
-        for part, value in zip(parts, pieces, strict=True):
-            place.editor.replace(part[3].outputs[0], value)
+        pieces = place.split(x, np.diff(edges).tolist(), parts[0][0])
+        for user, value in zip(users, pieces, strict=True):
+            place.editor.replace(user.outputs[0], value)
 
-    return place.change(f"{len(parts)} slices of {x.name}", make, nodes=[part[3] for part in parts])
-
-
-def _span(node: Node, sizes: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """Axis, start and end of a Slice along one axis, by ones."""
-    starts, ends, axes, steps = (data(operand(node, i)) for i in range(1, 5))
-    if starts is None or ends is None or starts.size != 1 or axes is None or (steps is not None and steps[0] != 1):
-        return None
-    axis = int(axes[0]) % len(sizes)
-    start, end, _ = slice(int(starts[0]), int(ends[0])).indices(sizes[axis])
-    return axis, start, end
+    return place.change(f"{len(parts)} slices of {x.name}", make, nodes=users)
 
 
 RULES = (
