@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from hexforge.ir import Array
@@ -30,8 +30,6 @@ TOLERANCE = 1e-5
 """How far a constant may be from the number it stands for, relatively: models write sixths and roots in few digits."""
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min"})
 """Ops whose two operands may change places."""
-_FARTHEST = 8
-"""Nodes that a shape's last node may be away from the one that it is looked for at."""
 
 
 class Questions(Protocol[V, N]):
@@ -51,6 +49,9 @@ class Questions(Protocol[V, N]):
 
     def outputs(self, node: N) -> Sequence[V | None]:
         """What a node writes."""
+
+    def is_constant(self, value: V) -> bool:
+        """True where the numbers of a value are known."""
 
     def constant(self, value: V) -> Array | None:
         """The numbers of a constant."""
@@ -98,7 +99,7 @@ class Match(Generic[V, N]):
 
     def _with(self, term: Term, value: V, *nodes: N) -> Match[V, N]:
         written = (*self.nodes, *(node for node in nodes if node not in self.nodes))
-        return replace(self, values={**self.values, term: value}, nodes=written)
+        return Match(self.graph, self.tolerance, {**self.values, term: value}, written)
 
 
 class Term(ABC):
@@ -115,9 +116,10 @@ class Term(ABC):
     @abstractmethod
     def _fits(self, match: Match[V, N], value: V) -> Iterator[Match[V, N]]: ...
 
-    def ops(self) -> frozenset[str]:
-        """The ops of the shape's nodes."""
-        return frozenset()
+    ops: frozenset[str] = frozenset()
+    """The ops of the shape's nodes."""
+    depth = 0
+    """How many nodes lie one behind the other in the shape at most."""
 
     def ends_in(self, op: str) -> bool:
         """True where the shape's last node may be of an op."""
@@ -131,9 +133,9 @@ class _Value(Term):
         self.constant, self.wanted = constant, wanted
 
     def _fits(self, match: Match[V, N], value: V) -> Iterator[Match[V, N]]:
-        array = None if self.constant is None else match.graph.constant(value)
-        if self.constant is not None and (array is not None) is not self.constant:
+        if self.constant is not None and match.graph.is_constant(value) is not self.constant:
             return
+        array = None if self.wanted is None else match.graph.constant(value)
         if self.wanted is None or (array is not None and self.wanted(array, match.tolerance)):
             yield match._with(self, value)
 
@@ -143,9 +145,8 @@ class _Op(Term):
 
     def __init__(self, names: str, inputs: tuple[Term, ...], where: Callable[[Any], bool] | None, stays: bool) -> None:
         self.names, self.inputs, self.where, self.stays = frozenset(names.split()), inputs, where, stays
-
-    def ops(self) -> frozenset[str]:
-        return self.names.union(*(term.ops() for term in self.inputs))
+        self.ops = self.names.union(*(term.ops for term in inputs))
+        self.depth = 1 + max((term.depth for term in inputs), default=0)
 
     def ends_in(self, op: str) -> bool:
         return not self.names or op in self.names
@@ -170,9 +171,8 @@ class _OneOf(Term):
 
     def __init__(self, terms: tuple[Term, ...]) -> None:
         self.terms = terms
-
-    def ops(self) -> frozenset[str]:
-        return frozenset[str]().union(*(term.ops() for term in self.terms))
+        self.ops = frozenset[str]().union(*(term.ops for term in terms))
+        self.depth = max(term.depth for term in terms)
 
     def ends_in(self, op: str) -> bool:
         return any(term.ends_in(op) for term in self.terms)
@@ -268,17 +268,19 @@ def find_at(
     tolerance: float = TOLERANCE,
 ) -> Match[V, N] | None:
     """A shape in which the node given writes what one of some terms stands for; the largest where several fit."""
-    if not any(start.ends_in(graph.op(node)) for start in starts):
+    kinds = [start for start in starts if start.ends_in(graph.op(node))]
+    if not kinds:
         return None
-    reached, ops = {node: None}, shape.ops()
-    for _ in range(_FARTHEST):
-        outputs = [value for reader in reached for value in graph.outputs(reader)[:1] if value is not None]
-        following = [reader for value in outputs for reader in graph.readers(value) if graph.op(reader) in ops]
-        reached |= dict.fromkeys(following)
+    reached, border = {node: None}, [node]
+    for _ in range(shape.depth - 1):
+        outputs = [value for reader in border for value in graph.outputs(reader)[:1] if value is not None]
+        border = [reader for value in outputs for reader in graph.readers(value) if graph.op(reader) in shape.ops]
+        reached |= dict.fromkeys(border)
 
     def has_start(match: Match[V, N]) -> bool:
-        started = any(start in match and match.node(start) is node for start in starts)
+        started = any(start in match and match.node(start) is node for start in kinds)
         return started and (condition is None or condition(match))
 
-    found = (find_ending(shape, graph, last, has_start, tolerance) for last in reversed(reached))
+    lasts = [last for last in reversed(reached) if shape.ends_in(graph.op(last))]
+    found = (find_ending(shape, graph, last, has_start, tolerance) for last in lasts)
     return next((match for match in found if match is not None), None)

@@ -231,6 +231,10 @@ class _OnnxNodes:
         """What a node writes."""
         return node.outputs
 
+    def is_constant(self, value: Value) -> bool:
+        """True where the numbers of a value are known."""
+        return value.const_value is not None
+
     def constant(self, value: Value) -> Array | None:
         """The numbers of a constant."""
         return data(value)

@@ -29,6 +29,10 @@ class _QnnNodes:
         """What a node writes."""
         return node.outputs
 
+    def is_constant(self, value: Value) -> bool:
+        """True where the numbers of a value are known."""
+        return value.data is not None
+
     def constant(self, value: Value) -> Array | None:
         """The numbers of a constant, as they are stored."""
         return value.data

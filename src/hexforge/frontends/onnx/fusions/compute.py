@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fusions of arithmetic: activations and normalizations that a model writes out, and a Q right behind a DQ.
 
-The patterns of `hexforge.model.patterns` are fused only where no value between their nodes is quantized, so that
+The patterns of `hexforge.patterns` are fused only where no value between their nodes is quantized, so that
 nothing but float rounding changes. A DQ before and a Q after them are taken in.
 """
 

@@ -44,8 +44,10 @@ def _scaled_conv(net: Net, convolution: Unit) -> Unit | None:
     onnxruntime does so before a provider sees the model.
     """
     match = find_at(SCALED_CONV, (CONV,), net, convolution)
-    product, scaled = layer(convolution.target, data), None if match is None else affine(match.last.target)
-    if match is None or product is None or scaled is None:
+    if match is None:
+        return None
+    product, scaled = layer(convolution.target, data), affine(match.last.target)
+    if product is None or scaled is None:
         return None
     weight, bias = product.numbers
     name, (scaled_weight, moved) = convolution.target.name, scaled.after(weight, bias)

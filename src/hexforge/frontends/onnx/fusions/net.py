@@ -67,6 +67,10 @@ class Net:
         """What a unit writes."""
         return [None if operand is None else operand.value for operand in unit.outputs]
 
+    def is_constant(self, value: Value) -> bool:
+        """True where the numbers of a value are known."""
+        return value.const_value is not None
+
     def constant(self, value: Value) -> Array | None:
         """The numbers of a constant."""
         return data(value)
