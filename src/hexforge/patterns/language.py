@@ -274,7 +274,8 @@ def find_at(
     reached, border = {node: None}, [node]
     for _ in range(shape.depth - 1):
         outputs = [value for reader in border for value in graph.outputs(reader)[:1] if value is not None]
-        border = [reader for value in outputs for reader in graph.readers(value) if graph.op(reader) in shape.ops]
+        following = dict.fromkeys(reader for value in outputs for reader in graph.readers(value))
+        border = [reader for reader in following if reader not in reached and graph.op(reader) in shape.ops]
         reached |= dict.fromkeys(border)
 
     def has_start(match: Match[V, N]) -> bool:

@@ -101,15 +101,21 @@ def _set_weight_and_bias(of: Layer, matrix: Array, bias: Array) -> None:
         set_constant(of.node, 2, bias.astype(np.float32), f"{name}.bias")
 
 
+def _read_instead(new: onnx_ir.Value, old: onnx_ir.Value) -> None:
+    """Let what reads one value read another one, which takes its name: comparing with the float model goes by name."""
+    name, old.name = old.name, f"{old.name}.before"
+    new.name = name
+    onnx_ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+
+
 def _remove_node(node: onnx_ir.Node, value: onnx_ir.Value) -> None:
     """Remove a node: its readers read `value`, which takes the node's output name where that is a graph output."""
     graph, out = node.graph, node.outputs[0]
     assert isinstance(graph, onnx_ir.Graph)
     if out.is_graph_output():
-        name = out.name
-        out.name = f"{name}.before"
-        value.name = name
-    onnx_ir.convenience.replace_all_uses_with(out, value, replace_graph_outputs=True)
+        _read_instead(value, out)
+    else:
+        onnx_ir.convenience.replace_all_uses_with(out, value)
     graph.remove(node, safe=True)
 
 
@@ -195,9 +201,7 @@ def _split_sum(node: onnx_ir.Node) -> bool:
         total = partial
     if total is terms[0]:
         return False
-    name, out.name = out.name, f"{out.name}.before"
-    total.name = name
-    onnx_ir.convenience.replace_all_uses_with(out, total, replace_graph_outputs=True)
+    _read_instead(total, out)
     graph.remove(node, safe=True)
     return True
 
@@ -253,10 +257,8 @@ def _replace(match: WrittenOut, op_type: str, attributes: dict[str, float]) -> b
     new = onnx_ir.node(op_type, match.inputs, attributes or None, name=last.name)
     written = new.outputs[0]
     written.shape, written.type = old.shape, old.type
-    name, old.name = old.name, f"{old.name}.before"
-    written.name = name
     graph.insert_after(last, new)
-    onnx_ir.convenience.replace_all_uses_with(old, written, replace_graph_outputs=True)
+    _read_instead(written, old)
     graph.remove(list(reversed(match.nodes)), safe=True)
     return True
 
