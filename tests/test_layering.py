@@ -30,7 +30,7 @@ FLOORS = (
     ("frontends.*", "backends.*"),
     ("quant",),
     ("passes", "model"),
-    ("formats",),
+    ("formats", "patterns"),
     ("backend",),
     ("ops", "timeline", "chips", "rules"),
     ("ir", "chrome_trace"),
@@ -68,7 +68,13 @@ INNER = {
         ("compare",),
         ("decide",),
         ("fold",),
-        ("layers", "widen", "data", "steps"),
+        ("constants", "widen", "data", "steps"),
+    ),
+    "patterns": (
+        ("activations", "normalizations", "dynamic_products", "affine", "layers", "pieces"),
+        ("written_out",),
+        ("nodes", "qnn_nodes", "permutation"),
+        ("language",),
     ),
     "runtime": (
         ("opening", "nonfinite"),
@@ -147,7 +153,7 @@ INNER = {
 # Modules (by prefix) outside which a dependency is not imported.
 HOMES = {
     "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort", "addons.llm"),
-    "onnx_ir": ("model", "frontends.onnx", "quant", "addons.llm"),
+    "onnx_ir": ("model", "frontends.onnx", "patterns", "quant", "addons.llm"),
     "onnxruntime": (
         "model",
         "frontends.onnx",

@@ -15,7 +15,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 import hexforge
 from hexforge.addons.tuning.advice.advise import advise_and_rewrite
 from hexforge.chips.deployment import Deployment
-from hexforge.model.patterns.dynamic_quantization import is_dynamically_quantized
+from hexforge.model.dynamic_quantization import is_dynamically_quantized
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.float_source import as_float

@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import DType
-from hexforge.model.nodes import float_constant, real
 from hexforge.model.op_table import OPS
 from hexforge.model.reader import Model
+from hexforge.patterns.nodes import float_constant, real
 from hexforge.quant.data.calibrate import tensors_to_observe
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 from hexforge.quant.decide.assign import assign

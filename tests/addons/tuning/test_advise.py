@@ -34,11 +34,10 @@ from hexforge.chips.deployment import Deployment
 from hexforge.cli import app
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.frontends.onnx.rewrites import RULES, RewriteRule
-from hexforge.frontends.onnx.rewrites.rule import Rewrite, rewrite_of
+from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite
 from hexforge.frontends.onnx.rewrites.write import model_bytes
-from hexforge.model.edit import Editor, Node  # type: ignore[attr-defined]
-from hexforge.model.nodes import is_op
 from hexforge.model.reader import read
+from hexforge.patterns.language import op
 from tests.digits import MODEL as DIGITS
 from tests.light import light
 from tests.models import showcase
@@ -212,17 +211,13 @@ def test_channel_last_inputs_are_advised_for_onnx_only() -> None:
     assert "channel-last-input" not in rules["qnn_dlc"]
 
 
-def _wrong(editor: Editor, found: Node) -> Rewrite | None:
+def _wrong(place: Place) -> Rewrite:
     """Not what Div means."""
-    if not is_op(found, "Div"):
-        return None
-    return rewrite_of(
-        "Div", [found], lambda: editor.replace(found.outputs[0], editor.add("Mul", found.inputs, found)[0])
-    )
+    return place.instead("Div", lambda: place.add("Mul", *place.node.inputs))
 
 
 def test_a_rewrite_that_changes_the_outputs_is_dropped_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = RewriteRule("wrong", "Div is Mul", "It is not.", "nobody", "Do not.", True, _wrong)
+    wrong = RewriteRule("wrong", "Div is Mul", "It is not.", "nobody", "Do not.", True, op("Div"), _wrong)
     kept = [rule for rule in RULES if rule.name == "div-by-constant"]
     monkeypatch.setattr(module, "RULES", (wrong, *kept))
     found = advise_and_rewrite(divided(), Deployment("SM8650", "float"))
@@ -232,17 +227,11 @@ def test_a_rewrite_that_changes_the_outputs_is_dropped_and_said(monkeypatch: pyt
 
 
 def test_a_rewrite_that_is_slower_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def match(editor: Editor, found: Node) -> Rewrite | None:
-        if not is_op(found, "Relu"):
-            return None
+    def slower(place: Place) -> Rewrite:
+        x = place.node.inputs[0]
+        return place.instead("Relu", lambda: place.add("Mul", x, place.add("Sigmoid", x)))
 
-        def make() -> None:
-            (more,) = editor.add("Sigmoid", [found.inputs[0]], found)
-            editor.replace(found.outputs[0], editor.add("Mul", [found.inputs[0], more], found)[0])
-
-        return rewrite_of("Relu", [found], make)
-
-    slow = RewriteRule("slow", "Relu as Sigmoid", "It is slower.", "nobody", "Do not.", True, match)
+    slow = RewriteRule("slow", "Relu as Sigmoid", "It is slower.", "nobody", "Do not.", True, op("Relu"), slower)
     monkeypatch.setattr(module, "RULES", (slow,))
     data = small([node("Conv", ["x", "w"], ["u"]), node("Relu", ["u"], ["y"])], w=np.ones((32, 8, 3, 3), np.float32))
     found = advise_and_rewrite(data, Deployment("SM8650", "float"), request=AdviceRequest(min_gain=0))

@@ -39,8 +39,8 @@ from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
 from hexforge.frontends.onnx.rewrites.write import model_bytes
-from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import read
+from hexforge.patterns.nodes import dims as shape_of
 from hexforge.quant.float_source import as_float
 from hexforge.results import Key, Result, rows
 from hexforge.runtime.contexts.compile import Compiled

@@ -23,10 +23,10 @@ from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_another_file, require_writable
 from hexforge.model.load_check import require_loads
-from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, read
 from hexforge.model.save import save, to_bytes
 from hexforge.model.source import ModelSource
+from hexforge.patterns.nodes import dims as shape_of
 from hexforge.quant.compare import open_outputs
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.observe import Statistics

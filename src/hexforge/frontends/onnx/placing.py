@@ -21,9 +21,9 @@ from hexforge.frontends.onnx.translate.builder import Builder, Translator, trans
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import Encoding, Graph, Node, Role, Value
 from hexforge.ir.verify import verify
-from hexforge.model.nodes import captured
 from hexforge.model.reader import Model
 from hexforge.passes import NEUTRAL, run
+from hexforge.patterns.nodes import captured
 
 CONVERTS = ("QuantizeLinear", "DequantizeLinear")
 

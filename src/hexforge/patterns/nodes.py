@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes: what a matcher asks of a model's nodes and values: constants, shapes, attributes, who writes and reads."""
+"""Nodes: what is asked of an ONNX model's nodes and values: constants, shapes, attributes, who writes and reads."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir
@@ -121,6 +123,11 @@ def text(node: Node, name: str, default: str) -> str:
     return default if attribute is None else attribute.as_string()
 
 
+def attributes(node: Node) -> dict[str, Any]:
+    """All attributes of a node as Python values."""
+    return {attribute.name: attribute.value for attribute in node.attributes.values()}
+
+
 def split_constant(node: Node) -> tuple[Value, Value, int] | None:
     """The computed operand of a node of two, the constant one, and which of them comes first (0: the computed)."""
     if len(node.inputs) != 2 or any(v is None for v in node.inputs):
@@ -141,6 +148,46 @@ def other(node: Node, value: Value) -> Value | None:
     return node.inputs[1] if node.inputs[0] is value else node.inputs[0]
 
 
+def clamp_bounds(node: Node | None) -> tuple[float, float] | None:
+    """The bounds of a Relu, or of a Clip with constant bounds."""
+    if is_op(node, "Relu"):
+        return 0.0, math.inf
+    if node is None or not is_op(node, "Clip"):
+        return None
+    if "min" in node.attributes or "max" in node.attributes:
+        return real(node, "min", -math.inf), real(node, "max", math.inf)
+    low, high = number(operand(node, 1)), number(operand(node, 2))
+    if (low is None and operand(node, 1) is not None) or (high is None and operand(node, 2) is not None):
+        return None
+    return (-math.inf if low is None else low), (math.inf if high is None else high)
+
+
+def reduced_axes(node: Node) -> tuple[int, ...] | None:
+    """The axes that a reduction goes over, in order; None where they are computed, or where none means none."""
+    rank = len(shape(node.inputs[0]))
+    given = operand(node, 1)
+    axes = ints(node, "axes", ()) if given is None else data(given)
+    if axes is None or shape(node.inputs[0]) == (-1,):
+        return None
+    if not len(axes):
+        return None if integer(node, "noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted({int(axis) % rank for axis in np.ravel(axes)}))
+
+
+def sliced_ranges(node: Node) -> dict[int, tuple[int, int, int]] | None:
+    """Start, end and step of a Slice by axis, within the sizes of what it reads; None where they are computed."""
+    sizes = shape(operand(node, 0))
+    starts, ends, axes, steps = (data(operand(node, index)) for index in range(1, 5))
+    if sizes == (-1,) or starts is None or ends is None:
+        return None
+    if (operand(node, 3) is not None and axes is None) or (operand(node, 4) is not None and steps is None):
+        return None
+    axes = np.arange(starts.size) if axes is None else axes.ravel() % len(sizes)
+    steps = np.ones(starts.size, np.int64) if steps is None else steps.ravel()
+    spans = zip(starts.ravel().tolist(), ends.ravel().tolist(), steps.tolist(), strict=True)
+    return {axis: slice(*span).indices(sizes[axis]) for axis, span in zip(axes.tolist(), spans, strict=True)}
+
+
 def captured(node: Node) -> list[Value]:
     """Values from outside that the graphs inside a node read."""
     outer: dict[Value, None] = {}
@@ -159,3 +206,47 @@ def captured(node: Node) -> list[Value]:
 def reads(node: Node) -> list[Value]:
     """Everything a node reads, each once."""
     return list(dict.fromkeys(v for v in (*node.inputs, *captured(node)) if v is not None))
+
+
+class _OnnxNodes:
+    """The nodes of an ONNX model as the graph that patterns are found in."""
+
+    def writer(self, value: Value) -> Node | None:
+        """The node that writes a value."""
+        return value.producer()
+
+    def readers(self, value: Value) -> Sequence[Node]:
+        """The nodes that read a value."""
+        return value.consumers()
+
+    def op(self, node: Node) -> str:
+        """`domain:Type`, the domain left out where it is ai.onnx."""
+        return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}:{node.op_type}"
+
+    def inputs(self, node: Node) -> Sequence[Value | None]:
+        """What a node reads."""
+        return node.inputs
+
+    def outputs(self, node: Node) -> Sequence[Value | None]:
+        """What a node writes."""
+        return node.outputs
+
+    def is_constant(self, value: Value) -> bool:
+        """True where the numbers of a value are known."""
+        return value.const_value is not None
+
+    def constant(self, value: Value) -> Array | None:
+        """The numbers of a constant."""
+        return data(value)
+
+    def closed(self, nodes: Sequence[Node]) -> bool:
+        """True where the nodes are in one graph and only the last of them is read by others."""
+        inside = set(nodes)
+        inner = [value for node in nodes[:-1] for value in node.outputs]
+        if any(value.is_graph_output() or not inside.issuperset(value.consumers()) for value in inner):
+            return False
+        return len({node.graph for node in nodes}) == 1
+
+
+ONNX = _OnnxNodes()
+"""Patterns are found in the nodes of a model by asking this."""

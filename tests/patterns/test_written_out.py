@@ -12,11 +12,12 @@ import onnx_ir
 import pytest
 from onnx import numpy_helper
 
-from hexforge.model.patterns.activations import ScaledSoftmax, gelu, hard_swish, scaled_softmax, tanh_gelu
-from hexforge.model.patterns.match import Match
-from hexforge.model.patterns.normalizations import GroupNormalization, Normalization, group_norm, l2_norm, layer_norm
 from hexforge.model.reader import read
+from hexforge.patterns.activations import ScaledSoftmax, gelu, hard_swish, scaled_softmax, tanh_gelu
+from hexforge.patterns.normalizations import GroupNormalization, Normalization, group_norm, l2_norm, layer_norm
+from hexforge.patterns.written_out import WrittenOut
 
+Matcher = Callable[[onnx_ir.Node], WrittenOut | None]
 CONSTANTS = {
     "three": 3.0, "zero": 0.0, "six": 6.0, "sixth": 1 / 6, "one": 1.0, "half": 0.5, "two": 2.0, "root": math.sqrt(2),
     "eps": 1e-5, "eight": 8.0, "deep": np.full((1,) * 5, 3.0), "row": np.arange(8), "last": np.array([-1], np.int64),
@@ -25,7 +26,7 @@ CONSTANTS = {
 }  # fmt: skip
 
 
-def _matches(matcher: Callable[[onnx_ir.Node], Match | None], body: str, outputs: str = "y") -> list[Match]:
+def _matches(matcher: Matcher, body: str, outputs: str = "y") -> list[WrittenOut]:
     """What a matcher recognizes in a model of these nodes, which reads x."""
     written = ", ".join(f"float[N] {name}" for name in outputs.split())
     model = onnx.parser.parse_model(
@@ -68,7 +69,7 @@ DEVIATION = "v = ReduceMean(q, last) w = Add(v, eps) r = Sqrt(w)"
         (group_norm, "i = Reshape(x, groups) n = InstanceNormalization(i, ones, ones) y = Reshape(n, back)", 3),
     ],
 )
-def test_a_function_is_recognized(matcher: Callable[[onnx_ir.Node], Match | None], body: str, count: int) -> None:
+def test_a_function_is_recognized(matcher: Matcher, body: str, count: int) -> None:
     (match,) = _matches(matcher, body)
     assert len(match.nodes) == count
     assert match.last.outputs[0].name == "y"
@@ -97,7 +98,7 @@ def test_a_function_is_recognized(matcher: Callable[[onnx_ir.Node], Match | None
         (l2_norm, "n = ReduceL2(x, last) c = Clip(n, eps, six) y = Div(x, c)", "y"),
     ],
 )
-def test_what_only_looks_like_one(matcher: Callable[[onnx_ir.Node], Match | None], body: str, outputs: str) -> None:
+def test_what_only_looks_like_one(matcher: Matcher, body: str, outputs: str) -> None:
     assert _matches(matcher, body, outputs) == []
 
 

@@ -11,24 +11,36 @@ import numpy as np
 from onnx_ir import Node, Value
 
 from hexforge.ir import Array
-from hexforge.model.nodes import dims, is_op, number, operand, other, real, source, split_constant
-from hexforge.model.patterns.match import (
-    TOLERANCE,
-    Match,
-    clamp_bounds,
-    factor_of,
-    is_closed,
-    keeps_shape,
-    near,
-    reader_of,
-)
+from hexforge.patterns.language import TOLERANCE, Match, computed, constant, find_at, near, one_of, op, times
+from hexforge.patterns.language import number as is_number
+from hexforge.patterns.nodes import ONNX, clamp_bounds, dims, is_op, number, reader, real
+from hexforge.patterns.written_out import WrittenOut, keeps_shape
 
 SINCE = {"HardSwish": 14, "Gelu": 20}
 """Activations that are recognized where they are written out, with the opset that has each as one op."""
 
+X = computed()
+
+CLAMPED = op("Clip", op("Add", X, is_number(3.0)), where=lambda node: clamp_bounds(node) == (0.0, 6.0))
+HARD_SIGMOID = op("HardSigmoid", X)
+CLAMPED_SWISH = one_of(op("Mul", X, times(CLAMPED, 1 / 6)), times(op("Mul", X, CLAMPED), 1 / 6))
+HARD_SWISH = one_of(op("Mul", X, HARD_SIGMOID), CLAMPED_SWISH)
+
+ERF = op("Erf", times(X, math.sqrt(0.5)))
+HALF, PLUS_ONE = is_number(0.5), op("Add", ERF, is_number(1.0))
+GELU = one_of(
+    op("Mul", op("Mul", X, HALF), PLUS_ONE),
+    op("Mul", X, op("Mul", PLUS_ONE, HALF)),
+    op("Mul", op("Mul", X, PLUS_ONE), HALF),
+)
+
+FACTOR = constant(lambda array: array.size == 1 and bool(np.isfinite(array).all() and array.all()))
+SCALED_UP, SCALED_DOWN = op("Mul", X, FACTOR), op("Div", X, FACTOR)
+SCALED_SOFTMAX = op("Softmax", one_of(SCALED_UP, SCALED_DOWN))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Activation(Match):
+class Activation(WrittenOut):
     """One of the activations that are written out, by the name of its op."""
 
     op: str
@@ -36,61 +48,25 @@ class Activation(Match):
 
 def hard_swish(gate: Node, tolerance: float = TOLERANCE) -> Activation | None:
     """x * hard_sigmoid(x), at the HardSigmoid; or x * clip(x + 3, 0, 6) / 6, at the Clip, divided before or after."""
-    x: Value | None
-    if is_op(gate, "HardSigmoid"):
-        if not near(real(gate, "alpha", 0.2), 1 / 6, tolerance) or not near(real(gate, "beta", 0.5), 0.5):
-            return None
-        x, nodes, divided = operand(gate, 0), [gate], True
-    elif clamp_bounds(gate) == (0.0, 6.0):
-        plus = source(gate)
-        split = split_constant(plus) if plus is not None and is_op(plus, "Add") else None
-        if plus is None or split is None or number(split[1]) != 3.0:
-            return None
-        x, nodes, divided = split[0], [plus, gate], False
-    else:
-        return None
-    multiplied = False
-    while not (divided and multiplied):
-        value, following = nodes[-1].outputs[0], reader_of(nodes[-1], "Mul", "Div")
-        if following is None:
-            return None
-        if not divided and near(factor_of(following, value), 1 / 6, tolerance):
-            divided = True
-        elif not multiplied and is_op(following, "Mul") and x is not None and other(following, value) is x:
-            multiplied = True
-        else:
-            return None
-        nodes.append(following)
-    return Activation(tuple(nodes), (x,), "HardSwish") if is_closed(nodes) and keeps_shape(x, nodes) else None
+
+    def slope_fits(match: Match[Value, Node]) -> bool:
+        exact = HARD_SIGMOID not in match or (
+            near(real(gate, "alpha", 0.2), 1 / 6, tolerance) and near(real(gate, "beta", 0.5), 0.5)
+        )
+        return exact and _keeps_shape(match)
+
+    match = find_at(HARD_SWISH, (HARD_SIGMOID, CLAMPED), ONNX, gate, slope_fits, tolerance)
+    return None if match is None else Activation(match.nodes, (match[X],), "HardSwish")
 
 
 def gelu(erf: Node, tolerance: float = TOLERANCE) -> Activation | None:
     """x (1 + erf(x / sqrt 2)) / 2 at the Erf, with the product in any of its three orders."""
-    scaled = source(erf) if is_op(erf, "Erf") else None
-    plus = reader_of(erf, "Add")
-    x = None if scaled is None else next((v for v in scaled.inputs if v is not None and v.const_value is None), None)
-    if scaled is None or x is None or not near(factor_of(scaled, x), math.sqrt(0.5), tolerance):
-        return None
-    if plus is None or not near(number(other(plus, erf.outputs[0])), 1.0):
-        return None
-    nodes, missing = [scaled, erf, plus], {"x", "half"}
-    while missing:
-        value, product = nodes[-1].outputs[0], reader_of(nodes[-1], "Mul")
-        factor = None if product is None else other(product, value)
-        if product is None or factor is None:
-            return None
-        halved = factor.producer()
-        if factor is x and "x" in missing:
-            missing.remove("x")
-        elif near(number(factor), 0.5) and "half" in missing:
-            missing.remove("half")
-        elif len(missing) == 2 and halved is not None and is_op(halved, "Mul") and near(factor_of(halved, x), 0.5):
-            missing.clear()
-            nodes.insert(0, halved)
-        else:
-            return None
-        nodes.append(product)
-    return Activation(tuple(nodes), (x,), "Gelu") if is_closed(nodes) and keeps_shape(x, nodes) else None
+    match = find_at(GELU, (ERF,), ONNX, erf, _keeps_shape, tolerance)
+    return None if match is None else Activation(match.nodes, (match[X],), "Gelu")
+
+
+def _keeps_shape(match: Match[Value, Node]) -> bool:
+    return keeps_shape(match[X], match.nodes)
 
 
 TANH_GELU_ERROR = 5e-4
@@ -111,17 +87,17 @@ def tanh_gelu(tanh: Node) -> Activation | None:
     if not is_op(tanh, "Tanh"):
         return None
     ends: list[Node] = []
-    following = reader_of(tanh, "Add", "Mul")
-    while following is not None and len(ends) < 4:
+    following = reader(tanh.outputs[0])
+    while following is not None and is_op(following, "Add", "Mul") and len(ends) < 4:
         ends.append(following)
-        following = reader_of(following, "Add", "Mul")
+        following = reader(following.outputs[0])
     for x in _read_twice(tanh):
         for end in ends:
             nodes: list[Node] = []
             made = _evaluate(end.outputs[0], x, nodes)
             if made is None or made.shape != _GRID.shape or tanh not in nodes:
                 continue
-            if np.abs(made - _GELU).max() <= 2 * TANH_GELU_ERROR and is_closed(nodes) and keeps_shape(x, nodes):
+            if np.abs(made - _GELU).max() <= 2 * TANH_GELU_ERROR and ONNX.closed(nodes) and keeps_shape(x, nodes):
                 return Activation(tuple(nodes), (x,), "Gelu")
     return None
 
@@ -159,7 +135,7 @@ def _evaluate(value: Value | None, x: Value, nodes: list[Node]) -> Array | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ScaledSoftmax(Match):
+class ScaledSoftmax(WrittenOut):
     """Softmax of x times `beta`."""
 
     beta: float
@@ -167,12 +143,8 @@ class ScaledSoftmax(Match):
 
 def scaled_softmax(scale: Node) -> ScaledSoftmax | None:
     """Softmax of x times a constant, at the product; a Div is the product with the reciprocal."""
-    softmax = reader_of(scale, "Softmax") if is_op(scale, "Mul", "Div") else None
-    if softmax is None or len(scale.inputs) != 2:
+    match = find_at(SCALED_SOFTMAX, (SCALED_UP, SCALED_DOWN), ONNX, scale)
+    if match is None or dims(match[X]) != dims(scale.outputs[0]):
         return None
-    index = 1 if scale.op_type == "Div" or number(scale.inputs[1]) is not None else 0
-    factor, x = number(scale.inputs[index]), scale.inputs[1 - index]
-    if factor is None or not math.isfinite(factor) or factor == 0 or dims(x) != dims(scale.outputs[0]):
-        return None
-    nodes = (scale, softmax)
-    return ScaledSoftmax(nodes, (x,), 1 / factor if scale.op_type == "Div" else factor) if is_closed(nodes) else None
+    factor = float(match.array(FACTOR).item())
+    return ScaledSoftmax(match.nodes, (match[X],), factor if SCALED_UP in match else 1 / factor)

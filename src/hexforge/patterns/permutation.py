@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 
 from hexforge.ir import AxisScaleOffset, Block, BlockwiseExpansion, TensorType
 
@@ -32,6 +34,20 @@ def moves_nothing(perm: Permutation, shape: tuple[int, ...]) -> bool:
     """True where only axes of size 1 move, so that the elements stay where they are in memory."""
     moved = [axis for axis in perm if shape[axis] != 1]
     return moved == sorted(moved)
+
+
+def canonical(sizes: tuple[int, ...], perm: Permutation) -> tuple[tuple[int, ...], Permutation]:
+    """The transposition with axes of size 1 dropped and axes that stay together merged: one form per movement."""
+    kept = [axis for axis in range(len(sizes)) if sizes[axis] != 1]
+    following = dict(itertools.pairwise(kept))
+    runs: list[list[int]] = []
+    for axis in perm:
+        if runs and following.get(runs[-1][-1]) == axis:
+            runs[-1].append(axis)
+        elif sizes[axis] != 1:
+            runs.append([axis])
+    by_input = sorted(runs)
+    return tuple(math.prod(sizes[axis] for axis in run) for run in by_input), tuple(map(by_input.index, runs))
 
 
 def expanded_type(type: TensorType, rank: int) -> TensorType:
