@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import pydoc_data.topics
 import shutil
@@ -35,11 +36,13 @@ from hexforge.addons.llm.lora.peft_adapter import read_adapter
 from hexforge.addons.llm.precision import BundlePrecision, precision_named
 from hexforge.addons.llm.text_tokens import TOKENIZER, TextTokens
 from hexforge.addons.llm.weight_rounding import InputCorrelations
+from hexforge.analysis.requests import CHIPS
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import json_bytes
 from hexforge.formats.files import write_atomically
 from hexforge.formats.json_text import read_json
+from hexforge.request_fields import option, spelled
 
 if TYPE_CHECKING:
     from hexforge.addons.llm.decoder_graph import DecoderGraph
@@ -53,20 +56,45 @@ CALIBRATION_TOKENS, CALIBRATION_LENGTH = 2048, 256
 MOST_CONTEXT = 1 << 17
 
 
+def _new_tokens(text: str) -> tuple[int, ...]:
+    """The new tokens of each graph, as the command line gives them."""
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise CallError(f"--ar {text}: give numbers with commas between, such as 128,1") from None
+
+
+def _adapter_folders(texts: list[str] | None) -> dict[str, str | Path]:
+    """LoRA adapters by name, as the command line gives them."""
+    folders: dict[str, str | Path] = {}
+    for text in texts or ():
+        name, _, folder = text.partition("=")
+        if not folder or name in folders:
+            raise CallError(f"--adapter {text}: give NAME=FOLDER, each name once")
+        folders[name] = folder
+    return folders
+
+
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
     """What a bundle is to be."""
 
-    soc: str = DEFAULT_SOC
-    context: int = 4096
-    tokens: tuple[int, ...] = (128, 1)
+    soc: str = field(
+        default=DEFAULT_SOC, metadata=spelled(CHIPS, "--soc", given="", read=lambda name: name or DEFAULT_SOC)
+    )
+    context: int = option(4096, "Tokens that the caches hold.", min=2)
+    tokens: tuple[int, ...] = option(
+        (128, 1), "New tokens of each graph, 1 among them.", "--ar", kind=str, given="128,1", read=_new_tokens
+    )
     """New tokens of each graph (AR-128 and AR-1)."""
-    precision: str = "w8a16"
-    native: bool = False
+    precision: str = option("w8a16", "float, w8a16, w4a16 (blocks of 32), w4a16_lpbq or w4a16_channel.")
+    native: bool = option(False, "Caches as the matrix unit reads them.", "--native-kv")
     """Caches as HTP's matrix unit reads them."""
-    compiled: bool = True
+    compiled: bool = option(
+        True, "ONNX models alone, nothing compiled.", "--no-context", kind=bool, given=False, read=operator.not_
+    )
     """Compile the graphs into a context, too."""
-    calibration: Path | None = None
+    calibration: Path | None = option(None, "A text for ranges of activations.", exists=True)
     """A text that ranges of activations are taken from; None: of Python's language reference."""
     part_bytes: int = MOST_PART_BYTES
     """Weights of one part at most."""
@@ -74,7 +102,13 @@ class ExportRequest:
     """Round weights such that later ones make up for the errors of earlier ones, over the calibration text (GPTQ)."""
     scaled: bool = False
     """Scale channels before weights are rounded, so that those that are large in that text lose less (AWQ)."""
-    adapters: Mapping[str, str | Path] = field(default_factory=dict)
+    adapters: Mapping[str, str | Path] = field(
+        default_factory=dict,
+        metadata=spelled(
+            "A LoRA adapter as PEFT writes it; several times.", "--adapter", kind=list[str], given=None,
+            read=_adapter_folders, metavar="NAME=FOLDER",
+        ),
+    )  # fmt: skip
     """LoRA adapters by name: folders as PEFT writes them."""
 
 
