@@ -19,7 +19,7 @@ DEVICES = (
     Key("local_bytes", of=lambda row: row[1].local_bytes),
     Column("float16", key="float16_math", of=lambda row: row[1].half_math,
            text=lambda row: "computed" if row[1].half_math else "stored"),
-    Column("extensions", of=lambda row: list(row[1].extensions), text=lambda row: ", ".join(row[1].extensions), leaves=3),
+    Column("extensions", of=lambda row: row[1].extensions, text=lambda row: ", ".join(row[1].extensions), leaves=3),
     Column("", key="chosen", of=lambda row: row[2], text=lambda row: "runs" if row[2] else ""),
 )  # fmt: skip
 """What is said of a device, of its number and of whether it runs graphs."""
