@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.addons.gpu import memory
 from hexforge.addons.gpu.building import builder
 from hexforge.addons.gpu.device import ClDevice
 from hexforge.addons.gpu.kernels.code import FAULT
 from hexforge.addons.gpu.kernels.launch import Launch
+from hexforge.addons.gpu.resident import memory
 from hexforge.addons.gpu.resident.cuda import Cuda, CudaBuffer, CudaHandles, call
 from hexforge.addons.gpu.resident.resident import DeviceTimes, GraphMemory, Resident
 from hexforge.ir import Array, Value
