@@ -3,11 +3,11 @@ from hexforge import ort as ort
 from hexforge.addons import device as device
 from hexforge.addons import executorch as executorch
 from hexforge.addons import llm as llm
-from hexforge.addons.cluster.sweep.request import SweepRequest as SweepRequest
-from hexforge.addons.cluster.sweep.run import sweep as sweep
-from hexforge.addons.cluster.sweep.table import Sweep as Sweep
-from hexforge.addons.cluster.sweep.table import SweepRow as SweepRow
-from hexforge.addons.cluster.sweep.table import read_sweep as read_sweep
+from hexforge.addons.cluster.sweep_request import SweepRequest as SweepRequest
+from hexforge.addons.cluster.sweep_run import sweep as sweep
+from hexforge.addons.cluster.sweep_table import Sweep as Sweep
+from hexforge.addons.cluster.sweep_table import SweepRow as SweepRow
+from hexforge.addons.cluster.sweep_table import read_sweep as read_sweep
 from hexforge.analysis.advice import Advice as Advice
 from hexforge.analysis.advise import advise as advise
 from hexforge.analysis.difference import diff as diff

@@ -22,8 +22,8 @@ import pytest
 import hexforge
 from hexforge.addons.cluster import ray_actors
 from hexforge.addons.cluster.ray_data import blocks
-from hexforge.addons.cluster.sweep.request import SweepRequest
-from hexforge.addons.cluster.sweep.run import sweep
+from hexforge.addons.cluster.sweep_request import SweepRequest
+from hexforge.addons.cluster.sweep_run import sweep
 from hexforge.analysis.gate import gate
 from hexforge.analysis.optimize import optimize
 from hexforge.analysis.quality import quantize as quantizing

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hexforge.addons.cluster.sweep.request import SweepRequest
-from hexforge.addons.cluster.sweep.run import sweep
+from hexforge.addons.cluster.sweep_request import SweepRequest
+from hexforge.addons.cluster.sweep_run import sweep
 from hexforge.analysis.spread.pool import SetAside
 from hexforge.analysis.spread.spread import spread, spread_on
 from hexforge.analysis.spread.workers import Workers

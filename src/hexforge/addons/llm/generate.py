@@ -18,9 +18,9 @@ from threading import Lock
 import numpy as np
 
 from hexforge.addons.llm.bundle import BUNDLE, read_bundle
+from hexforge.addons.llm.graphs.bundle_adapters import BundleAdapters
 from hexforge.addons.llm.graphs.bundle_graphs import BundleGraphs, context_graphs, model_graphs
 from hexforge.addons.llm.graphs.decoder_graphs import Caches, DecoderFacts, DecoderGraphs
-from hexforge.addons.llm.lora.context_adapters import ContextAdapters
 from hexforge.addons.llm.sampling import Sampler, Sampling
 from hexforge.addons.llm.text_tokens import TextTokens
 from hexforge.errors import CallError
@@ -331,7 +331,7 @@ def load(folder: str | Path, *, backend: str = "", context: int = 0) -> Language
     compiled = all(part.context for part in bundle.parts)
     if compiled and not backend:
         contexts, graphs = context_graphs(bundle)
-        adapters = ContextAdapters(bundle, contexts)
+        adapters = BundleAdapters(bundle, contexts)
 
         def select(adapter: str) -> BundleGraphs:
             adapters.apply(adapter)

@@ -24,7 +24,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Say how well a bundle predicts a text, how near it is to its float model, and which layer is to blame."""
-    from hexforge.addons.llm.evaluate import evaluate_bundle
+    from hexforge.addons.llm.exporting.evaluate import evaluate_bundle
 
     loaded = model.loaded()
     context = loaded.bundle.context

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from hexforge.addons.llm.bundle_writer import ExportRequest
-from hexforge.addons.llm.bundle_writer import export as exported
+from hexforge.addons.llm.exporting.bundle_writer import ExportRequest
+from hexforge.addons.llm.exporting.bundle_writer import export as exported
 from hexforge.amounts import size
 from hexforge.cli.arguments import Json
 from hexforge.cli.say import say

@@ -15,7 +15,7 @@ from hexforge.ir import Array
 
 if TYPE_CHECKING:
     from hexforge.addons.llm import LlmSession
-    from hexforge.addons.llm.serving.answers import Pace
+    from hexforge.addons.llm.serve_answers import Pace
 
 AS_THEY_ARE = ("llama2", "codegen")
 """Models whose bundles take a prompt without a chat template."""
@@ -56,7 +56,7 @@ def load_model(flags: LlamaRunnerFlags) -> RunnerSession:
 def _bundle_model(flags: LlamaRunnerFlags) -> RunnerSession:
     """A bundle of `hexforge llm export`, with its own chat template; its times are the estimate's."""
     from hexforge.addons.llm import load
-    from hexforge.addons.llm.serving.answers import device_pace
+    from hexforge.addons.llm.serve_answers import device_pace
 
     path, tokenizer = flags.model_path, flags.tokenizer_path
     if flags.attention_sink_rope_path is not None:

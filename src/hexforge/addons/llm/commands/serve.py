@@ -22,8 +22,8 @@ def serve(
     soc: Soc = "",
 ) -> None:
     """Serve a bundle on this machine as OpenAI's API: streams, stop texts, seeds, many clients."""
-    from hexforge.addons.llm.serving.answers import device_pace
-    from hexforge.addons.llm.serving.app import serve as served
+    from hexforge.addons.llm.serve_answers import device_pace
+    from hexforge.addons.llm.serve_app import serve as served
 
     _refuse_a_taken_port(port)
     key = token or secrets.token_urlsafe(24)

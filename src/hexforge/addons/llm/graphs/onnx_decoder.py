@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hexforge.addons.llm.architecture import token_numbers
+from hexforge.addons.llm.checkpoints.architecture import token_numbers
 from hexforge.addons.llm.graphs.genai_config import GENAI_CONFIG, genai_settings
-from hexforge.addons.llm.shape import CONFIG
+from hexforge.addons.llm.shape import CONFIG, read_settings
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json
 from hexforge.model.declarations import Declared, declare
@@ -153,9 +153,7 @@ class _Settings:
             model, decoder = genai_settings(data, where)
         else:
             where = next((at for at in (folder / CONFIG, folder.parent / CONFIG) if at.is_file()), folder / CONFIG)
-            model = read_json(where) if where.is_file() else {}
-            if not isinstance(model, Mapping):
-                raise FormatError(f"{where}: is no object of settings")
+            model = read_settings(where) if where.is_file() else {}
         names = dict(_NAMES)
         for side in ("inputs", "outputs"):
             said = decoder.get(side, {})

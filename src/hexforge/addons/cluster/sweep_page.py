@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hexforge.addons.cluster.sweep.table import RowChange, Sweep, SweepRow
+from hexforge.addons.cluster.sweep_table import RowChange, Sweep, SweepRow
 from hexforge.report.page import sections_page
 from hexforge.report.section import Cell, Column, Figure, Figures, Plot, Section, Series, Table
 

@@ -20,12 +20,13 @@ import onnx
 from onnx import TensorProto, helper
 
 from hexforge.addons.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS
-from hexforge.addons.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
+from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
 from hexforge.addons.llm.checkpoints.rotation import Rotation
-from hexforge.addons.llm.lora.low_rank_branches import LowRankBranches, quantized_factor
-from hexforge.addons.llm.precision import BundlePrecision, CodeSteps, cache_steps, steps_between
-from hexforge.addons.llm.weight_file import WeightFile, small
-from hexforge.addons.llm.weight_rounding import InputCorrelations, RoundedWeight, rounded_weight
+from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM, HEAD
+from hexforge.addons.llm.exporting.low_rank_branches import LowRankBranches, quantized_factor
+from hexforge.addons.llm.exporting.precision import BundlePrecision, CodeSteps, cache_steps, steps_between
+from hexforge.addons.llm.exporting.weight_file import WeightFile, small
+from hexforge.addons.llm.exporting.weight_rounding import InputCorrelations, RoundedWeight, rounded_weight
 from hexforge.ir import Array
 
 OPSET, IR_VERSION = 23, 11

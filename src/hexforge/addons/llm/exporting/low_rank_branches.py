@@ -11,10 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint, weight_shapes
-from hexforge.addons.llm.float_decoder import FloatDecoder
-from hexforge.addons.llm.lora.peft_adapter import AdaptedCheckpoint, LowRankAdapter, Place
-from hexforge.addons.llm.weight_rounding import READ
+from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
+from hexforge.addons.llm.checkpoints.peft_adapter import LowRankAdapter, Place, adapted_checkpoint
+from hexforge.addons.llm.checkpoints.weights import weight_shapes
+from hexforge.addons.llm.exporting.weight_rounding import READ
 from hexforge.ir import Array
 
 FACTOR_BITS = 8
@@ -81,7 +82,7 @@ def _observe(checkpoint: Checkpoint, adapter: LowRankAdapter, texts: Sequence[Se
         if name in deltas:
             widen(f"{name}_base", value - deltas.pop(name))
 
-    FloatDecoder(AdaptedCheckpoint(checkpoint, adapter)).logits(texts, widen)
+    FloatDecoder(adapted_checkpoint(checkpoint, adapter)).logits(texts, widen)
 
 
 def quantized_factor(matrix: Array) -> tuple[Array, Array]:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hexforge.addons.llm.architecture import Architecture
-from hexforge.addons.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
-from hexforge.addons.llm.lora.peft_adapter import LowRankAdapter
-from hexforge.addons.llm.precision import BundlePrecision
-from hexforge.addons.llm.weight_rounding import READ, InputCorrelations, rounded_weight
+from hexforge.addons.llm.checkpoints.architecture import Architecture
+from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
+from hexforge.addons.llm.checkpoints.peft_adapter import LowRankAdapter
+from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM, HEAD
+from hexforge.addons.llm.exporting.precision import BundlePrecision
+from hexforge.addons.llm.exporting.weight_rounding import READ, InputCorrelations, rounded_weight
 from hexforge.errors import UnsupportedError
 from hexforge.ir import Array
 

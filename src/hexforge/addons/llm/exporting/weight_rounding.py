@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.addons.llm.checkpoints.checkpoint import EMBEDDING, HEAD
-from hexforge.addons.llm.precision import BundlePrecision, quantized_weight
+from hexforge.addons.llm.checkpoints.weights import EMBEDDING, HEAD
+from hexforge.addons.llm.exporting.precision import BundlePrecision, quantized_weight
 from hexforge.ir import Array
 
 EXPANSION = 16

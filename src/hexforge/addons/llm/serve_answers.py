@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hexforge.addons.llm.bundle import Bundle
 from hexforge.addons.llm.generate import AnswerPiece, LanguageModel
 from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
-from hexforge.addons.llm.serving.requests import AskedAnswer, RequestError
+from hexforge.addons.llm.serve_requests import AskedAnswer, RequestError
 from hexforge.errors import CallError
 
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hexforge.addons.llm.architecture import Architecture
-from hexforge.addons.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
+from hexforge.addons.llm.checkpoints.architecture import Architecture
+from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
 from hexforge.addons.llm.checkpoints.rotation import Rotation
+from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM, HEAD
 from hexforge.ir import Array
 
 Observe = Callable[[str, Array], None]

@@ -27,25 +27,25 @@ from hexforge.addons.llm.bundle import (
     read_bundle,
 )
 from hexforge.addons.llm.checkpoints.checkpoint import TOKENIZER_FILES, Checkpoint
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder, observed_ranges
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.checkpoints.scaled_checkpoint import ScaledCheckpoint, require_free_weights, searched_scales
-from hexforge.addons.llm.float_decoder import FloatDecoder, observed_ranges
+from hexforge.addons.llm.checkpoints.peft_adapter import read_adapter
+from hexforge.addons.llm.exporting.low_rank_branches import PATTERN, LowRankBranches
+from hexforge.addons.llm.exporting.precision import BundlePrecision, precision_named
+from hexforge.addons.llm.exporting.scaled_checkpoint import ScaledCheckpoint, require_free_weights, searched_scales
+from hexforge.addons.llm.exporting.weight_rounding import InputCorrelations
 from hexforge.addons.llm.graphs.genai_config import GENAI_CONFIG, DecoderStage, genai_config
-from hexforge.addons.llm.lora.low_rank_branches import PATTERN, LowRankBranches
-from hexforge.addons.llm.lora.peft_adapter import read_adapter
-from hexforge.addons.llm.precision import BundlePrecision, precision_named
+from hexforge.addons.llm.shape import read_settings
 from hexforge.addons.llm.text_tokens import TOKENIZER, TextTokens
-from hexforge.addons.llm.weight_rounding import InputCorrelations
 from hexforge.analysis.requests import CHIPS
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import json_bytes
 from hexforge.formats.files import write_atomically
-from hexforge.formats.json_text import read_json
 from hexforge.request_fields import option, spelled
 
 if TYPE_CHECKING:
-    from hexforge.addons.llm.decoder_graph import DecoderGraph
+    from hexforge.addons.llm.exporting.decoder_graph import DecoderGraph
 
 WEIGHTS, OPEN_MODEL = "weights{}.bin", "model{}.onnx"
 FACTORS, COMPILED_ADAPTER = "factors.{}{}.bin", "adapter.{}{}.bin"
@@ -197,7 +197,7 @@ def _calibrated(
     checkpoint: Checkpoint, request: ExportRequest, precision: BundlePrecision, say: Callable[[str], None]
 ) -> DecoderGraph:
     """What writes the graphs, with everything that follows from a calibration text."""
-    from hexforge.addons.llm.decoder_graph import DecoderGraph
+    from hexforge.addons.llm.exporting.decoder_graph import DecoderGraph
 
     adapters = [read_adapter(name, at, checkpoint.architecture) for name, at in request.adapters.items()]
     texts = _calibration(checkpoint, request) if precision.quantized else []
@@ -223,8 +223,8 @@ def _write_part(
     """The models of some layers and their weights; and the model for onnxruntime-genai, where there is one."""
     import onnx
 
-    from hexforge.addons.llm.decoder_graph import GraphRequest
-    from hexforge.addons.llm.weight_file import WeightFile
+    from hexforge.addons.llm.exporting.decoder_graph import GraphRequest
+    from hexforge.addons.llm.exporting.weight_file import WeightFile
 
     names: dict[int, str] = {}
     stages: list[DecoderStage] = []
@@ -261,9 +261,7 @@ def _ends(checkpoint: Checkpoint) -> tuple[int, ...]:
     ends = set(checkpoint.architecture.end_tokens)
     if checkpoint.folder is not None and (checkpoint.folder / "generation_config.json").is_file():
         at = checkpoint.folder / "generation_config.json"
-        if not isinstance(said := read_json(at), Mapping):
-            raise FormatError(f"{at}: is no object of settings")
-        more = said.get("eos_token_id")
+        more = read_settings(at).get("eos_token_id")
         more = more if isinstance(more, list) else [] if more is None else [more]
         if wrong := [t for t in more if type(t) is not int or not 0 <= t < checkpoint.architecture.shape.vocab]:
             raise FormatError(f"{at}: eos_token_id {wrong[0]!r} is no token of the model's vocabulary")
