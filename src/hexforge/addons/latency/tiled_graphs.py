@@ -43,7 +43,6 @@ class TileSource(Protocol):
 
     def __getitem__(self, key: ModelKey, /) -> TiledGraph:
         """The tiles of a model."""
-        ...
 
 
 class TiledGraphs:

@@ -131,6 +131,13 @@ class LlmSession:
         self._stale |= not self.model.graphs.keeps(len(self.tokens), count)
         del self.tokens[count:]
 
+    def keep_start_of(self, tokens: Sequence[int]) -> int:
+        """Forget what some tokens do not begin with, and say how many they have in common with what was read."""
+        pairs = enumerate(zip(self.tokens, tokens, strict=False))
+        known = next((i for i, (read, other) in pairs if read != other), min(len(self.tokens), len(tokens)))
+        self.rewind(known)
+        return known
+
     def use(self, adapter: str) -> None:
         """Go on with another adapter, or ("") with the base; what was read is forgotten, because it read otherwise."""
         self.model.require_adapter(adapter)
@@ -270,10 +277,7 @@ class LlmSession:
 
     def guess(self, tokens: list[int], sampler: Sampler, count: int) -> tuple[list[int], list[Array]]:
         """Tokens that may come after some, and the shares that each was chosen by; what was read before is kept."""
-        known = 0
-        while known < min(len(self.tokens), len(tokens) - 1) and self.tokens[known] == tokens[known]:
-            known += 1
-        self.rewind(known)
+        known = self.keep_start_of(tokens[:-1])
         guesses: list[int] = []
         beliefs: list[Array] = []
         new = tokens[known:]

@@ -27,37 +27,30 @@ class DecoderFacts(Protocol):
     @property
     def folder(self) -> Path:
         """Where it and its tokenizer are."""
-        ...
 
     @property
     def name(self) -> str:
         """What it is called."""
-        ...
 
     @property
     def context(self) -> int:
         """The most tokens of a session."""
-        ...
 
     @property
     def vocabulary(self) -> int:
         """How many tokens it knows."""
-        ...
 
     @property
     def layers(self) -> int:
         """How many layers it has."""
-        ...
 
     @property
     def end_tokens(self) -> Collection[int]:
         """Tokens that end an answer."""
-        ...
 
     @property
     def adapters(self) -> Sequence[str]:
         """The names of its LoRA adapters."""
-        ...
 
 
 class DecoderGraphs(Protocol):
@@ -66,25 +59,20 @@ class DecoderGraphs(Protocol):
     @property
     def has_quiet_runs(self) -> bool:
         """Whether runs without logits take less time."""
-        ...
 
     def empty_caches(self) -> Caches:
         """Caches without a token."""
-        ...
 
     def size(self, left: int, start: int, every: bool) -> int:
         """How many tokens the run after the first `start` takes, where so many are left; `every`: logits after each."""
-        ...
 
     def keeps(self, read: int, count: int) -> bool:
         """Whether caches that have read so many tokens still hold what the first `count` of them put there."""
-        ...
 
     def run(
         self, size: int, chunk: Sequence[int], start: int, caches: Caches, quiet: bool
     ) -> tuple[Array | None, Caches]:
         """Read tokens after the first `start`: logits [tokens, vocabulary], or none, and the caches then."""
-        ...
 
 
 def graph_size(sizes: Sequence[int], left: int, room: int, pads: bool = True) -> int:
