@@ -236,5 +236,5 @@ def _debug(builder: Any, event: LoggedTensor) -> int:
 def _value(builder: Any, event: LoggedTensor) -> int:
     layout = {1: _longs(builder, event.sizes), 2: _longs(builder, _contiguous(event.sizes))}
     tensor = _table(builder, 4, layout, Int8={0: (int(event.dtype), 0)}, Int64={3: (event.offset, 0)})
-    output = _table(builder, 1, {}, Bool={0: (True, False)}) if event.is_output else 0
-    return _table(builder, 8, {1: tensor, 7: output}, Int8={0: (_TENSOR, 0)})
+    output = _table(builder, 1, {}, Bool={0: (event.is_output, False)})
+    return _table(builder, 8, {1: tensor, 7: output if event.is_output else 0}, Int8={0: (_TENSOR, 0)})
