@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.json_text import read_json
 from hexforge.formats.validated import Count, Positive, validated
@@ -44,19 +45,12 @@ class BundlePart:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(DecoderFacts):
     """What a bundle's folder holds."""
 
-    folder: Path
-    name: str
     precision: str
-    context: Positive
-    """Tokens that its caches hold."""
-    vocabulary: Positive
-    layers: Positive
     kv_heads: Positive
     head_dim: Positive
-    end_tokens: tuple[Count, ...]
     soc: str
     native: bool
     """Whether caches lie as HTP's matrix unit reads them."""

@@ -84,6 +84,7 @@ def _pte_model(flags: LlamaRunnerFlags) -> RunnerSession:
     from hexforge.addons.executorch.running.attention_sink import SinkEvictor
     from hexforge.addons.executorch.running.decoder import PteGraphs, read_decoder
     from hexforge.addons.llm.generate import LanguageModel
+    from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
     from hexforge.addons.llm.tokenizer_files import read_tokenizer
 
     decoder, sink = read_decoder(flags.model_path, flags.soc), flags.attention_sink_rope_path
@@ -94,7 +95,8 @@ def _pte_model(flags: LlamaRunnerFlags) -> RunnerSession:
     ends = {number for word in form.ends if (number := text.number(word)) is not None} | text.end_tokens
     # Where every method takes several tokens, caches are full before the context is; the last token is not fed.
     context = min(decoder.context, max(method.room for method in graphs.methods) + 2)
-    facts = replace(decoder, context=context if evictor is None else ENDLESS, end_tokens=ends or decoder.end_tokens)
+    room, ends = context if evictor is None else ENDLESS, ends or set(decoder.end_tokens)
+    facts = DecoderFacts(decoder.folder, decoder.name, room, decoder.vocabulary, decoder.layers, tuple(ends))
     session = LanguageModel(facts, graphs, text=text).session()
     model = RunnerSession(session, context, form.formatted, lambda logits: graphs.raw.tobytes())
     return replace(model, now_ms=lambda: graphs.spent_ms) if flags.soc else model

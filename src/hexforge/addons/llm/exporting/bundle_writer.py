@@ -186,9 +186,9 @@ def _exported(
         write_atomically(folder / GENAI_CONFIG, json_bytes(genai_config(graph.checkpoint, request.context, stages)))
     large = [p for p in sorted(folder.iterdir()) if p.suffix in (".bin", ".onnx")]
     bundle = Bundle(
-        folder, shape.name, precision.name, request.context, shape.vocab, shape.layers, shape.kv_heads, shape.head_dim,
-        ends, request.soc, request.native, request.native, tuple(parts),
-        {p.name: p.stat().st_size for p in large}, {name: checksum(folder / name) for name in copied},
+        folder, shape.name, request.context, shape.vocab, shape.layers, ends, precision.name, shape.kv_heads,
+        shape.head_dim, request.soc, request.native, keys_transposed=request.native, parts=tuple(parts),
+        sizes={p.name: p.stat().st_size for p in large}, checksums={name: checksum(folder / name) for name in copied},
     )  # fmt: skip
     write_atomically(folder / BUNDLE, json_bytes(bundle.write()))
 
