@@ -73,11 +73,11 @@ def half_widths(problem: FitProblem, held_out: HeldOut, rows: np.ndarray) -> dic
         widths[rate] = {}
         for runtime in RUNTIMES:
             here = [i for i in of_rate if problem.rows[i].runtime == runtime] or of_rate
-            widths[rate][runtime] = _quantile(scaled[here], model_weights(problem, here)) if here else 0.0
+            widths[rate][runtime] = share_quantile(scaled[here], model_weights(problem, here)) if here else 0.0
     return widths
 
 
-def _quantile(values: np.ndarray, weights: np.ndarray) -> float:
+def share_quantile(values: np.ndarray, weights: np.ndarray) -> float:
     """The value up to which QUANTILE of the weights lie."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) / weights.sum()

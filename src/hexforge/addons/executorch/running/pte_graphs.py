@@ -124,7 +124,7 @@ def _reason(kernel: str, reasons: dict[str, str]) -> str:
 
 def _export_to_pte(program: Any, soc: str = "SM8650") -> bytes:
     """The .pte that ExecuTorch's front end makes of a program: float16 unless it has Q and DQ nodes."""
-    from hexforge.addons.executorch.stand_in import enable
+    from hexforge.addons.executorch.import_hook import enable
 
     enable()
     from executorch.backends.qualcomm.serialization.qc_schema import QcomChipset

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hexforge.addons.gpu.kernels.code import C_TYPES, FAULT, FLOAT, BufferType, Index, literal
+from hexforge.addons.gpu.kernels.code import C_TYPES, FLOAT, BufferType, Index, literal
 from hexforge.addons.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch
 from hexforge.addons.gpu.kernels.reductions_windows import positions
 from hexforge.ir import Array, Node
@@ -60,8 +60,7 @@ def resize(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch
     """Interpolation along each spatial axis, by tables of indices and weights."""
     x, out = node.operand(0), node.outputs[0]
     code = kernel.code()
-    code.item_of(out.type.size)
-    index = Index(out.shape, "g")
+    index, total = positions(code, node, 1)
     at, source = code.axes(index), kernel.source(x)
     code.add("float acc = 0.0f;")
     place, depth, factors = at[0], 0, []
@@ -89,7 +88,7 @@ def resize(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch
         result = "acc"
     code.lines += ["}"] * depth
     epilogue.write(kernel, code, result, index)
-    return kernel.launch_items(node.op.name, (node,), code, epilogue, out.type.size, local, out.type.size)
+    return kernel.launch_items(node.op.name, (node,), code, epilogue, total, local, total)
 
 
 _COORDINATE = """
@@ -110,11 +109,10 @@ float coordinate(float v, int size, int corners, int padding) {
 def grid_sample(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch:
     """The input read at coordinates, between elements or at the nearest."""
     x, grid = node.operands(2)
-    out, params = node.outputs[0], node.params
+    params = node.params
     elements = kernel.elements
     code = kernel.code()
-    code.item_of(out.type.size)
-    index = Index(out.shape, "g")
+    index, total = positions(code, node, 1)
     at = code.axes(index)
     corners, padding = int(params["align_corners"]), params["padding_mode"]
     place = []
@@ -139,8 +137,7 @@ def grid_sample(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> L
     code.add(f"  acc += {weight} * {source.load(sampled)};")
     code.add("}")
     epilogue.write(kernel, code, "acc", index)
-    size = out.type.size
-    return kernel.launch_items("GridSample", (node,), code, epilogue, size, local, size, before=_COORDINATE)
+    return kernel.launch_items("GridSample", (node,), code, epilogue, total, local, total, before=_COORDINATE)
 
 
 _MOST_SAMPLES = 1 << 14
@@ -156,11 +153,7 @@ def roi_align(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Lau
     at = code.axes(index)
     pictures, height, width, channels = x.shape
     picture = elements.element(code, batch, Index(batch.shape, at[0]))
-    fault = code.buffers.write(FAULT, "int", FAULT)
-    if node not in elements.faults:
-        elements.faults.append(node)
-    number = elements.faults.index(node) + 1
-    code.add(f"if ({picture} < 0 || {picture} >= {pictures}) {{ {fault}[0] = {number}; return; }}")
+    code.add(f"if ({picture} < 0 || {picture} >= {pictures}) {{ {elements.fault(code, node)} return; }}")
     shift = literal(0.5 if params["aligned"] else 0.0, "float")
     axes = (("y", 1, height, out.shape[1], 0), ("x", 0, width, out.shape[2], 1))
     for name, corner, _, bins, which in axes:

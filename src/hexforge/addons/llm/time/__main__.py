@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.addons.latency.cost_file import fit_arguments, keep_or_check
+from hexforge.addons.latency.held_out import share_quantile
 from hexforge.addons.llm.time.costs import SHIPPED, costs_of
 from hexforge.addons.llm.time.estimate import estimate_llm
 from hexforge.addons.llm.time.fitting import LlmFit, fit_rows, predict_families_held_out
@@ -67,17 +68,10 @@ def half_widths(rows: Sequence[LlmMeasurement], chunk: np.ndarray, token: np.nda
         first = np.abs(np.log(chunk[here] / [rows[i].chunk_ms for i in here]))
         later = np.abs(np.log(token[here] / [rows[i].token_ms for i in here]))
         widths[runtime] = {
-            what: round(max(float(np.quantile(errors, INSIDE)), _share_quantile(errors, shares)), 4)
+            what: round(max(float(np.quantile(errors, INSIDE)), share_quantile(errors, shares)), 4)
             for what, errors in (("chunk", first), ("token", later))
         }
     return widths
-
-
-def _share_quantile(errors: np.ndarray, shares: np.ndarray) -> float:
-    """The error that rows which make nine of ten parts of all shares do not exceed."""
-    order = np.argsort(errors)
-    reached = np.cumsum(shares[order]) / shares.sum()
-    return float(errors[order][np.searchsorted(reached, INSIDE - 1e-9)])
 
 
 def unmeasured_widths(rows: Sequence[LlmMeasurement]) -> dict[str, float]:
