@@ -42,7 +42,7 @@ class AdaptorFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
-        """hexforge where the stock module is asked for, nothing for any other; before the runtime comes its QnnBackend."""
+        """hexforge for the stock module, nothing for any other; before the runtime comes its QnnBackend."""
         if fullname == TORCHVISION:
             declare_torchvision_operators()
         if fullname == BINDINGS or fullname in LOADERS:

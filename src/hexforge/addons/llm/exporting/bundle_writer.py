@@ -237,11 +237,11 @@ def _write_part(
         for tokens in sorted(request.tokens, reverse=True):
             names[tokens] = f"{graph_name(tokens)}{number}.onnx"
             for adapter in files:
-                asked = GraphRequest(tokens, request.context, first, last, request.native, adapter)
-                onnx.save(graph.model(asked, files), folder / adapted_file(names[tokens], adapter))
+                wanted = GraphRequest(tokens, request.context, first, last, request.native, adapter)
+                onnx.save(graph.model(wanted, files), folder / adapted_file(names[tokens], adapter))
         for adapter in () if request.native else files:
-            asked = GraphRequest("sequence_length", request.context, first, last, adapter=adapter)
-            model, file = graph.model(asked, files), OPEN_MODEL.format(number)
+            wanted = GraphRequest("sequence_length", request.context, first, last, adapter=adapter)
+            model, file = graph.model(wanted, files), OPEN_MODEL.format(number)
             onnx.save(model, folder / adapted_file(file, adapter))
             if not adapter:
                 names_of = ([v.name for v in values] for values in (model.graph.input, model.graph.output))
