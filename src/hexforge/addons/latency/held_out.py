@@ -84,18 +84,6 @@ def share_quantile(values: np.ndarray, weights: np.ndarray) -> float:
     return float(values[order][min(int(np.searchsorted(reached, QUANTILE)), len(values) - 1)])
 
 
-def inside_bands(problem: FitProblem, held_out: HeldOut) -> np.ndarray:
-    """Whether each row lies in its band, with the widths of the other folds."""
-    inside = np.zeros(len(problem.rows), bool)
-    shape, error = held_out.shape(), np.abs(held_out.log_us - problem.log_us)
-    for others, test in folds(problem.fold):
-        widths = half_widths(problem, held_out, np.nonzero(others)[0])
-        for i in test:
-            row = problem.rows[i]
-            inside[i] = error[i] <= widths[row.precision][row.runtime] * shape[i]
-    return inside
-
-
 def unmeasured_width(problem: FitProblem, fit: CostFit) -> float:
     """By how much more a chip is off whose rows nobody had: its factors as `cost.costs` would take them."""
     every = np.arange(len(problem.rows))
