@@ -154,7 +154,7 @@ def _size(path: Path) -> int:
 
 
 def _key(model: SweepEntry) -> str:
-    """What a model's rows depend on, beside the job: its bytes, those of its weights, and the sizes it is given."""
+    """What a model's rows depend on, apart from the job: its bytes, those of its weights, and the sizes it is given."""
     digest = hashlib.sha256(json.dumps([dict(model.dims), {k: list(v) for k, v in model.shapes.items()}]).encode())
     try:
         for path in (model.path, *external_files(model.path)):

@@ -179,7 +179,7 @@ def profile_pte(path: Path, how: ProfileRecording) -> tuple[Profile, None]:
 
 
 def side_of_pte(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
-    """The contexts of a program's delegates, and what is left beside them, as one side of a comparison."""
+    """The contexts of a program's delegates, and what none of them took, as one side of a comparison."""
     from hexforge.addons.executorch.running.pte_graphs import lowered_methods
     from hexforge.analysis.difference.sides import side_of_opened
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ETDump: what happened in runs of an ExecuTorch program, as the file that executorch.devtools.Inspector reads.
 
-The file is a size-prefixed flatbuffer of ExecuTorch's schema etdump_schema_flatcc.fbs; tensors lie in a file beside it.
+The file is a size-prefixed flatbuffer of ExecuTorch's schema etdump_schema_flatcc.fbs; tensors lie in another file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ProfileEvent:
 
 @dataclass(frozen=True, slots=True)
 class LoggedTensor:
-    """A tensor that was computed, and where its numbers lie in the file beside."""
+    """A tensor that was computed, and where its numbers lie in the file of tensors."""
 
     name: str
     dtype: ScalarType
@@ -122,7 +122,7 @@ def read_tensors(data: bytes, where: str) -> list[list[LoggedTensor]]:
 
 
 def logged_arrays(path: Path) -> Iterator[tuple[str, Callable[[], Array]]]:
-    """The tensors of an etdump: those of the first run that has any; their numbers lie in the file beside it."""
+    """The tensors of an etdump: those of the first run that has any; their numbers lie in the file next to it."""
     runs = [tensors for tensors in read_tensors(path.read_bytes(), str(path)) if tensors]
     numbers = path.with_name(NUMBERS)
     if not runs:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an ONNX decoder beside a genai_config.json computes: sizes of its settings, everything else of its nodes."""
+"""What an ONNX decoder with a genai_config.json computes: sizes of its settings, everything else of its nodes."""
 
 from __future__ import annotations
 

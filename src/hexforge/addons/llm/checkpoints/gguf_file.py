@@ -109,7 +109,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, GgufTensor], Arra
 
 
 class GgufCheckpoint(Checkpoint):
-    """A .gguf file; tokenizer files that lie beside it are the model's."""
+    """A .gguf file; tokenizer files of its folder are the model's."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

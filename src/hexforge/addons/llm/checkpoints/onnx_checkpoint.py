@@ -37,7 +37,7 @@ NEAR_IN_8_BITS = 0.15
 
 
 def find_decoder(source: Path) -> Path | None:
-    """The ONNX decoder of a folder, or the file itself; None where there is none or safetensors are beside it."""
+    """The ONNX decoder of a folder, or the file itself; None where there is none or the folder has safetensors."""
     if source.suffix == ".onnx":
         if not source.is_file():
             raise CallError(f"{source}: no such file")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Low-rank branches: what a graph computes beside a product, so that an adapter is two thin matrices.
+"""Low-rank branches: what a graph adds to a product, so that an adapter is two thin matrices.
 
 A product y = W x that some adapter changes becomes W x + B (A x) for all of them, with room for the largest rank. Of
 the base A and B are zeros. Adapters have weights and weight scales of their own; steps of activations are those of all.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weight files: constants of several ONNX models, each written once beside them and shared by name."""
+"""Weight files: constants of several ONNX models, each written once into a file of their folder and shared by name."""
 
 from __future__ import annotations
 
