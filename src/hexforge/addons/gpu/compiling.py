@@ -32,7 +32,7 @@ FEWEST = 20
 """Missing kernels that processes are started for: they take 1.5 s, in which this one compiles nearly as many."""
 MOST = 8
 _HERE = 2
-"""Kernels that this process compiles at a time while the others do: a driver that takes turns gains nothing from more."""
+"""Kernels that this process itself compiles at a time: a driver that takes turns gains nothing from more."""
 _MEMORY_EACH = 4 << 30
 """Bytes of the device for each process: a context takes 0.5 GiB on an H200, and an eighth of all memory is spared."""
 
