@@ -67,6 +67,11 @@ class Architecture:
     """For each layer whether it turns queries and keys."""
 
     @property
+    def head_weight(self) -> str:
+        """The weight that is the head."""
+        return "embedding" if self.shape.tied else "head"
+
+    @property
     def normed_queries(self) -> bool:
         """Whether a norm makes queries and keys."""
         return self.head_norms or self.joint_norms

@@ -21,8 +21,9 @@ from onnx import TensorProto, helper
 
 from hexforge.addons.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
+from hexforge.addons.llm.checkpoints.float_decoder import Ranges
 from hexforge.addons.llm.checkpoints.rotation import Rotation
-from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM, HEAD
+from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM
 from hexforge.addons.llm.exporting.low_rank_branches import LowRankBranches, quantized_factor
 from hexforge.addons.llm.exporting.precision import BundlePrecision, CodeSteps, cache_steps, steps_between
 from hexforge.addons.llm.exporting.weight_file import WeightFile, small
@@ -34,8 +35,6 @@ MASKED = -30000.0
 """A masked score of a float graph: its exponential is 0, in half precision too."""
 BELOW = -20.0
 """How far below all scores a masked one lies in a quantized graph, as MaskedSoftmax wants it."""
-Ranges = Mapping[str, tuple[float, float]]
-"""The lowest and highest number of each value, by its name."""
 _UINT = {8: (TensorProto.UINT8, np.uint8), 16: (TensorProto.UINT16, np.uint16)}
 
 
@@ -104,8 +103,7 @@ class _Nodes:
             x = self._layer(layer, x)
         if request.last == shape.layers:
             x = self._norm("normalized", FINAL_NORM, x, None)
-            head = EMBEDDING if shape.tied else HEAD
-            x = self._product(LOGITS, head, x, None)
+            x = self._product(LOGITS, self.arch.head_weight, x, None)
             if cap := self.arch.logit_cap:
                 x = self._capped(x, cap, LOGITS)
             self._output(x, LOGITS, TensorProto.FLOAT, [1, n, shape.vocab])

@@ -14,7 +14,6 @@ from hexforge.addons.llm.bundle import Bundle
 from hexforge.addons.llm.checkpoints.checkpoint import ChangedCheckpoint, Checkpoint
 from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.checkpoints.weights import EMBEDDING, HEAD
 from hexforge.addons.llm.exporting.precision import precision_named
 from hexforge.addons.llm.exporting.weight_rounding import rounded_weight
 from hexforge.addons.llm.generate import LanguageModel, load
@@ -118,10 +117,9 @@ def _blame(
 
 def _rounded_checkpoint(source: Checkpoint, precision: str, own: int | None) -> Checkpoint:
     """A checkpoint with the matrices of one layer, or the head's, rounded as a precision has them."""
-    head = EMBEDDING if source.architecture.shape.tied else HEAD
 
     def rounded(weight: Array, name: str, layer: int | None) -> Array:
-        if weight.ndim != 2 or layer != own or (layer is None and name != head):
+        if weight.ndim != 2 or layer != own or (layer is None and name != source.architecture.head_weight):
             return weight
         return rounded_weight(np.ascontiguousarray(weight.T), precision_named(precision)).real().T
 
