@@ -167,7 +167,7 @@ class ClDevice:
 
     @property
     def units(self) -> int:
-        """Compute units."""
+        """Compute units, each of which runs work-groups by itself."""
         return int(self.handle.max_compute_units)
 
     @property

@@ -56,7 +56,7 @@ class LanguageModel:
 
     @property
     def text(self) -> TextTokens:
-        """The tokenizer."""
+        """The model's tokenizer, read when it is first needed."""
         if self._text is None:
             self._text = TextTokens.of_folder(self.bundle.folder, self.bundle.vocabulary)
         return self._text
@@ -121,7 +121,7 @@ class LlmSession:
     """Whether the caches no longer hold what the tokens put there, which are read again then."""
 
     def __post_init__(self) -> None:
-        """Empty caches."""
+        """Begin with empty caches."""
         self._caches = self.model.graphs.empty_caches()
 
     def rewind(self, count: int) -> None:

@@ -174,7 +174,7 @@ def _contiguous(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def dump(runs: Sequence[RunLog]) -> bytes:
-    """The file."""
+    """The bytes of an etdump with these runs."""
     builder = flatbuffers.Builder(1 << 16)
     blocks = _offsets(builder, [_run(builder, run) for run in runs])
     builder.FinishSizePrefixed(_table(builder, 2, {1: blocks}), IDENTIFIER)

@@ -65,7 +65,7 @@ def weights_of(architecture: Architecture) -> dict[str, Weight]:
 
 
 def weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Their shapes."""
+    """The shapes of the weights that a model of this architecture has."""
     shape = architecture.shape
     sizes = {
         "vocab": shape.vocab, "hidden": shape.hidden, "ffn": shape.ffn, "head": shape.head_dim,
