@@ -76,6 +76,11 @@ class DeviceTimes:
     span_us: float = 0.0
     """From the start of the first to the end of the last."""
 
+    @property
+    def kernels_us(self) -> list[float]:
+        """Microseconds of each kernel."""
+        return [(end - start) / 1e3 for start, end in self.kernels]
+
 
 class Resident:
     """The buffers, kernels and queue of a graph in one context."""
