@@ -45,11 +45,6 @@ class LowRankAdapter:
     name: str
     factors: Mapping[Place, tuple[Array, Array]]
 
-    @property
-    def rank(self) -> int:
-        """The largest rank of its factors."""
-        return max(int(first.shape[0]) for first, _ in self.factors.values())
-
 
 def read_adapter(name: str, folder: str | Path, architecture: Architecture) -> LowRankAdapter:
     """The adapter in a folder as PEFT writes it, for a model of this architecture; FormatError for another model's."""

@@ -31,11 +31,6 @@ class WeightFile:
         """Everything is on its way to disk."""
         self._file.close()
 
-    @property
-    def size(self) -> int:
-        """Bytes so far."""
-        return self._file.tell()
-
     def constant(self, name: str, make: Callable[[], Array], data_type: int) -> onnx.TensorProto:
         """A constant that lies in the file; made and written the first time that its name is asked for."""
         if name not in self._written:
