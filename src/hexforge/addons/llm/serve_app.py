@@ -109,7 +109,7 @@ class _Endpoint:
                 if await request.is_disconnected():
                     return JSONResponse(None, 499)
         text = "".join(texts)
-        body = self._frame(answer, secrets.token_hex(12), "chat.completion" if chat else "text_completion")
+        body = self._frame(answer, secrets.token_hex(12))
         said: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
         body["choices"] = [{"index": 0, **said, "logprobs": None, "finish_reason": end}]
         return JSONResponse(body | {"usage": _usage(answer, count)})
@@ -122,9 +122,8 @@ class _Endpoint:
         count = 0
 
         def event(said: dict[str, Any], end: str | None) -> str:
-            kind = "chat.completion.chunk" if answer.chat else "text_completion"
             choice = {"index": 0, **said, "logprobs": None, "finish_reason": end}
-            return f"data: {json.dumps(self._frame(answer, name, kind) | {'choices': [choice]})}\n\n"
+            return f"data: {json.dumps(self._frame(answer, name, is_piece=True) | {'choices': [choice]})}\n\n"
 
         async with aclosing(made) as pieces:
             if answer.chat:
@@ -137,12 +136,13 @@ class _Endpoint:
                     yield event({"delta": {}} if answer.chat else {"text": ""}, piece.end)
                 piece = await anext(pieces, None)
         if answer.usage:
-            kind = "chat.completion.chunk" if answer.chat else "text_completion"
-            last = self._frame(answer, name, kind) | {"choices": [], "usage": _usage(answer, count)}
+            last = self._frame(answer, name, is_piece=True) | {"choices": [], "usage": _usage(answer, count)}
             yield f"data: {json.dumps(last)}\n\n"
         yield "data: [DONE]\n\n"
 
-    def _frame(self, answer: AnswerRequest, name: str, kind: str) -> dict[str, Any]:
+    def _frame(self, answer: AnswerRequest, name: str, is_piece: bool = False) -> dict[str, Any]:
+        """What a whole answer, or a piece of a stream, says of itself."""
+        kind = "text_completion" if not answer.chat else f"chat.completion{'.chunk' * is_piece}"
         named = f"{self._name}:{answer.adapter}" if answer.adapter else self._name
         prefix = "chatcmpl" if answer.chat else "cmpl"
         return {"id": f"{prefix}-{name}", "object": kind, "created": int(time.time()), "model": named}
