@@ -153,9 +153,9 @@ def alone(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 def killed_in_the_middle(address: str, shards: Path, folder: Path, kill: Callable[[NotingEngine], None]) -> None:
     """Evaluate a set, kill what works on it, and hold the result and the runs against those of one process."""
-    for name in ("alone", "on_workers"):
+    for name in ("alone", "task_results"):
         (folder / name).mkdir()
-    alone, engine = (NotingEngine(str(folder / name)) for name in ("alone", "on_workers"))
+    alone, engine = (NotingEngine(str(folder / name)) for name in ("alone", "task_results"))
     expected = hexforge.evaluate(MODEL, shards, metric=SQNR, backend=alone)
     killed_at, order = 60, list(alone.runs())
 
