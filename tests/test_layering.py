@@ -113,7 +113,7 @@ INNER = {
         ("estimate",),
         ("cpu_estimate", "estimate_views"),
         ("requests",),
-        ("timed_graphs", "agreement", "workers"),
+        ("timed_graphs", "agreement", "spread"),
     ),
     "addons.latency": (
         ("addon",),
