@@ -24,7 +24,7 @@ from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.quality.search import SearchResult, search
 from hexforge.analysis.requests import Scoring, SearchSpace
-from hexforge.analysis.workers.workers import Workers
+from hexforge.analysis.spread.workers import Workers
 from hexforge.quant.search import Point
 from hexforge.runtime.registry import backend_for
 

@@ -38,7 +38,7 @@ from hexforge.analysis.quality.whatif import whatif as whatif
 from hexforge.analysis.requests import OptimizeRequest as OptimizeRequest
 from hexforge.analysis.requests import Scoring as Scoring
 from hexforge.analysis.requests import SearchSpace as SearchSpace
-from hexforge.analysis.workers.workers import Workers as Workers
+from hexforge.analysis.spread.workers import Workers as Workers
 from hexforge.backend import Compatibility as Compatibility
 from hexforge.chips.deployment import Deployment as Deployment
 from hexforge.chips.graph_config import GraphConfig as GraphConfig

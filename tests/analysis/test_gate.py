@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from hexforge.analysis.gate import GateCheck, gate
-from hexforge.analysis.workers.workers import Workers
+from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import CallError, FormatError
 from hexforge.formats import budget as budgets
 from tests import ROOT

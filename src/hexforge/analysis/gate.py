@@ -17,10 +17,10 @@ from hexforge.analysis.estimate import estimate
 from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.evaluate import evaluate
+from hexforge.analysis.spread.pool import SetAside
+from hexforge.analysis.spread.spread import spread_on
+from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.timed_graphs import SharedModel
-from hexforge.analysis.workers.task_results import task_outcomes
-from hexforge.analysis.workers.worker_pool import SetAside
-from hexforge.analysis.workers.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.budget import DecisionLimit, ModelBudget, ScenarioBudget
@@ -183,7 +183,7 @@ def gate(
     checks: list[GateCheck] = []
     items = [_judged_by(item, metric) for item in limits.models]
     tasks = ((item, BudgetFiles.of(item, Path(budget).parent)) for item in items)
-    measured = task_outcomes(_ModelMeasurer, (), tasks, workers)
+    measured = spread_on(_ModelMeasurer, (), tasks, workers)
     for item in items:
         progress(item.model)
         result = next(measured)

@@ -32,7 +32,7 @@ from hexforge.analysis.quality.quantize import Quantization, quantize
 from hexforge.analysis.quality.search import SearchResult, calibration_file, search
 from hexforge.analysis.recommend import Recommendation, confirmed, recommend
 from hexforge.analysis.requests import SQNR, OptimizeRequest, Scoring, SearchSpace, StageProgress
-from hexforge.analysis.workers.workers import Workers
+from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, HexforgeError

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.analysis.workers.workers import Workers
+from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.request_fields import none_if_empty, option, spelled

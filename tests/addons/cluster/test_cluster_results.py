@@ -30,8 +30,8 @@ from hexforge.analysis.quality import quantize as quantizing
 from hexforge.analysis.quality import search as searching
 from hexforge.analysis.quality.search import search
 from hexforge.analysis.requests import OptimizeRequest, Scoring, SearchSpace
-from hexforge.analysis.workers.task_results import task_results
-from hexforge.analysis.workers.workers import Workers
+from hexforge.analysis.spread.spread import spread
+from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import CallError
 from hexforge.quant.data import data_sets
 from tests import ROOT
@@ -153,9 +153,9 @@ def alone(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 def killed_in_the_middle(address: str, shards: Path, folder: Path, kill: Callable[[NotingEngine], None]) -> None:
     """Evaluate a set, kill what works on it, and hold the result and the runs against those of one process."""
-    for name in ("alone", "task_results"):
+    for name in ("alone", "spread"):
         (folder / name).mkdir()
-    alone, engine = (NotingEngine(str(folder / name)) for name in ("alone", "task_results"))
+    alone, engine = (NotingEngine(str(folder / name)) for name in ("alone", "spread"))
     expected = hexforge.evaluate(MODEL, shards, metric=SQNR, backend=alone)
     killed_at, order = 60, list(alone.runs())
 
@@ -298,9 +298,9 @@ def test_a_quantization_whose_driver_was_killed_runs_no_finished_sample_twice(
                 handed_out.append(task)
                 yield task
 
-        return task_results(make, arguments, noted(), workers)
+        return spread(make, arguments, noted(), workers)
 
-    monkeypatch.setattr(quantizing, "task_results", counted)
+    monkeypatch.setattr(quantizing, "spread", counted)
     resumed = hexforge.quantize(MODEL, FEEDS, method="moving_average", workers=workers, state=state)
     assert resumed.model == alone["quantize"]
     assert sum(map(len, handed_out)) == len(FEEDS) - 12
@@ -341,9 +341,9 @@ def test_a_search_whose_driver_was_killed_measures_nothing_twice(
     def counted(make: Any, arguments: Any, tasks: Any, workers: Workers) -> Any:
         if make is searching.Measurer:
             measured.extend(tasks)
-        return task_results(make, arguments, tasks, workers)
+        return spread(make, arguments, tasks, workers)
 
-    monkeypatch.setattr(searching, "task_results", counted)
+    monkeypatch.setattr(searching, "spread", counted)
     assert searched(Workers(cluster=clusters.of(2)), state) == alone["search"]
     assert done >= 1
     assert len(measured) == len(json.loads(state.read_text())["points"]) - done
@@ -398,21 +398,21 @@ def takes_bytes(content: Any) -> Any:
 
 def test_what_does_not_fit_the_machines_says_so(clusters: LocalCluster) -> None:
     with pytest.raises(CallError, match="a worker needs 1,000,000,000,000,000 bytes of memory"):
-        list(task_results(takes_bytes, (b"",), [1], Workers(cluster=clusters.of(1), memory_bytes=10**15)))
+        list(spread(takes_bytes, (b"",), [1], Workers(cluster=clusters.of(1), memory_bytes=10**15)))
     with pytest.raises(CallError, match="and a worker takes 1000"):
-        list(task_results(takes_bytes, (b"",), [1], Workers(cluster=clusters.of(1), threads=1000)))
+        list(spread(takes_bytes, (b"",), [1], Workers(cluster=clusters.of(1), threads=1000)))
 
 
 FULL = """
 import numpy, ray
-from hexforge.analysis.workers.task_results import task_results
-from hexforge.analysis.workers.workers import Workers
+from hexforge.analysis.spread.spread import spread
+from hexforge.analysis.spread.workers import Workers
 from hexforge.errors import HexforgeError
 from tests.addons.cluster.test_cluster_results import takes_bytes
 ray.init(address="local", num_cpus=1, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False,
          _system_config={"local_fs_capacity_threshold": 0.0001})
 try:
-    print(list(task_results(takes_bytes, (numpy.ones(200 << 20, numpy.uint8),), [1], Workers(cluster=True))))
+    print(list(spread(takes_bytes, (numpy.ones(200 << 20, numpy.uint8),), [1], Workers(cluster=True))))
 except HexforgeError as error:
     print("said:", error)
 """

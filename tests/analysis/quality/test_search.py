@@ -25,8 +25,8 @@ from hexforge.analysis.quality.search import (
     search,
 )
 from hexforge.analysis.requests import Scoring, SearchSpace
-from hexforge.analysis.workers.task_results import task_results
-from hexforge.analysis.workers.workers import Workers
+from hexforge.analysis.spread.spread import spread
+from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.cli import main
 from hexforge.errors import CallError, FormatError
@@ -232,7 +232,7 @@ def test_a_cluster_gives_the_same(searched: tuple[SearchResult, Path], data: Pat
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
 def test_without_ray_a_cluster_says_how_to_get_it() -> None:
     with pytest.raises(CallError, match=r"hexforge\[cluster\]"):
-        list(task_results(abs, (), [1], Workers(cluster=True)))
+        list(spread(abs, (), [1], Workers(cluster=True)))
 
 
 def test_both_recipes_are_per_channel_and_the_knee_is_recommended_with_its_reason() -> None:

@@ -17,11 +17,11 @@ from hexforge.addons.cluster.sweep_table import Sweep, SweepRow
 from hexforge.addons.cluster.swept_models import SweepEntry, models_of
 from hexforge.analysis.advise import advise
 from hexforge.analysis.estimate import Estimate, estimates
+from hexforge.analysis.spread.finished_work import FinishedWork
+from hexforge.analysis.spread.pool import SetAside
+from hexforge.analysis.spread.spread import spread_on
+from hexforge.analysis.spread.workers import Workers
 from hexforge.analysis.timed_graphs import SharedModel
-from hexforge.analysis.workers.finished_work import FinishedWork
-from hexforge.analysis.workers.task_results import task_outcomes
-from hexforge.analysis.workers.worker_pool import SetAside
-from hexforge.analysis.workers.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.file_kinds import kind_of
@@ -120,7 +120,7 @@ def sweep(
         order = sorted(tasks, key=lambda key: -_size(tasks[key].model.path))
         progress(len(timed) - len(order), len(timed))
         placed = workers.for_model(*(tasks[key].model.path for key in order))
-        results = task_outcomes(_RowTimer, (advised_soc,), [tasks[key] for key in order], placed, own_process=True)
+        results = spread_on(_RowTimer, (advised_soc,), [tasks[key] for key in order], placed, own_process=True)
         for done, (key, result) in enumerate(zip(order, results, strict=True), len(timed) - len(order) + 1):
             if isinstance(result, SetAside | HexforgeError):
                 fault = result.reason if isinstance(result, SetAside) else one_line(result)

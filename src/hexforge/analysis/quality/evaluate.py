@@ -26,9 +26,9 @@ from hexforge.analysis.quality.labels import class_names
 from hexforge.analysis.quality.metrics import Metric, ResumableMetric, check_numbers, metric_of, metric_source
 from hexforge.analysis.quality.runners import ModelEngine, backend_for, runner
 from hexforge.analysis.requests import EvaluateRequest
-from hexforge.analysis.workers.finished_work import FinishedWork
-from hexforge.analysis.workers.task_results import task_results
-from hexforge.analysis.workers.workers import ON_GPU, Workers
+from hexforge.analysis.spread.finished_work import FinishedWork
+from hexforge.analysis.spread.spread import spread
+from hexforge.analysis.spread.workers import ON_GPU, Workers
 from hexforge.errors import CallError, HexforgeError
 from hexforge.ir import Array
 from hexforge.model.reader import read
@@ -107,9 +107,7 @@ def evaluate(request: EvaluateRequest) -> Evaluation:
             if isinstance(metric_of_decisions, DecisionAgreement):
                 metric_of_decisions.prepare(next(iter(chosen_samples))[1])
         workers = workers.for_model(ran, float_model, gpu=backend in ON_GPU)
-        measured = task_results(
-            _SampleScorer, (ran, backend, soc, threads, chosen, judged), chosen_samples.tasks(), workers
-        )
+        measured = spread(_SampleScorer, (ran, backend, soc, threads, chosen, judged), chosen_samples.tasks(), workers)
         for number, label, measurement, decided in measured:
             done += 1
             if isinstance(measurement, UnreadableSample):

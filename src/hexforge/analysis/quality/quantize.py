@@ -16,8 +16,8 @@ from hexforge.analysis.quality.decisions.metric import required_decisions
 from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.requests import QuantizeRequest, StageProgress
+from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.timed_graphs import chip_arithmetic, with_nodes_on_cpu
-from hexforge.analysis.workers.task_results import task_results
 from hexforge.backend import Backend, ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
@@ -131,7 +131,7 @@ def quantize(request: QuantizeRequest) -> Quantization:
     holds_out = request.quality or chosen.improve
     split = SplitSamples.of(samples) if holds_out else SplitSamples(samples, samples, held_out=False)
     report = request.progress or (lambda stage, done, whole: None)
-    others = partial(task_results, workers=request.workers) if request.workers.several else None
+    others = partial(spread, workers=request.workers) if request.workers.several else None
     statistics = calibrate(
         folded, split.calibration, state=None if request.state is None else Path(request.state),
         progress=_stage(report, "calibrating"), spread=others,

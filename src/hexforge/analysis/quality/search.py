@@ -26,8 +26,8 @@ from hexforge.analysis.quality.labels import class_names
 from hexforge.analysis.quality.metrics import Sqnr, TopK, check_numbers, in_decibels, metric_of, metric_source
 from hexforge.analysis.quality.runners import runner, runner_of_parts
 from hexforge.analysis.requests import SearchRequest
+from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.timed_graphs import chip_arithmetic, graphs_of_parts, with_nodes_on_cpu
-from hexforge.analysis.workers.task_results import task_results
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
@@ -167,7 +167,7 @@ def search(request: SearchRequest) -> SearchResult:
     if all(unit.reason is not None or unit.moves for unit in quant_units(folded.graph)):
         raise CallError(f"{model}: has no layer to quantize")
     kept = None if state is None else calibration_file(state)
-    others = partial(task_results, workers=workers) if workers.several else None
+    others = partial(spread, workers=workers) if workers.several else None
     statistics = calibrate(folded, calibration, state=kept, spread=others)
     backend = backend_for(chosen)
     arithmetic = chip_arithmetic(backend)
@@ -211,7 +211,7 @@ def search(request: SearchRequest) -> SearchResult:
 
         def measure(choices: Sequence[Choice]) -> Iterator[MeasuredMix]:
             new = [c for c in choices if c not in memory]
-            results = iter(task_results(Measurer, (task,), [sorted(c) for c in new], workers))
+            results = iter(spread(Measurer, (task,), [sorted(c) for c in new], workers))
             for choice in choices:
                 if choice not in memory:
                     memory.add(choice, next(results))

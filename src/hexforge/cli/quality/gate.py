@@ -35,7 +35,7 @@ def gate(
     """Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it."""
     from hexforge.analysis.gate import GateCheck
     from hexforge.analysis.gate import gate as checked
-    from hexforge.analysis.workers.workers import Workers
+    from hexforge.analysis.spread.workers import Workers
     from hexforge.formats.files import require_writable, write_atomically
     from hexforge.report import gate as views
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis.requests import SearchRequest
-from hexforge.analysis.workers.workers import Workers
+from hexforge.analysis.spread.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Runtime

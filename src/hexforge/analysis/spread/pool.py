@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from hexforge.analysis.workers.workers import Worker, WorkerDiedError
+from hexforge.analysis.spread.workers import Worker, WorkerDiedError
 from hexforge.errors import HexforgeError
 
 TRIES = 2

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from hexforge.analysis.workers.process_worker import ProcessWorker
-from hexforge.analysis.workers.task_results import task_outcomes, task_results
-from hexforge.analysis.workers.worker_pool import SetAside, WorkerPool
-from hexforge.analysis.workers.workers import WorkerCode, WorkerDiedError, Workers
+from hexforge.analysis.spread.pool import SetAside, WorkerPool
+from hexforge.analysis.spread.processes import ProcessWorker
+from hexforge.analysis.spread.spread import spread, spread_on
+from hexforge.analysis.spread.workers import WorkerCode, WorkerDiedError, Workers
 from hexforge.errors import CallError, HexforgeError, ModelError
 
 
@@ -52,7 +52,7 @@ def tries_of(folder: Path, number: int) -> int:
 def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], Path]:
     """40 tasks on two processes, one of which kills its worker once, and one always."""
     folder = tmp_path_factory.mktemp("tasks")
-    return list(task_outcomes(Doubles, (folder,), range(40), Workers(2))), folder
+    return list(spread_on(Doubles, (folder,), range(40), Workers(2))), folder
 
 
 def test_a_task_whose_worker_died_is_done_by_another(survived: tuple[list[Any], Path]) -> None:
@@ -76,17 +76,17 @@ def test_the_others_are_in_order_and_a_mistake_is_a_result(survived: tuple[list[
 
 def test_where_all_are_needed_a_task_that_kills_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HexforgeError, match="task 1: 2 workers died of it"):
-        list(task_results(Doubles, (tmp_path,), [1, 13, 2], Workers(2)))
+        list(spread(Doubles, (tmp_path,), [1, 13, 2], Workers(2)))
 
 
 def test_what_cannot_begin_says_why_once(tmp_path: Path) -> None:
     with pytest.raises(CallError, match="no such thing"):
-        list(task_results(refuses, ("no such thing",), [1, 2], Workers(2)))
+        list(spread(refuses, ("no such thing",), [1, 2], Workers(2)))
 
 
 def test_no_process_is_left_when_the_results_are_not_read_to_the_end(tmp_path: Path) -> None:
     before = threading.active_count()
-    results = task_results(Doubles, (tmp_path,), iter(range(100, 10_000)), Workers(2))
+    results = spread(Doubles, (tmp_path,), iter(range(100, 10_000)), Workers(2))
     assert next(results) == 200
     results.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
@@ -147,11 +147,11 @@ def test_of_a_long_list_the_task_that_kills_is_found_in_few_tries(pool_of: Any) 
 
 
 NO_GUARD = """
-from hexforge.analysis.workers.task_results import task_results
-from hexforge.analysis.workers.workers import Workers
+from hexforge.analysis.spread.spread import spread
+from hexforge.analysis.spread.workers import Workers
 def keeps(content):
     return lambda task: task
-print(list(task_results(keeps, (bytes(1 << 20),), [1, 2, 3], Workers(2))))
+print(list(spread(keeps, (bytes(1 << 20),), [1, 2, 3], Workers(2))))
 """
 
 

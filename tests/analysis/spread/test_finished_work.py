@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hexforge.analysis.workers.finished_work import FinishedWork
+from hexforge.analysis.spread.finished_work import FinishedWork
 from hexforge.errors import CallError, FormatError
 
 RESULTS = {"a.onnx": {"ms": 1.25}, "b ü\n": [1, 2, None], "c": "text"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a function gives for each of many tasks, in order, whoever works on them; memory stays the same."""
+"""Spread: what a function gives for each of many tasks, in order, whoever works on them; memory stays the same."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from hexforge.addon import Hook, hook
-from hexforge.analysis.workers.process_worker import ProcessWorker
-from hexforge.analysis.workers.worker_pool import SetAside, WorkerPool
-from hexforge.analysis.workers.workers import WorkerCode, Workers
+from hexforge.analysis.spread.pool import SetAside, WorkerPool
+from hexforge.analysis.spread.processes import ProcessWorker
+from hexforge.analysis.spread.workers import WorkerCode, Workers
 from hexforge.errors import HexforgeError
 
 Task = TypeVar("Task")
@@ -41,7 +41,7 @@ def _to_cluster(workers: int) -> _ListSize:
     return _ListSize(max(0.2, 0.003 * workers), 4096)
 
 
-def task_results(
+def spread(
     make: Callable[..., Callable[[Task], Result]],
     arguments: tuple[Any, ...],
     tasks: Iterable[Task],
@@ -52,7 +52,7 @@ def task_results(
     Each worker calls `make` once. A worker that dies is replaced; a task that two workers died of is an error. A path
     of a file among arguments and tasks reaches a worker on another machine as that file.
     """
-    for number, result in enumerate(task_outcomes(make, arguments, tasks, workers)):
+    for number, result in enumerate(spread_on(make, arguments, tasks, workers)):
         if isinstance(result, SetAside):
             raise HexforgeError(f"task {number}: {result.reason}")
         if isinstance(result, HexforgeError):
@@ -60,7 +60,7 @@ def task_results(
         yield result
 
 
-def task_outcomes(
+def spread_on(
     make: Callable[..., Callable[[Task], Result]],
     arguments: tuple[Any, ...],
     tasks: Iterable[Task],
@@ -68,7 +68,7 @@ def task_outcomes(
     *,
     own_process: bool = False,
 ) -> Iterator[Result | HexforgeError | SetAside]:
-    """As `task_results`, where work goes on though one task fails: its error, or that it was set aside, is its result.
+    """As `spread`, for work that goes on where one task fails: its error, or that it was set aside, is its result.
 
     With `own_process` not even one job runs in this process, which a task that kills its worker would end.
     """

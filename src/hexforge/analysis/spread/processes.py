@@ -16,7 +16,7 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
-from hexforge.analysis.workers.workers import WorkerCode, WorkerDiedError, results_of
+from hexforge.analysis.spread.workers import WorkerCode, WorkerDiedError, results_of
 from hexforge.errors import HexforgeError
 
 _SIGKILL = 9
