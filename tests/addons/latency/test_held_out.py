@@ -11,8 +11,8 @@ import pytest
 from hexforge.addons.latency.error_figures import figures, rank_correlation, select, summarize
 from hexforge.addons.latency.fitting import BASE, CostFit, FitProblem
 from hexforge.addons.latency.held_out import QUANTILE, HeldOut, folds, half_widths, predict_held_out, unmeasured_width
+from hexforge.addons.latency.known_work import certainties, profiles, support
 from hexforge.addons.latency.measurements import TARGET_DEVICES, read_families, read_measurements
-from hexforge.addons.latency.support import certainties, profiles, support
 from hexforge.backends.htp.time import band, cost
 from hexforge.chips import soc
 from tests.addons.latency.synthetic import Known, known

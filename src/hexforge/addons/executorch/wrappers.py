@@ -16,8 +16,8 @@ from hexforge.addons.executorch.qnn_types import (
     Qnn_TensorType_t,
     QnnNumber,
 )
+from hexforge.addons.qnn_graphs.declarations import QnnOp, QnnTensor, QuantizeParams
 from hexforge.errors import CallError
-from hexforge.frontends.qnn.declarations import QnnOp, QnnTensor, QuantizeParams
 
 
 class TensorWrapper:

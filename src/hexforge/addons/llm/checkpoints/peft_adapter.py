@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.addons.adapters.safetensors import read_arrays
 from hexforge.addons.llm.checkpoints.architecture import Architecture
 from hexforge.addons.llm.checkpoints.checkpoint import ChangedCheckpoint, Checkpoint
 from hexforge.addons.llm.checkpoints.weights import WEIGHTS, fused_rows, weight_shapes
 from hexforge.addons.llm.shape import read_settings
 from hexforge.errors import CallError, FormatError, UnsupportedError
-from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import Array
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS, PICKLED = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
