@@ -127,7 +127,7 @@ INNER = {
         ("cost_file",),
         ("fitting",),
         ("critical_path", "least_squares"),
-        ("tiled_models", "terms"),
+        ("tiled_graphs", "terms"),
         ("measurements",),
     ),
     "addons.llm.time": (("__main__",), ("fitting", "estimate"), ("costs", "measurements"), ("terms",)),

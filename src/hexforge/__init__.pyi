@@ -6,11 +6,11 @@ from hexforge.addons import llm as llm
 from hexforge.addons.budgets.gate import GateCheck as GateCheck
 from hexforge.addons.budgets.gate import GateResult as GateResult
 from hexforge.addons.budgets.gate import gate as gate
-from hexforge.addons.cluster.sweep.request import SweepRequest as SweepRequest
-from hexforge.addons.cluster.sweep.run import sweep as sweep
-from hexforge.addons.cluster.sweep.table import Sweep as Sweep
-from hexforge.addons.cluster.sweep.table import SweepRow as SweepRow
-from hexforge.addons.cluster.sweep.table import read_sweep as read_sweep
+from hexforge.addons.cluster.sweep_request import SweepRequest as SweepRequest
+from hexforge.addons.cluster.sweep_run import sweep as sweep
+from hexforge.addons.cluster.sweep_table import Sweep as Sweep
+from hexforge.addons.cluster.sweep_table import SweepRow as SweepRow
+from hexforge.addons.cluster.sweep_table import read_sweep as read_sweep
 from hexforge.addons.diagnosis.changes import Difference as Difference
 from hexforge.addons.diagnosis.difference import diff as diff
 from hexforge.addons.diagnosis.explain import explain as explain

@@ -27,7 +27,7 @@ _AHEAD = 3
 
 @dataclass(frozen=True, slots=True)
 class _ListSize:
-    """How much work is handed out at a time, so that handing it out costs little beside it."""
+    """How much work is handed out at a time, so that handing it out costs little in comparison."""
 
     seconds: float
     most_tasks: int

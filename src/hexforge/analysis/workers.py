@@ -79,7 +79,7 @@ class Worker(Protocol):
         """
 
     def close(self) -> None:
-        """End it."""
+        """End the process, at work or not."""
 
 
 def results_of(function: Callable[[Any], Any], tasks: Iterable[Any]) -> list[Any]:

@@ -23,8 +23,8 @@ import hexforge
 from hexforge.addons.budgets.gate import gate
 from hexforge.addons.cluster import ray_actors
 from hexforge.addons.cluster.ray_data import blocks
-from hexforge.addons.cluster.sweep.request import SweepRequest
-from hexforge.addons.cluster.sweep.run import sweep
+from hexforge.addons.cluster.sweep_request import SweepRequest
+from hexforge.addons.cluster.sweep_run import sweep
 from hexforge.addons.tuning import search as searching
 from hexforge.addons.tuning.optimize import optimize
 from hexforge.addons.tuning.requests import OptimizeRequest, Scoring, SearchSpace

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from hexforge.addons.cluster.sweep.request import SweepRequest
-from hexforge.addons.cluster.sweep.run import sweep
+from hexforge.addons.cluster.sweep_request import SweepRequest
+from hexforge.addons.cluster.sweep_run import sweep
 from hexforge.analysis.mapped_tasks import map_tasks, try_tasks
 from hexforge.analysis.worker_pool import SetAside
 from hexforge.analysis.workers import Workers

@@ -21,11 +21,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from hexforge.addons.cluster.sweep import run as sweep_run
-from hexforge.addons.cluster.sweep.models import models_of
-from hexforge.addons.cluster.sweep.request import SweepRequest
-from hexforge.addons.cluster.sweep.run import sweep
-from hexforge.addons.cluster.sweep.table import Sweep, SweepRow, read_sweep
+from hexforge.addons.cluster import sweep_run
+from hexforge.addons.cluster.sweep_request import SweepRequest
+from hexforge.addons.cluster.sweep_run import sweep
+from hexforge.addons.cluster.sweep_table import Sweep, SweepRow, read_sweep
+from hexforge.addons.cluster.swept_models import models_of
 from hexforge.analysis.mapped_tasks import try_tasks
 from hexforge.errors import CallError, FormatError, HexforgeError
 from tests.cli.test_cli import run

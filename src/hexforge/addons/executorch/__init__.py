@@ -9,7 +9,7 @@ with torch or without; `enable_runtime` lets ExecuTorch's own runtime run them.
 
 from typing import TYPE_CHECKING, Any
 
-from hexforge.addons.executorch.stand_in import TESTED, enable, is_enabled, is_installed
+from hexforge.addons.executorch.import_hook import TESTED, enable, is_enabled, is_installed
 
 if TYPE_CHECKING:
     from hexforge.addons.executorch.running.pte_loading import PteModule, load

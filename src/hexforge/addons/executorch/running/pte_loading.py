@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hexforge.addons.executorch import blob
 from hexforge.addons.executorch.formats.ptd import read_all
-from hexforge.addons.executorch.formats.pte import Delegate, PteFile, read_pte
+from hexforge.addons.executorch.formats.pte import Delegate, ExecutionPlan, PteFile, read_pte
 from hexforge.addons.executorch.formats.qnn_options import KEY
 from hexforge.addons.executorch.running.delegate import QnnDelegate
 from hexforge.addons.executorch.running.method import MOST_INSTRUCTIONS, MemoryPools, Method, Observer, Result
@@ -34,13 +34,22 @@ class PteModule:
         self._contexts: dict[tuple[int, int], Context] = {}
         self._methods: dict[str, Method] = {}
         for plan in file.plans:  # what cannot run is said at once, of all methods
-            for i, delegate in enumerate(plan.delegates):
-                self._context(delegate, f"{self.where}: method {plan.name!r}: delegate {i}")
+            for delegate, where in self._places(plan):
+                self._context(delegate, where)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Its methods, in the file's order."""
         return tuple(p.name for p in self.file.plans)
+
+    def delegates(self, plan: ExecutionPlan) -> tuple[QnnDelegate, ...]:
+        """The delegates of a method, without the rest of it."""
+        return tuple(self._delegate(delegate, plan.name, where) for delegate, where in self._places(plan))
+
+    def _places(self, plan: ExecutionPlan) -> Iterator[tuple[Delegate, str]]:
+        """The delegates of a method as the file has them, and where errors say that they are."""
+        for number, delegate in enumerate(plan.delegates):
+            yield delegate, f"{self.where}: method {plan.name!r}: delegate {number}"
 
     def method(self, name: str = "") -> Method:
         """A new instance of a method, with buffers of its own; the first one unless named."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weight files: constants of several ONNX models, each written once beside them and shared by name."""
+"""Weight files: constants of several ONNX models, each written once into a file of their folder and shared by name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from hexforge.ir import Array
+from hexforge.ir import Array, DType
+from hexforge.ir.packing import pack
 
 ALIGNMENT = 64
 """Bytes; a mapped weight begins where a vector load likes it."""
-_PACKED = {TensorProto.INT4: 2, TensorProto.UINT4: 2}
+_HALF_BYTES: dict[int, DType] = {TensorProto.INT4: DType.INT4, TensorProto.UINT4: DType.UINT4}
 
 
 class WeightFile:
@@ -30,33 +31,21 @@ class WeightFile:
         """Everything is on its way to disk."""
         self._file.close()
 
-    @property
-    def size(self) -> int:
-        """Bytes so far."""
-        return self._file.tell()
-
     def constant(self, name: str, make: Callable[[], Array], data_type: int) -> onnx.TensorProto:
         """A constant that lies in the file; made and written the first time that its name is asked for."""
         if name not in self._written:
             array = make()
-            raw = packed(array) if data_type in _PACKED else np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+            half = _HALF_BYTES.get(data_type)
+            raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1).data if half is None else pack(array, half)
             self._file.write(b"\0" * (-self._file.tell() % ALIGNMENT))
             offset = self._file.tell()
-            self._file.write(raw.data)
+            self._file.write(raw)
             tensor = TensorProto(name=name, data_type=data_type, dims=array.shape)
             tensor.data_location = TensorProto.EXTERNAL
-            for key, value in (("location", self.path.name), ("offset", str(offset)), ("length", str(raw.size))):
+            for key, value in (("location", self.path.name), ("offset", str(offset)), ("length", str(len(raw)))):
                 tensor.external_data.add(key=key, value=value)
             self._written[name] = tensor
         return self._written[name]
-
-
-def packed(array: Array) -> Array:
-    """4-bit integers, two to a byte, the first in the lower half."""
-    flat = array.astype(np.uint8).reshape(-1) & np.uint8(15)
-    if flat.size % 2:
-        flat = np.append(flat, np.uint8(0))
-    return flat[0::2] | flat[1::2] << np.uint8(4)
 
 
 def small(name: str, array: Array) -> onnx.TensorProto:

@@ -14,11 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hexforge.addons.llm.architecture import Architecture
-from hexforge.addons.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
-from hexforge.addons.llm.lora.peft_adapter import LowRankAdapter
-from hexforge.addons.llm.precision import BundlePrecision
-from hexforge.addons.llm.weight_rounding import READ, InputCorrelations, rounded_weight
+from hexforge.addons.llm.checkpoints.architecture import Architecture
+from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
+from hexforge.addons.llm.checkpoints.peft_adapter import LowRankAdapter
+from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM, HEAD
+from hexforge.addons.llm.exporting.precision import BundlePrecision
+from hexforge.addons.llm.exporting.weight_rounding import READ, READ_BY, InputCorrelations, rounded_weight
 from hexforge.errors import UnsupportedError
 from hexforge.ir import Array
 
@@ -31,7 +32,6 @@ SMALLEST = 1e-3
 _MAKERS = {"attention_norm": "attention_norm", "mixed": "value", "feed_norm": "feed_norm", "gated": "up",
            "normalized": FINAL_NORM}  # fmt: skip
 """The weight whose outputs are the channels of each value that products read."""
-_VALUES = {name: value for value, names in READ.items() for name in names}
 _MADE = {maker: value for value, maker in _MAKERS.items()}
 
 
@@ -45,7 +45,7 @@ class InputScales:
     def factors(self, name: str, layer: int | None) -> tuple[Array | None, Array | None]:
         """What a weight's inputs and its outputs are multiplied with; None: they stay."""
         at = "" if layer is None else f"layer.{layer}."
-        inputs = self.by_value.get(at + _VALUES[name]) if name in _VALUES else None
+        inputs = self.by_value.get(at + READ_BY[name]) if name in READ_BY else None
         maker = name.removesuffix("_bias")
         outputs = self.by_value.get(at + _MADE[maker]) if maker in _MADE else None
         if outputs is None:
@@ -78,7 +78,7 @@ class ScaledCheckpoint(Checkpoint):
         self._source, self.scales = source, scales
 
     def _stored(self, name: str, layer: int | None) -> Array:
-        own = EMBEDDING if name == HEAD and self._source.architecture.shape.tied else name
+        own = self._source.architecture.head_weight if name == HEAD else name
         weight = self._source.weight(own, layer)
         if name == EMBEDDING:
             return weight
@@ -94,9 +94,9 @@ class ScaledCheckpoint(Checkpoint):
 def require_free_weights(checkpoint: Checkpoint, precision: BundlePrecision) -> None:
     """UnsupportedError for a checkpoint whose integers are kept as they are: no rounding could act on them."""
     shape = checkpoint.architecture.shape
-    inner = [name for name in checkpoint.names() if name in _VALUES]
+    inner = [name for name in checkpoint.names() if name in READ_BY]
     places = [(name, layer) for layer in range(shape.layers) for name in inner]
-    for name, layer in () if precision.expanded else (*places, (EMBEDDING if shape.tied else HEAD, None)):
+    for name, layer in () if precision.expanded else (*places, (checkpoint.architecture.head_weight, None)):
         if checkpoint.codes(name, layer, precision.weight_bits, precision.block) is not None:
             raise UnsupportedError(
                 f"{checkpoint.folder}: its {precision.weight_bits}-bit integers are kept as they are at "
@@ -113,7 +113,7 @@ def searched_scales(checkpoint: Checkpoint, precision: BundlePrecision, correlat
             made_here = layer is None or _MAKERS[value] in checkpoint.names()
             if (layer is None) != (value == "normalized") or not made_here:
                 continue
-            names = [EMBEDDING if architecture.shape.tied else HEAD] if layer is None else products
+            names = [architecture.head_weight] if layer is None else products
             at = value if layer is None else f"layer.{layer}.{value}"
             weights = [_sampled(checkpoint.weight(name, layer)) for name in names]
             sizes = correlations.sizes(at)

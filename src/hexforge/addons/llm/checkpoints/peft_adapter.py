@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from hexforge.addons.adapters.safetensors import read_arrays
-from hexforge.addons.llm.architecture import Architecture
-from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint, fused_rows, weight_shapes
+from hexforge.addons.llm.checkpoints.architecture import Architecture
+from hexforge.addons.llm.checkpoints.checkpoint import ChangedCheckpoint, Checkpoint
+from hexforge.addons.llm.checkpoints.weights import WEIGHTS, fused_rows, weight_shapes
+from hexforge.addons.llm.shape import read_settings
 from hexforge.errors import CallError, FormatError, UnsupportedError
-from hexforge.formats.json_text import read_json
 from hexforge.ir import Array
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS, PICKLED = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
@@ -25,10 +26,7 @@ NAME = re.compile(r"[A-Za-z][\w-]{0,63}")
 """What an adapter may be called: its name is a part of file names."""
 Place = tuple[int, str]
 """A product that adapters change: its layer and name."""
-_MODULES = {
-    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "gate_proj": "gate", "up_proj": "up",
-    "down_proj": "down",
-}  # fmt: skip
+_MODULES = {w.transformers.split(".")[-2]: w.name for w in WEIGHTS if w.transformers.endswith("_proj.weight")}
 _FUSED = {"qkv_proj": ("query", "key", "value"), "gate_up_proj": ("gate", "up")}
 _TENSOR = re.compile(
     r"(?:[\w.]+\.)?layers\.(?P<layer>\d{1,4})\.(?:self_attn|mlp)\.(?P<module>\w+)\.lora_(?P<side>[AB])(?:\.\w+)?\.weight"
@@ -47,11 +45,6 @@ class LowRankAdapter:
     name: str
     factors: Mapping[Place, tuple[Array, Array]]
 
-    @property
-    def rank(self) -> int:
-        """The largest rank of its factors."""
-        return max(int(first.shape[0]) for first, _ in self.factors.values())
-
 
 def read_adapter(name: str, folder: str | Path, architecture: Architecture) -> LowRankAdapter:
     """The adapter in a folder as PEFT writes it, for a model of this architecture; FormatError for another model's."""
@@ -60,9 +53,7 @@ def read_adapter(name: str, folder: str | Path, architecture: Architecture) -> L
         raise CallError(f"adapter {name!r}: give a name of letters, digits, - and _ that begins with a letter")
     if not (at / ADAPTER_CONFIG).is_file():
         raise CallError(f"{at}: has no {ADAPTER_CONFIG}; give a folder as PEFT's save_pretrained writes it")
-    config = read_json(at / ADAPTER_CONFIG)
-    if not isinstance(config, Mapping):
-        raise FormatError(f"{at / ADAPTER_CONFIG}: is no object of settings")
+    config = read_settings(at / ADAPTER_CONFIG)
     _require_plain(config, at / ADAPTER_CONFIG)
     if not (at / ADAPTER_WEIGHTS).is_file():
         pickled = (at / PICKLED).is_file()
@@ -141,16 +132,14 @@ def _require_fit(
         )
 
 
-class AdaptedCheckpoint(Checkpoint):
+def adapted_checkpoint(base: Checkpoint, adapter: LowRankAdapter) -> Checkpoint:
     """A checkpoint with an adapter merged into its weights."""
 
-    def __init__(self, base: Checkpoint, adapter: LowRankAdapter) -> None:
-        super().__init__(base.architecture, base.config, base.folder)
-        self._base, self._adapter = base, adapter
+    def merged(weight: Array, name: str, layer: int | None) -> Array:
+        if layer is None or (layer, name) not in adapter.factors:
+            return weight
+        first, second = adapter.factors[layer, name]
+        changed: Array = weight + second @ first
+        return changed
 
-    def _stored(self, name: str, layer: int | None) -> Array:
-        weight = self._base.weight(name, layer)
-        if layer is not None and (layer, name) in self._adapter.factors:
-            first, second = self._adapter.factors[layer, name]
-            weight = weight + second @ first
-        return weight
+    return ChangedCheckpoint(base, merged)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import hexforge
-from hexforge.addons.cluster.sweep.models import SweptModel, models_of
-from hexforge.addons.cluster.sweep.request import SweepRequest
-from hexforge.addons.cluster.sweep.table import Sweep, SweepRow
+from hexforge.addons.cluster.sweep_request import SweepRequest
+from hexforge.addons.cluster.sweep_table import Sweep, SweepRow
+from hexforge.addons.cluster.swept_models import SweepEntry, models_of
 from hexforge.addons.tuning.advice.advise import advise
 from hexforge.analysis.estimate import Estimate, estimates
 from hexforge.analysis.finished_work import FinishedWork
@@ -40,12 +40,12 @@ _MOST_LINES = 8
 class _Task:
     """A model, and what it is to be timed for."""
 
-    model: SweptModel
+    model: SweepEntry
     deployments: tuple[Deployment, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _TimedModel:
+class _TimedRows:
     """The rows of a file's content; other files may have the same."""
 
     path: Path
@@ -59,7 +59,7 @@ class _TimedModel:
         return {"path": str(self.path), "rows": [asdict(row) for row in self.rows.values()], "fault": self.fault}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> _TimedModel:
+    def from_json(cls, data: Mapping[str, Any]) -> _TimedRows:
         """What `to_json` wrote."""
         rows = (SweepRow(**row) for row in data["rows"])
         return cls(Path(data["path"]), {(row.precision, row.soc): row for row in rows}, data["fault"])
@@ -68,7 +68,7 @@ class _TimedModel:
         """Of what it is asked for that which it was not timed for."""
         return () if self.fault else tuple(d for d in deployments if (d.precision, d.soc) not in self.rows)
 
-    def rows_of(self, model: SweptModel, deployments: Iterable[Deployment]) -> list[SweepRow]:
+    def rows_of(self, model: SweepEntry, deployments: Iterable[Deployment]) -> list[SweepRow]:
         """The rows of a file with this content, under its own name."""
         if self.fault:
             fault = self._named(self.fault, model.path)
@@ -106,28 +106,28 @@ def sweep(
         raise CallError("a sweep has at least one chip and one precision")
     advised_soc = deployments[0].soc if request.advice else ""
     job = json.dumps([_STATE, hexforge.__version__, request.runtime, advised_soc])
-    timed: dict[str, _TimedModel] = {}
+    timed: dict[str, _TimedRows] = {}
     aside: set[str] = set()
     with FinishedWork(finished, job) if finished is not None else nullcontext(None) as kept:
         keys = {model.name: _key(model) for model in chosen}
         first_of = {key: next(m for m in chosen if keys[m.name] == key) for key in keys.values()}
         for key, model in first_of.items():
             known = None if kept is None else kept.get(key)
-            timed[key] = _TimedModel(model.path) if known is None else _TimedModel.from_json(known)
+            timed[key] = _TimedRows(model.path) if known is None else _TimedRows.from_json(known)
         tasks = {key: _Task(first_of[key], left) for key, one in timed.items() if (left := one.lacks(deployments))}
         reused = sum(key not in tasks for key in keys.values())
         # the largest first, so that none of them is left for the end
         order = sorted(tasks, key=lambda key: -_size(tasks[key].model.path))
         progress(len(timed) - len(order), len(timed))
         placed = workers.for_model(*(tasks[key].model.path for key in order))
-        results = try_tasks(_ModelTimes, (advised_soc,), [tasks[key] for key in order], placed, own_process=True)
+        results = try_tasks(_RowTimer, (advised_soc,), [tasks[key] for key in order], placed, own_process=True)
         for done, (key, result) in enumerate(zip(order, results, strict=True), len(timed) - len(order) + 1):
             if isinstance(result, SetAside | HexforgeError):
                 fault = result.reason if isinstance(result, SetAside) else one_line(result)
-                timed[key] = _TimedModel(first_of[key].path, fault=fault)
+                timed[key] = _TimedRows(first_of[key].path, fault=fault)
             else:
                 made = {(row.precision, row.soc): row for row in result}
-                timed[key] = _TimedModel(first_of[key].path, {**timed[key].rows, **made})
+                timed[key] = _TimedRows(first_of[key].path, {**timed[key].rows, **made})
             if isinstance(result, SetAside):
                 aside.add(key)
             elif kept is not None:
@@ -153,8 +153,8 @@ def _size(path: Path) -> int:
     return path.stat().st_size
 
 
-def _key(model: SweptModel) -> str:
-    """What a model's rows depend on, beside the job: its bytes, those of its weights, and the sizes it is given."""
+def _key(model: SweepEntry) -> str:
+    """What a model's rows depend on, apart from the job: its bytes, those of its weights, and the sizes it is given."""
     digest = hashlib.sha256(json.dumps([dict(model.dims), {k: list(v) for k, v in model.shapes.items()}]).encode())
     try:
         for path in (model.path, *external_files(model.path)):
@@ -166,7 +166,7 @@ def _key(model: SweptModel) -> str:
     return digest.hexdigest()
 
 
-class _ModelTimes:
+class _RowTimer:
     """Times one model after another, in a process of its own."""
 
     def __init__(self, advised_soc: str) -> None:

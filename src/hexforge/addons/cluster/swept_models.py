@@ -20,7 +20,7 @@ _MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class SweptModel:
+class SweepEntry:
     """One model of a sweep."""
 
     path: Path
@@ -44,13 +44,13 @@ class _Manifest:
     models: list[_Entry]
 
 
-def models_of(sources: Iterable[str | Path], dims: Mapping[str, int] | None = None) -> list[SweptModel]:
+def models_of(sources: Iterable[str | Path], dims: Mapping[str, int] | None = None) -> list[SweepEntry]:
     """The models that files, patterns, folders, lists (.txt) and manifests (.json, .yaml) name, each once, in order.
 
     A manifest is a list of models, or has one as `models`: each is a path, or `model` with `name`, `dims` and `shapes`.
     Paths in lists and manifests are relative to them. `dims` are sizes for every model that has such a dimension.
     """
-    known: dict[Path, SweptModel] = {}
+    known: dict[Path, SweepEntry] = {}
     for source in sources:
         for model in _models(str(source), dict(dims or {})):
             known.setdefault(model.path.resolve(), model)
@@ -59,7 +59,7 @@ def models_of(sources: Iterable[str | Path], dims: Mapping[str, int] | None = No
     return _named_apart(list(known.values()))
 
 
-def _models(source: str, dims: dict[str, int]) -> list[SweptModel]:
+def _models(source: str, dims: dict[str, int]) -> list[SweepEntry]:
     path = Path(source)
     if path.is_dir():
         return [_model(file, dims) for file in sorted(path.rglob("*")) if file.suffix in _MODELS and file.is_file()]
@@ -77,8 +77,8 @@ def _models(source: str, dims: dict[str, int]) -> list[SweptModel]:
     return [_model(path, dims)]
 
 
-def _model(path: Path, dims: dict[str, int]) -> SweptModel:
-    return SweptModel(path, path.stem, dims)
+def _model(path: Path, dims: dict[str, int]) -> SweepEntry:
+    return SweepEntry(path, path.stem, dims)
 
 
 def _text(path: Path) -> str:
@@ -99,14 +99,14 @@ def _entries(path: Path) -> list[_Entry]:
     return validated(_Manifest, {"models": entries}, str(path), FormatError).models
 
 
-def _swept(entry: _Entry, manifest: Path, where: str, dims: dict[str, int]) -> SweptModel:
+def _swept(entry: _Entry, manifest: Path, where: str, dims: dict[str, int]) -> SweepEntry:
     path = manifest.parent / entry.model
     if not path.is_file():
         raise CallError(f"{where}: there is no file {str(path)!r}")
-    return SweptModel(path, entry.name or path.stem, {**dims, **entry.dims}, entry.shapes)
+    return SweepEntry(path, entry.name or path.stem, {**dims, **entry.dims}, entry.shapes)
 
 
-def _named_apart(models: list[SweptModel]) -> list[SweptModel]:
+def _named_apart(models: list[SweepEntry]) -> list[SweepEntry]:
     """Models of one name get their folder's before it, and where that is not enough a number."""
     taken: set[str] = set()
     named = []
@@ -117,5 +117,5 @@ def _named_apart(models: list[SweptModel]) -> list[SweptModel]:
         while name in taken:
             name, number = f"{wanted}#{number}", number + 1
         taken.add(name)
-        named.append(SweptModel(model.path, name, model.dims, model.shapes))
+        named.append(SweepEntry(model.path, name, model.dims, model.shapes))
     return named

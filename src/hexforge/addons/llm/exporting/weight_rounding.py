@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.addons.llm.checkpoints.checkpoint import EMBEDDING, HEAD
-from hexforge.addons.llm.precision import BundlePrecision, quantized_weight
+from hexforge.addons.llm.checkpoints.weights import EMBEDDING, HEAD
+from hexforge.addons.llm.exporting.precision import BundlePrecision, quantized_weight
 from hexforge.ir import Array
 
 EXPANSION = 16
@@ -28,7 +28,8 @@ READ = {
     "normalized": (EMBEDDING, HEAD),
 }  # fmt: skip
 """The products that read each value, as float_decoder calls it."""
-_VALUES = {name: value for value, names in READ.items() for name in names}
+READ_BY = {name: value for value, names in READ.items() for name in names}
+"""The value that each product reads."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +80,7 @@ class InputCorrelations:
 
     def factor(self, name: str, layer: int | None) -> Array:
         """The upper factor of the inverse of a product's sums; the last one is kept for products that read the same."""
-        value = _VALUES[name] if layer is None else f"layer.{layer}.{_VALUES[name]}"
+        value = READ_BY[name] if layer is None else f"layer.{layer}.{READ_BY[name]}"
         if self._factor[0] != value:
             sums = np.asarray(self._sums[value], np.float64)
             sums[np.diag_indices_from(sums)] += DAMPING * max(float(np.diag(sums).mean()), 1e-12)

@@ -11,29 +11,10 @@ from typing import Any
 import numpy as np
 
 from hexforge.addons.llm.checkpoints.rotation import Rotation, plain_rotation, rotation_of_config, scaling_of
+from hexforge.addons.llm.families import AROUND_TEXT, EXPORTED, Family, family_of
 from hexforge.addons.llm.shape import CONFIG, LlmShape, number_of, rotated_layers, shape_of_config, windowed_layers
 from hexforge.errors import FormatError, UnsupportedError
 
-FAMILIES = (
-    "llama", "mistral", "ministral", "smollm3", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "granite",
-    "olmo2", "olmo3",
-)  # fmt: skip
-"""Model types, as config.json names them, whose graphs are written here."""
-LANGUAGE_PARTS = {"qwen2_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen2_5_vl": "qwen2"}
-"""Model types that are another's where there is text alone."""
-SEEING = ("gemma3", "llava", "llava_onevision", "mistral3", "smolvlm", "idefics3", "internvl", "qwen2_vl", "qwen2_5_vl")
-"""Model types around a text_config: of these the language part is the model that the text_config says."""
-_GEMMAS = ("gemma", "gemma2", "gemma3_text")
-_OLMOS = ("olmo2", "olmo3")
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "phi3": {"rms_norm_eps": 1e-5},
-    "olmo2": {"rms_norm_eps": 1e-5},
-    "olmo3": {"rms_norm_eps": 1e-5},
-    "smollm3": {"rope_theta": 2e6},
-    "gemma2": {"query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
-    "gemma3_text": {"rope_theta": 1e6, "rope_local_base_freq": 1e4, "query_pre_attn_scalar": 256},
-}
-"""Settings that a config.json may leave out (published: the defaults of transformers)."""
 _CHANGES = ("use_bidirectional_attention", "clip_qkv", "quantization_config")
 """Settings that change what is computed, or how weights are stored, and are not followed."""
 _ACTIVATIONS = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh"}
@@ -86,6 +67,11 @@ class Architecture:
     """For each layer whether it turns queries and keys."""
 
     @property
+    def head_weight(self) -> str:
+        """The weight that is the head."""
+        return "embedding" if self.shape.tied else "head"
+
+    @property
     def normed_queries(self) -> bool:
         """Whether a norm makes queries and keys."""
         return self.head_norms or self.joint_norms
@@ -103,12 +89,12 @@ def architecture_of_config(config: Mapping[str, Any], name: str, where: str = CO
     nested = isinstance(config.get("text_config"), Mapping)
     text: Mapping[str, Any] = config["text_config"] if nested else config
     said, outer = str(text.get("model_type", config.get("model_type", ""))), str(config.get("model_type", ""))
-    family = LANGUAGE_PARTS.get(said, said)
-    if family not in FAMILIES:
-        raise UnsupportedError(f"{where}: model_type {said!r} is not exported here; {', '.join(FAMILIES)} are")
-    if nested and outer not in SEEING:
+    family = family_of(family_of(said).exported_as)
+    if not family.exported_as:
+        raise UnsupportedError(f"{where}: model_type {said!r} is not exported here; {', '.join(EXPORTED)} are")
+    if nested and outer not in AROUND_TEXT:
         raise UnsupportedError(
-            f"{where}: model_type {outer!r} around a {said} is not exported; {', '.join(SEEING)} are"
+            f"{where}: model_type {outer!r} around a {said} is not exported; {', '.join(AROUND_TEXT)} are"
         )
     if shape.experts > 1 or shape.attention_layers not in (0, shape.layers):
         raise UnsupportedError(f"{where}: experts and layers without attention are not exported here")
@@ -117,7 +103,7 @@ def architecture_of_config(config: Mapping[str, Any], name: str, where: str = CO
     kinds = text.get("layer_types") or ()
     if other := [kind for kind in kinds if kind not in ("full_attention", "sliding_attention")]:
         raise UnsupportedError(f"{where}: layer_types has {other[0]!r}; full_attention and sliding_attention are known")
-    text = {**_DEFAULTS.get(family, {}), **text}
+    text = {**family.settings, **text}
 
     def number(key: str, default: float) -> float:
         return number_of(text, key, default, where, zero=True)
@@ -127,64 +113,56 @@ def architecture_of_config(config: Mapping[str, Any], name: str, where: str = CO
             raise FormatError(f"{where}: {key} is {value!r}; it is true or false")
         return value
 
-    gemma, granite, olmo = family in _GEMMAS, family == "granite", family in _OLMOS
+    def multiplier(key: str, default: float = 1.0) -> float:
+        return number(key, default) if family.has_multipliers else default
+
     rotation, local_rotation = _rotations(text, family, shape, where)
     scale = 1 / math.sqrt(number_of(text, "query_pre_attn_scalar", shape.head_dim, where))
     windows = windowed_layers(text, shape.layers) if shape.window else ()
     bias = flag("attention_bias")
     return Architecture(
-        family=family,
+        family=family.exported_as,
         shape=shape,
         epsilon=number("rms_norm_eps", 1e-6),
         rotation=rotation,
         local_rotation=local_rotation,
-        activation=_activation(text, gemma, where),
+        activation=_activation(text, family, where),
         positions=_positions(text, where),
         end_tokens=token_numbers(config, "eos_token_id"),
         begin_token=next(iter(token_numbers(config, "bos_token_id")), None),
-        attention_scale=number("attention_multiplier", 1.0) if granite else scale,
-        norm_offset=1.0 if gemma else 0.0,
+        attention_scale=number("attention_multiplier", 1.0) if family.has_multipliers else scale,
         embedding_scale=(
-            float(np.sqrt(np.float32(shape.hidden)))
-            if gemma
-            else number("embedding_multiplier", 1.0)
-            if granite
-            else 1.0
+            float(np.sqrt(np.float32(shape.hidden))) if family.scaled_embedding else multiplier("embedding_multiplier")
         ),
-        query_bias=family == "qwen2" or bias,
-        output_bias=bias and family != "qwen2",
+        output_bias=bias and "query_bias" not in family.layers,
         feed_bias=flag("mlp_bias"),
-        head_norms=family in ("qwen3", "gemma3_text"),
-        joint_norms=olmo,
-        inner_norms=not olmo,
-        fused=family == "phi3",
-        outer_norms=family in ("gemma2", "gemma3_text") or olmo,
-        residual_scale=number("residual_multiplier", 1.0) if granite else 1.0,
-        logit_scale=1 / number_of(text, "logits_scaling", 1.0, where) if granite else 1.0,
+        residual_scale=multiplier("residual_multiplier"),
+        logit_scale=1 / number_of(text, "logits_scaling", 1.0, where) if family.has_multipliers else 1.0,
         score_cap=number("attn_logit_softcapping", 0.0),
         logit_cap=number("final_logit_softcapping", 0.0),
         windows=tuple(shape.window if windowed else 0 for windowed in windows),
-        rotated=rotated_layers(text, shape.layers, where) if family == "smollm3" else (),
+        rotated=rotated_layers(text, shape.layers, where) if family.skips_rotation else (),
+        **{"query_bias": bias, **family.layers},
     )
 
 
-def _activation(text: Mapping[str, Any], gemma: bool, where: str) -> str:
-    """What gates a feed-forward part; a Gemma's "gelu" is the one with a tanh, as its makers meant it."""
-    said = text.get("hidden_activation") or text.get("hidden_act") or ("gelu" if gemma else "silu")
-    known = {**_ACTIVATIONS, "gelu": "gelu_tanh"} if gemma else _ACTIVATIONS
+def _activation(text: Mapping[str, Any], family: Family, where: str) -> str:
+    """What gates a feed-forward part."""
+    said = text.get("hidden_activation") or text.get("hidden_act") or family.activation
+    known = {**_ACTIVATIONS, "gelu": "gelu_tanh"} if family.activation == "gelu" else _ACTIVATIONS
     if not isinstance(said, str) or said not in known:
         raise UnsupportedError(f"{where}: hidden_act {said!r} is not exported; {', '.join(known)} are")
     return known[said]
 
 
-def _rotations(text: Mapping[str, Any], family: str, shape: LlmShape, where: str) -> tuple[Rotation, Rotation]:
+def _rotations(text: Mapping[str, Any], family: Family, shape: LlmShape, where: str) -> tuple[Rotation, Rotation]:
     """That of layers that look everywhere, and that of windowed ones."""
     theta = number_of(text, "rope_theta", 10000.0, where)
     whole = rotation_of_config(text, shape.head_dim, theta, where)
     settings = text.get("rope_scaling") or text.get("rope_parameters")
     if isinstance(settings, Mapping) and "sliding_attention" in settings:
         return whole, rotation_of_config(text, shape.head_dim, theta, where, "sliding_attention")
-    if family in ("gemma3_text", "olmo3"):  # scalings are of the layers that look everywhere
+    if family.plain_window_rotation:
         return whole, plain_rotation(number_of(text, "rope_local_base_freq", theta, where), whole.size)
     return whole, whole
 

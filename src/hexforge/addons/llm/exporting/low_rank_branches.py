@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Low-rank branches: what a graph computes beside a product, so that an adapter is two thin matrices.
+"""Low-rank branches: what a graph adds to a product, so that an adapter is two thin matrices.
 
 A product y = W x that some adapter changes becomes W x + B (A x) for all of them, with room for the largest rank. Of
 the base A and B are zeros. Adapters have weights and weight scales of their own; steps of activations are those of all.
@@ -11,17 +11,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint, weight_shapes
-from hexforge.addons.llm.float_decoder import FloatDecoder
-from hexforge.addons.llm.lora.peft_adapter import AdaptedCheckpoint, LowRankAdapter, Place
-from hexforge.addons.llm.weight_rounding import READ
+from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder, Ranges, widen
+from hexforge.addons.llm.checkpoints.peft_adapter import LowRankAdapter, Place, adapted_checkpoint
+from hexforge.addons.llm.checkpoints.weights import weight_shapes
+from hexforge.addons.llm.exporting.weight_rounding import READ
 from hexforge.ir import Array
 
 FACTOR_BITS = 8
 """Bits of A and B where weights are integers, with one scale each."""
 PATTERN = "*.lora_[AB]*"
 """Constants that adapters change."""
-Ranges = dict[str, tuple[float, float]]
 
 
 class LowRankBranches:
@@ -67,21 +67,20 @@ class LowRankBranches:
 def _observe(checkpoint: Checkpoint, adapter: LowRankAdapter, texts: Sequence[Sequence[int]], ranges: Ranges) -> None:
     deltas: dict[str, Array] = {}
 
-    def widen(name: str, value: Array) -> None:
-        low, high = ranges.get(name, (0.0, 0.0))
-        ranges[name] = (min(low, float(value.min())), max(high, float(value.max())))
+    def seen(name: str, value: Array) -> None:
+        widen(ranges, name, value)
         prefix, _, what = name.rpartition(".")
         for product in READ.get(what, ()) if prefix else ():
             at = f"{prefix}.{product}"
             if (factors := adapter.factors.get((int(prefix.rpartition(".")[2]), product))) is not None:
                 thin = value @ factors[0].T
                 deltas[at] = thin @ factors[1].T * np.float32(checkpoint.architecture.result_scale(product))
-                widen(f"{at}_low", thin)
-                widen(f"{at}_delta", deltas[at])
+                widen(ranges, f"{at}_low", thin)
+                widen(ranges, f"{at}_delta", deltas[at])
         if name in deltas:
-            widen(f"{name}_base", value - deltas.pop(name))
+            widen(ranges, f"{name}_base", value - deltas.pop(name))
 
-    FloatDecoder(AdaptedCheckpoint(checkpoint, adapter)).logits(texts, widen)
+    FloatDecoder(adapted_checkpoint(checkpoint, adapter)).logits(texts, seen)
 
 
 def quantized_factor(matrix: Array) -> tuple[Array, Array]:

@@ -96,7 +96,7 @@ def quantized_weight(weight: Array, bits: int, block: int) -> tuple[Array, Array
 
     Scales of blocks are float16's numbers, which programs keep in two bytes. The scale of 4 bits is the one of sixteen
     candidates that loses least of the squares. Few outputs are done at a time, so that what is computed of a large
-    matrix stays small beside it.
+    matrix stays small in comparison.
     """
     inputs, outputs = weight.shape
     integers = np.empty((inputs, outputs), np.int8)

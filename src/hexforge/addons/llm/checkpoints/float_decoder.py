@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hexforge.addons.llm.architecture import Architecture
-from hexforge.addons.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
+from hexforge.addons.llm.checkpoints.architecture import Architecture
+from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
 from hexforge.addons.llm.checkpoints.rotation import Rotation
+from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM
 from hexforge.ir import Array
 
+Ranges = dict[str, tuple[float, float]]
+"""The lowest and highest number of each value, by its name."""
 Observe = Callable[[str, Array], None]
 """Called with the name of a value, as decoder_graph names it, and the value."""
 
@@ -56,7 +59,7 @@ class FloatDecoder:
         """For each text the logits after each of its tokens."""
         states = self.states(texts, observe)
         arch = self.checkpoint.architecture
-        head = self.checkpoint.weight(EMBEDDING if arch.shape.tied else HEAD)
+        head = self.checkpoint.weight(arch.head_weight)
         logits = [state @ head.T * np.float32(arch.logit_scale) for state in states]
         for x in logits:
             observe("logits", x)
@@ -140,16 +143,19 @@ def _layer(arch: Architecture, index: int, weights: dict[str, Array], x: Array, 
     return seen("fed", x + out)
 
 
-def observed_ranges(
-    checkpoint: Checkpoint, texts: Sequence[Sequence[int]], also: Observe = _ignore
-) -> dict[str, tuple[float, float]]:
+def observed_ranges(checkpoint: Checkpoint, texts: Sequence[Sequence[int]], also: Observe = _ignore) -> Ranges:
     """The lowest and highest number of every value of a model over texts; `also` sees the values, too."""
-    ranges: dict[str, tuple[float, float]] = {}
+    ranges: Ranges = {}
 
-    def widen(name: str, value: Array) -> None:
-        low, high = ranges.get(name, (0.0, 0.0))
-        ranges[name] = (min(low, float(value.min())), max(high, float(value.max())))
+    def seen(name: str, value: Array) -> None:
+        widen(ranges, name, value)
         also(name, value)
 
-    FloatDecoder(checkpoint).logits(texts, widen)
+    FloatDecoder(checkpoint).logits(texts, seen)
     return ranges
+
+
+def widen(ranges: Ranges, name: str, value: Array) -> None:
+    """Let the range of a value hold these numbers, too."""
+    low, high = ranges.get(name, (0.0, 0.0))
+    ranges[name] = (min(low, float(value.min())), max(high, float(value.max())))

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from hexforge.addons.llm.bundle import Bundle
-from hexforge.addons.llm.checkpoints.checkpoint import EMBEDDING, HEAD, Checkpoint
+from hexforge.addons.llm.checkpoints.checkpoint import ChangedCheckpoint, Checkpoint
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.float_decoder import FloatDecoder
+from hexforge.addons.llm.exporting.precision import precision_named
+from hexforge.addons.llm.exporting.weight_rounding import rounded_weight
 from hexforge.addons.llm.generate import LanguageModel, load
-from hexforge.addons.llm.precision import precision_named
-from hexforge.addons.llm.weight_rounding import rounded_weight
 from hexforge.errors import CallError
 from hexforge.ir import Array
 
@@ -99,21 +99,6 @@ def divergence_of(wanted: Array, given: Array) -> float:
     return float((np.exp(wanted) * (wanted - given)).sum())
 
 
-class _RoundedCheckpoint(Checkpoint):
-    """A checkpoint some of whose matrices are rounded as a precision has them."""
-
-    def __init__(self, source: Checkpoint, precision: str, layer: int | None) -> None:
-        super().__init__(source.architecture, source.config, source.folder)
-        self._source, self._precision, self._layer = source, precision_named(precision), layer
-
-    def _stored(self, name: str, layer: int | None) -> Array:
-        weight = self._source.weight(name, layer)
-        head = name == (EMBEDDING if self.architecture.shape.tied else HEAD)
-        if weight.ndim != 2 or layer != self._layer or (layer is None and not head):
-            return weight
-        return rounded_weight(np.ascontiguousarray(weight.T), self._precision).real().T
-
-
 def _blame(
     source: Checkpoint, precision: str, texts: Sequence[Sequence[int]], expected: Sequence[Array]
 ) -> dict[str, float]:
@@ -124,7 +109,18 @@ def _blame(
     total = sum(map(len, texts))
     blame = {}
     for layer in (*range(source.architecture.shape.layers), None):
-        given = FloatDecoder(_RoundedCheckpoint(source, precision, layer)).logits(texts)
+        given = FloatDecoder(_rounded_checkpoint(source, precision, layer)).logits(texts)
         lost = sum(divergence_of(w, log_shares(g)) for w, g in zip(wanted, given, strict=True))
         blame["head" if layer is None else f"layer {layer}"] = lost / total
     return blame
+
+
+def _rounded_checkpoint(source: Checkpoint, precision: str, own: int | None) -> Checkpoint:
+    """A checkpoint with the matrices of one layer, or the head's, rounded as a precision has them."""
+
+    def rounded(weight: Array, name: str, layer: int | None) -> Array:
+        if weight.ndim != 2 or layer != own or (layer is None and name != source.architecture.head_weight):
+            return weight
+        return rounded_weight(np.ascontiguousarray(weight.T), precision_named(precision)).real().T
+
+    return ChangedCheckpoint(source, rounded)

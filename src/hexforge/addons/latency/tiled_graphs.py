@@ -30,7 +30,7 @@ def key_of(measurement: Measurement) -> ModelKey:
 
 
 @dataclass(frozen=True, slots=True)
-class TiledModel:
+class TiledGraph:
     """A model through a runtime at a precision: its tasks, cut into tiles."""
 
     tasks: Sequence[Task]
@@ -38,30 +38,29 @@ class TiledModel:
     io_elements: int
 
 
-class TiledModelSource(Protocol):
+class TileSource(Protocol):
     """Where tiled models come from."""
 
-    def __getitem__(self, key: ModelKey, /) -> TiledModel:
+    def __getitem__(self, key: ModelKey, /) -> TiledGraph:
         """The tiles of a model."""
-        ...
 
 
-class TiledModels:
+class TiledGraphs:
     """The models of a folder's topologies, tiled; each is made once, and each graph is read once."""
 
     def __init__(self, folder: Path = DATA, graphs: dict[str, Graph] | None = None) -> None:
         self.graphs: dict[str, Graph] = {} if graphs is None else graphs
         """The graphs that were read."""
         self._folder = folder
-        self._tiled: dict[ModelKey, TiledModel] = {}
+        self._tiled: dict[ModelKey, TiledGraph] = {}
 
-    def __getitem__(self, key: ModelKey, /) -> TiledModel:
+    def __getitem__(self, key: ModelKey, /) -> TiledGraph:
         if key not in self._tiled:
             model, runtime, precision, vtcm_bytes = key
             graph = self.graph(model)
             tasks = schedule(graph, PRECISIONS[precision], runtime, vtcm_bytes)
             elements = sum(v.type.size for v in (*graph.inputs, *graph.outputs))
-            self._tiled[key] = TiledModel(tasks, tiles(tasks, vtcm_bytes), elements)
+            self._tiled[key] = TiledGraph(tasks, tiles(tasks, vtcm_bytes), elements)
         return self._tiled[key]
 
     def graph(self, model: str) -> Graph:

@@ -20,12 +20,14 @@ import onnx
 from onnx import TensorProto, helper
 
 from hexforge.addons.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS
-from hexforge.addons.llm.checkpoints.checkpoint import EMBEDDING, FINAL_NORM, HEAD, Checkpoint
+from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
+from hexforge.addons.llm.checkpoints.float_decoder import Ranges
 from hexforge.addons.llm.checkpoints.rotation import Rotation
-from hexforge.addons.llm.lora.low_rank_branches import LowRankBranches, quantized_factor
-from hexforge.addons.llm.precision import BundlePrecision, CodeSteps, cache_steps, steps_between
-from hexforge.addons.llm.weight_file import WeightFile, small
-from hexforge.addons.llm.weight_rounding import InputCorrelations, RoundedWeight, rounded_weight
+from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM
+from hexforge.addons.llm.exporting.low_rank_branches import LowRankBranches, quantized_factor
+from hexforge.addons.llm.exporting.precision import BundlePrecision, CodeSteps, cache_steps, steps_between
+from hexforge.addons.llm.exporting.weight_file import WeightFile, small
+from hexforge.addons.llm.exporting.weight_rounding import InputCorrelations, RoundedWeight, rounded_weight
 from hexforge.ir import Array
 
 OPSET, IR_VERSION = 23, 11
@@ -33,8 +35,6 @@ MASKED = -30000.0
 """A masked score of a float graph: its exponential is 0, in half precision too."""
 BELOW = -20.0
 """How far below all scores a masked one lies in a quantized graph, as MaskedSoftmax wants it."""
-Ranges = Mapping[str, tuple[float, float]]
-"""The lowest and highest number of each value, by its name."""
 _UINT = {8: (TensorProto.UINT8, np.uint8), 16: (TensorProto.UINT16, np.uint16)}
 
 
@@ -103,8 +103,7 @@ class _Nodes:
             x = self._layer(layer, x)
         if request.last == shape.layers:
             x = self._norm("normalized", FINAL_NORM, x, None)
-            head = EMBEDDING if shape.tied else HEAD
-            x = self._product(LOGITS, head, x, None)
+            x = self._product(LOGITS, self.arch.head_weight, x, None)
             if cap := self.arch.logit_cap:
                 x = self._capped(x, cap, LOGITS)
             self._output(x, LOGITS, TensorProto.FLOAT, [1, n, shape.vocab])
@@ -118,7 +117,7 @@ class _Nodes:
         arch, checkpoint = self.arch, self.graph.checkpoint
         scale = np.float32(arch.embedding_scale)
         table = self._stored("embedding", lambda: _times(checkpoint.weight(EMBEDDING), scale), self._range("embedded"))
-        return self._value("embedded", self._node("Gather", [table, TOKENS], axis=0), self._range("embedded"))
+        return self._encoded(self._node("Gather", [table, TOKENS], axis=0), self._range("embedded"))
 
     def _layer(self, layer: int, x: str) -> str:
         arch = self.arch
@@ -139,7 +138,7 @@ class _Nodes:
         name = f"layer.{layer}.activated"
         if self.arch.activation != "silu":
             return self._op(name, "Gelu", [gate], approximate="tanh")
-        share = self._value(f"layer.{layer}.gate_share", self._node("Sigmoid", [gate]), (0.0, 1.0))
+        share = self._encoded(self._node("Sigmoid", [gate]), (0.0, 1.0))
         return self._op(name, "Mul", [gate, share])
 
     # -- attention ---------------------------------------------------------------------------------------------
@@ -183,16 +182,16 @@ class _Nodes:
         cosine, sine = self._turns(rotation)
         first, second = self._part(x, 0, half), self._part(x, half, 2 * half)
         terms = [
-            self._value(f"{name}.{index}", self._node("Mul", [a, b]), products)
-            for index, (a, b) in enumerate(((first, cosine), (second, sine), (second, cosine), (first, sine)))
+            self._encoded(self._node("Mul", [a, b]), products)
+            for a, b in ((first, cosine), (second, sine), (second, cosine), (first, sine))
         ]
         halves = [
-            self._value(f"{name}.first", self._node("Sub", terms[:2]), turned),
-            self._value(f"{name}.second", self._node("Add", terms[2:]), turned),
+            self._encoded(self._node("Sub", terms[:2]), turned),
+            self._encoded(self._node("Add", terms[2:]), turned),
         ]
         if rotation.size < size:
             halves.append(self._part(x, rotation.size, size))
-        return self._value(name, self._node("Concat", halves, axis=3), turned)
+        return self._encoded(self._node("Concat", halves, axis=3), turned)
 
     def _part(self, x: str, start: int, end: int) -> str:
         ends = [self._small(f"at.{place}", np.array([place], np.int64)) for place in (start, end, 3)]
@@ -209,7 +208,7 @@ class _Nodes:
                     lambda which=which: rotation.table(self.request.context)[which],
                     limits,
                 )
-                rows = self._value(f"{name}.{index}.rows", self._node("Gather", [table, POSITIONS], axis=0), limits)
+                rows = self._encoded(self._node("Gather", [table, POSITIONS], axis=0), limits)
                 made.append(self._moved(rows, "Reshape", self._shape([1, 1, -1, rotation.size // 2])))
             self._tables[rotation] = (made[0], made[1])
         return self._tables[rotation]
@@ -275,19 +274,19 @@ class _Nodes:
         if cap := self.arch.score_cap:
             low, high = max(low, -cap), min(high, cap)
         axes = self._small("last_axis", np.array([-1], np.int64))
-        least = self._value(f"{at}least", self._node("ReduceMin", [scores, axes], keepdims=1), (low, high))
+        least = self._encoded(self._node("ReduceMin", [scores, axes], keepdims=1), (low, high))
         below = self._stored("below", lambda: np.array(BELOW, np.float32), (BELOW, 0.0))
         wide = (min(low, 0.0) + BELOW, high)
-        far = self._value(f"{at}far", self._node("Add", [least, below]), wide)
-        chosen = self._value(f"{at}chosen", self._node("Where", [condition, scores, far]), wide)
-        return self._value(f"{at}shares", self._node("Softmax", [chosen], axis=-1), (0.0, 1.0))
+        far = self._encoded(self._node("Add", [least, below]), wide)
+        chosen = self._encoded(self._node("Where", [condition, scores, far]), wide)
+        return self._encoded(self._node("Softmax", [chosen], axis=-1), (0.0, 1.0))
 
     def _capped(self, x: str, cap: float, name: str) -> str:
         size = self._stored(f"cap.{cap}", lambda: np.array(cap, np.float32), (0.0, cap))
         low, high = self._range(name)
-        x = self._value(f"{name}.small", self._node("Div", [x, size]), (low / cap, high / cap))
-        x = self._value(f"{name}.tanh", self._node("Tanh", [x]), (-1.0, 1.0))
-        return self._value(f"{name}.capped", self._node("Mul", [x, size]), (-cap, cap))
+        x = self._encoded(self._node("Div", [x, size]), (low / cap, high / cap))
+        x = self._encoded(self._node("Tanh", [x]), (-1.0, 1.0))
+        return self._encoded(self._node("Mul", [x, size]), (-cap, cap))
 
     # -- products and norms --------------------------------------------------------------------------------------
 
@@ -314,14 +313,14 @@ class _Nodes:
 
         y = self._node("MatMul", [x, self._matrix(f"{at}.weight", matrix, rounded)])
         if f"{name}_bias" in checkpoint.names() and layer is not None:
-            y = self._value(f"{output}.product", y, self._range(f"{output}_product"))
+            y = self._encoded(y, self._range(f"{output}_product"))
             bias = checkpoint.weight(f"{name}_bias", layer) * scale
             limits = (float(bias.min()), float(bias.max()))
             y = self._node("Add", [y, self._stored(f"{at}.bias", lambda: bias, limits)])
         if layer is not None and self.graph.branches.rank(layer, name):
-            y = self._value(f"{output}.base", y, self._range(f"{output}_base"))
+            y = self._encoded(y, self._range(f"{output}_base"))
             y = self._node("Add", [y, self._branch(output, name, x, layer)])
-        return self._value(output, y, self._range(output))
+        return self._encoded(y, self._range(output))
 
     def _branch(self, output: str, name: str, x: str, layer: int) -> str:
         """What an adapter adds to a product: two thin matrices, one after the other."""
@@ -329,7 +328,7 @@ class _Nodes:
         sides = (("A", first, "low"), ("B", second * np.float32(self._scale(name)), "delta"))
         for side, factor, made in sides:
             matrix = self._factor(f"layer.{layer}.{name}.lora_{side}", factor)
-            x = self._value(f"{output}.{made}", self._node("MatMul", [x, matrix]), self._range(f"{output}_{made}"))
+            x = self._encoded(self._node("MatMul", [x, matrix]), self._range(f"{output}_{made}"))
         return x
 
     def _factor(self, name: str, factor: Array) -> str:
@@ -372,7 +371,7 @@ class _Nodes:
         at = name if layer is None else f"layer.{layer}.{name}"
         scale = self._stored(f"{at}.weight", lambda: weight, (float(weight.min()), float(weight.max())))
         y = self._node("RMSNormalization", [x, scale], axis=-1, epsilon=self.arch.epsilon)
-        return self._value(output, y, self._range(output))
+        return self._encoded(y, self._range(output))
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
@@ -395,14 +394,10 @@ class _Nodes:
         return output
 
     def _op(self, name: str, kind: str, inputs: list[str], **attributes: Any) -> str:
-        return self._value(name, self._node(kind, inputs, **attributes), self._range(name))
-
-    def _value(self, name: str, made: str, limits: tuple[float, float]) -> str:
-        """A computed value, under its name in float graphs and with the steps of its range in quantized ones."""
-        del name
-        return self._encoded(made, limits)
+        return self._encoded(self._node(kind, inputs, **attributes), self._range(name))
 
     def _encoded(self, made: str, limits: tuple[float, float]) -> str:
+        """A computed value, with the steps of its range in quantized graphs."""
         return self._coded(made, steps_between(*limits)) if self.precision.quantized else made
 
     def _coded(self, made: str, steps: CodeSteps) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hexforge.runtime.contexts.context import Context
 
 
-class ContextAdapters:
+class BundleAdapters:
     """Puts a bundle's adapters on its contexts, all parts together or none."""
 
     def __init__(self, bundle: Bundle, contexts: Sequence[Context]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hexforge.addons.llm.bundle import Bundle
 from hexforge.addons.llm.generate import AnswerPiece, LanguageModel
 from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
-from hexforge.addons.llm.serving.requests import AskedAnswer, RequestError
+from hexforge.addons.llm.serve_requests import AnswerRequest, RequestError
 from hexforge.errors import CallError
 
 
@@ -47,14 +47,16 @@ class Answers:
         self._places, self._most, self._open = asyncio.Semaphore(together), together + waiting, 0
         self._thread = ThreadPoolExecutor(1, "hexforge-llm")
 
-    async def pieces(self, asked: AskedAnswer) -> AsyncGenerator[AnswerPiece]:
+    async def pieces(self, answer: AnswerRequest) -> AsyncGenerator[AnswerPiece]:
         """One answer, piece by piece; it ends, and its session is gone, when the client goes."""
         if self._open >= self._most:
             raise RequestError(429, f"{self._open} requests are open; come again later", code="rate_limit_exceeded")
         self._open += 1
         try:
             async with self._places:
-                made = self.model.session(asked.adapter).generate(asked.tokens, asked.count, asked.sampling, asked.stop)
+                made = self.model.session(answer.adapter).generate(
+                    answer.tokens, answer.count, answer.sampling, answer.stop
+                )
                 due, given = time.monotonic(), 0
                 loop = asyncio.get_running_loop()
                 while True:
@@ -62,7 +64,7 @@ class Answers:
                     if piece is None:
                         return
                     if self.pace is not None:
-                        prompt = len(asked.tokens)
+                        prompt = len(answer.tokens)
                         due += self.pace.token(prompt + given) if given else self.pace.first_token(prompt)
                         await asyncio.sleep(max(0.0, due - time.monotonic()))
                     given += 1

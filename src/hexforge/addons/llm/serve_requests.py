@@ -33,8 +33,8 @@ class RequestError(CallError):
 
 
 @dataclass(frozen=True, slots=True)
-class AskedAnswer:
-    """A request for one answer."""
+class AnswerRequest:
+    """What a client wants answered."""
 
     tokens: list[int]
     count: int
@@ -54,7 +54,7 @@ def model_names(model: LanguageModel) -> dict[str, str]:
     return {name: "", **{f"{name}:{adapter}": adapter for adapter in model.bundle.adapters}}
 
 
-def read_request(raw: bytes, model: LanguageModel, chat: bool) -> AskedAnswer:
+def read_request(raw: bytes, model: LanguageModel, chat: bool) -> AnswerRequest:
     """A request's body; RequestError with the field that is wrong."""
     if len(raw) > MOST_BODY:
         raise RequestError(413, f"the body has {len(raw):,} bytes, and at most {MOST_BODY:,} are read")
@@ -82,8 +82,8 @@ def read_request(raw: bytes, model: LanguageModel, chat: bool) -> AskedAnswer:
             "messages" if chat else "prompt",
             "context_length_exceeded",
         )
-    asked = body.get("max_completion_tokens", body.get("max_tokens"))
-    count = min(_whole("max_tokens", asked, DEFAULT_TOKENS, 1, 1 << 30), room)
+    most = body.get("max_completion_tokens", body.get("max_tokens"))
+    count = min(_whole("max_tokens", most, DEFAULT_TOKENS, 1, 1 << 30), room)
     options = body.get("stream_options")
     usage = isinstance(options, Mapping) and bool(options.get("include_usage"))
     sampling = Sampling(
@@ -93,7 +93,7 @@ def read_request(raw: bytes, model: LanguageModel, chat: bool) -> AskedAnswer:
         _real("repetition_penalty", body.get("repetition_penalty"), 1.0, 0.01, 100.0),
         None if body.get("seed") is None else _whole("seed", body["seed"], 0, 0, (1 << 63) - 1),
     )
-    return AskedAnswer(
+    return AnswerRequest(
         tokens, count, sampling, _stops(body.get("stop")), body.get("stream") is True, usage, chat, names[name]
     )
 

@@ -36,13 +36,13 @@ class _Loads(Loader):
         module.__doc__ = adaptor.__doc__
 
 
-class StandInFinder(MetaPathFinder):
+class AdaptorFinder(MetaPathFinder):
     """Finds hexforge where the stock module is asked for."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The stand-in for the stock module, nothing for any other; before the runtime comes its QnnBackend."""
+        """hexforge for the stock module, nothing for any other; before the runtime comes its QnnBackend."""
         if fullname == TORCHVISION:
             declare_torchvision_operators()
         if fullname == BINDINGS or fullname in LOADERS:
@@ -71,7 +71,7 @@ def enable() -> None:
             "ExecuTorch's Qualcomm backend is imported already and holds Qualcomm's library; import "
             "hexforge.addons.executorch before it, or run the script by `python -m hexforge.executorch SCRIPT`"
         )
-    sys.meta_path.insert(0, StandInFinder())
+    sys.meta_path.insert(0, AdaptorFinder())
     sys.meta_path.append(MissingPackages())
     # ExecuTorch downloads Qualcomm's SDK unless this names a folder; hexforge's own stands for it.
     if not os.environ.get("QNN_SDK_ROOT"):
@@ -80,7 +80,7 @@ def enable() -> None:
 
 def is_enabled() -> bool:
     """True where ExecuTorch's Qualcomm backend compiles with hexforge."""
-    return any(isinstance(finder, StandInFinder) for finder in sys.meta_path)
+    return any(isinstance(finder, AdaptorFinder) for finder in sys.meta_path)
 
 
 def is_installed() -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import pydoc_data.topics
 import shutil
@@ -26,23 +27,25 @@ from hexforge.addons.llm.bundle import (
     read_bundle,
 )
 from hexforge.addons.llm.checkpoints.checkpoint import TOKENIZER_FILES, Checkpoint
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder, observed_ranges
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.checkpoints.scaled_checkpoint import ScaledCheckpoint, require_free_weights, searched_scales
-from hexforge.addons.llm.float_decoder import FloatDecoder, observed_ranges
+from hexforge.addons.llm.checkpoints.peft_adapter import read_adapter
+from hexforge.addons.llm.exporting.low_rank_branches import PATTERN, LowRankBranches
+from hexforge.addons.llm.exporting.precision import BundlePrecision, precision_named
+from hexforge.addons.llm.exporting.scaled_checkpoint import ScaledCheckpoint, require_free_weights, searched_scales
+from hexforge.addons.llm.exporting.weight_rounding import InputCorrelations
 from hexforge.addons.llm.graphs.genai_config import GENAI_CONFIG, DecoderStage, genai_config
-from hexforge.addons.llm.lora.low_rank_branches import PATTERN, LowRankBranches
-from hexforge.addons.llm.lora.peft_adapter import read_adapter
-from hexforge.addons.llm.precision import BundlePrecision, precision_named
+from hexforge.addons.llm.shape import read_settings
 from hexforge.addons.llm.text_tokens import TOKENIZER, TextTokens
-from hexforge.addons.llm.weight_rounding import InputCorrelations
+from hexforge.analysis.requests import CHIPS
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import json_bytes
 from hexforge.formats.files import write_atomically
-from hexforge.formats.json_text import read_json
+from hexforge.request_fields import option, spelled
 
 if TYPE_CHECKING:
-    from hexforge.addons.llm.decoder_graph import DecoderGraph
+    from hexforge.addons.llm.exporting.decoder_graph import DecoderGraph
 
 WEIGHTS, OPEN_MODEL = "weights{}.bin", "model{}.onnx"
 FACTORS, COMPILED_ADAPTER = "factors.{}{}.bin", "adapter.{}{}.bin"
@@ -53,20 +56,45 @@ CALIBRATION_TOKENS, CALIBRATION_LENGTH = 2048, 256
 MOST_CONTEXT = 1 << 17
 
 
+def _new_tokens(text: str) -> tuple[int, ...]:
+    """The new tokens of each graph, as the command line gives them."""
+    try:
+        return tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise CallError(f"--ar {text}: give numbers with commas between, such as 128,1") from None
+
+
+def _adapter_folders(texts: list[str] | None) -> dict[str, str | Path]:
+    """LoRA adapters by name, as the command line gives them."""
+    folders: dict[str, str | Path] = {}
+    for text in texts or ():
+        name, _, folder = text.partition("=")
+        if not folder or name in folders:
+            raise CallError(f"--adapter {text}: give NAME=FOLDER, each name once")
+        folders[name] = folder
+    return folders
+
+
 @dataclass(frozen=True, slots=True)
 class ExportRequest:
     """What a bundle is to be."""
 
-    soc: str = DEFAULT_SOC
-    context: int = 4096
-    tokens: tuple[int, ...] = (128, 1)
+    soc: str = field(
+        default=DEFAULT_SOC, metadata=spelled(CHIPS, "--soc", given="", read=lambda name: name or DEFAULT_SOC)
+    )
+    context: int = option(4096, "Tokens that the caches hold.", min=2)
+    tokens: tuple[int, ...] = option(
+        (128, 1), "New tokens of each graph, 1 among them.", "--ar", kind=str, given="128,1", read=_new_tokens
+    )
     """New tokens of each graph (AR-128 and AR-1)."""
-    precision: str = "w8a16"
-    native: bool = False
+    precision: str = option("w8a16", "float, w8a16, w4a16 (blocks of 32), w4a16_lpbq or w4a16_channel.")
+    native: bool = option(False, "Caches as the matrix unit reads them.", "--native-kv")
     """Caches as HTP's matrix unit reads them."""
-    compiled: bool = True
+    compiled: bool = option(
+        True, "ONNX models alone, nothing compiled.", "--no-context", kind=bool, given=False, read=operator.not_
+    )
     """Compile the graphs into a context, too."""
-    calibration: Path | None = None
+    calibration: Path | None = option(None, "A text for ranges of activations.", exists=True)
     """A text that ranges of activations are taken from; None: of Python's language reference."""
     part_bytes: int = MOST_PART_BYTES
     """Weights of one part at most."""
@@ -74,7 +102,13 @@ class ExportRequest:
     """Round weights such that later ones make up for the errors of earlier ones, over the calibration text (GPTQ)."""
     scaled: bool = False
     """Scale channels before weights are rounded, so that those that are large in that text lose less (AWQ)."""
-    adapters: Mapping[str, str | Path] = field(default_factory=dict)
+    adapters: Mapping[str, str | Path] = field(
+        default_factory=dict,
+        metadata=spelled(
+            "A LoRA adapter as PEFT writes it; several times.", "--adapter", kind=list[str], given=None,
+            read=_adapter_folders, metavar="NAME=FOLDER",
+        ),
+    )  # fmt: skip
     """LoRA adapters by name: folders as PEFT writes them."""
 
 
@@ -152,9 +186,9 @@ def _exported(
         write_atomically(folder / GENAI_CONFIG, json_bytes(genai_config(graph.checkpoint, request.context, stages)))
     large = [p for p in sorted(folder.iterdir()) if p.suffix in (".bin", ".onnx")]
     bundle = Bundle(
-        folder, shape.name, precision.name, request.context, shape.vocab, shape.layers, shape.kv_heads, shape.head_dim,
-        ends, request.soc, request.native, request.native, tuple(parts),
-        {p.name: p.stat().st_size for p in large}, {name: checksum(folder / name) for name in copied},
+        folder, shape.name, request.context, shape.vocab, shape.layers, ends, precision.name, shape.kv_heads,
+        shape.head_dim, request.soc, request.native, keys_transposed=request.native, parts=tuple(parts),
+        sizes={p.name: p.stat().st_size for p in large}, checksums={name: checksum(folder / name) for name in copied},
     )  # fmt: skip
     write_atomically(folder / BUNDLE, json_bytes(bundle.write()))
 
@@ -163,7 +197,7 @@ def _calibrated(
     checkpoint: Checkpoint, request: ExportRequest, precision: BundlePrecision, say: Callable[[str], None]
 ) -> DecoderGraph:
     """What writes the graphs, with everything that follows from a calibration text."""
-    from hexforge.addons.llm.decoder_graph import DecoderGraph
+    from hexforge.addons.llm.exporting.decoder_graph import DecoderGraph
 
     adapters = [read_adapter(name, at, checkpoint.architecture) for name, at in request.adapters.items()]
     texts = _calibration(checkpoint, request) if precision.quantized else []
@@ -189,8 +223,8 @@ def _write_part(
     """The models of some layers and their weights; and the model for onnxruntime-genai, where there is one."""
     import onnx
 
-    from hexforge.addons.llm.decoder_graph import GraphRequest
-    from hexforge.addons.llm.weight_file import WeightFile
+    from hexforge.addons.llm.exporting.decoder_graph import GraphRequest
+    from hexforge.addons.llm.exporting.weight_file import WeightFile
 
     names: dict[int, str] = {}
     stages: list[DecoderStage] = []
@@ -203,11 +237,11 @@ def _write_part(
         for tokens in sorted(request.tokens, reverse=True):
             names[tokens] = f"{graph_name(tokens)}{number}.onnx"
             for adapter in files:
-                asked = GraphRequest(tokens, request.context, first, last, request.native, adapter)
-                onnx.save(graph.model(asked, files), folder / adapted_file(names[tokens], adapter))
+                wanted = GraphRequest(tokens, request.context, first, last, request.native, adapter)
+                onnx.save(graph.model(wanted, files), folder / adapted_file(names[tokens], adapter))
         for adapter in () if request.native else files:
-            asked = GraphRequest("sequence_length", request.context, first, last, adapter=adapter)
-            model, file = graph.model(asked, files), OPEN_MODEL.format(number)
+            wanted = GraphRequest("sequence_length", request.context, first, last, adapter=adapter)
+            model, file = graph.model(wanted, files), OPEN_MODEL.format(number)
             onnx.save(model, folder / adapted_file(file, adapter))
             if not adapter:
                 names_of = ([v.name for v in values] for values in (model.graph.input, model.graph.output))
@@ -227,9 +261,7 @@ def _ends(checkpoint: Checkpoint) -> tuple[int, ...]:
     ends = set(checkpoint.architecture.end_tokens)
     if checkpoint.folder is not None and (checkpoint.folder / "generation_config.json").is_file():
         at = checkpoint.folder / "generation_config.json"
-        if not isinstance(said := read_json(at), Mapping):
-            raise FormatError(f"{at}: is no object of settings")
-        more = said.get("eos_token_id")
+        more = read_settings(at).get("eos_token_id")
         more = more if isinstance(more, list) else [] if more is None else [more]
         if wrong := [t for t in more if type(t) is not int or not 0 <= t < checkpoint.architecture.shape.vocab]:
             raise FormatError(f"{at}: eos_token_id {wrong[0]!r} is no token of the model's vocabulary")

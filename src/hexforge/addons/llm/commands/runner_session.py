@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hexforge.addons.llm.commands.llama_runner_flags import LlamaRunnerFlags
 from hexforge.addons.llm.commands.runner_prompts import PROMPT_FORMS
 from hexforge.errors import CallError
 from hexforge.ir import Array
 
 if TYPE_CHECKING:
     from hexforge.addons.llm import LlmSession
-    from hexforge.addons.llm.commands.llama_runner import LlamaRunnerFlags
-    from hexforge.addons.llm.serving.answers import Pace
+    from hexforge.addons.llm.serve_answers import Pace
 
 AS_THEY_ARE = ("llama2", "codegen")
 """Models whose bundles take a prompt without a chat template."""
@@ -24,7 +24,7 @@ ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class RunnerModel:
+class RunnerSession:
     """A session, and what is a bundle's own way, or that of a .pte."""
 
     session: LlmSession
@@ -45,7 +45,7 @@ class RunnerModel:
         return self.session.model.bundle.context == ENDLESS
 
 
-def load_model(flags: LlamaRunnerFlags) -> RunnerModel:
+def load_model(flags: LlamaRunnerFlags) -> RunnerSession:
     """The model of a path: a .pte, or a bundle."""
     path = flags.model_path
     if path.suffix == ".pte" and not (path.parent / "bundle.json").is_file():
@@ -53,10 +53,10 @@ def load_model(flags: LlamaRunnerFlags) -> RunnerModel:
     return _bundle_model(flags)
 
 
-def _bundle_model(flags: LlamaRunnerFlags) -> RunnerModel:
+def _bundle_model(flags: LlamaRunnerFlags) -> RunnerSession:
     """A bundle of `hexforge llm export`, with its own chat template; its times are the estimate's."""
     from hexforge.addons.llm import load
-    from hexforge.addons.llm.serving.answers import device_pace
+    from hexforge.addons.llm.serve_answers import device_pace
 
     path, tokenizer = flags.model_path, flags.tokenizer_path
     if flags.attention_sink_rope_path is not None:
@@ -76,14 +76,15 @@ def _bundle_model(flags: LlamaRunnerFlags) -> RunnerModel:
         before = [{"role": "system", "content": system}] if system else []
         return model.text.chat([*before, {"role": "user", "content": prompt}])
 
-    return RunnerModel(model.session(), model.bundle.context, formatted, lambda logits: logits.tobytes(), pace=pace)
+    return RunnerSession(model.session(), model.bundle.context, formatted, lambda logits: logits.tobytes(), pace=pace)
 
 
-def _pte_model(flags: LlamaRunnerFlags) -> RunnerModel:
+def _pte_model(flags: LlamaRunnerFlags) -> RunnerSession:
     """A decoder of ExecuTorch's llama.py, with the words that qnn_llama_runner puts around a prompt."""
     from hexforge.addons.executorch.running.attention_sink import SinkEvictor
     from hexforge.addons.executorch.running.decoder import PteGraphs, read_decoder
     from hexforge.addons.llm.generate import LanguageModel
+    from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
     from hexforge.addons.llm.tokenizer_files import read_tokenizer
 
     decoder, sink = read_decoder(flags.model_path, flags.soc), flags.attention_sink_rope_path
@@ -94,7 +95,8 @@ def _pte_model(flags: LlamaRunnerFlags) -> RunnerModel:
     ends = {number for word in form.ends if (number := text.number(word)) is not None} | text.end_tokens
     # Where every method takes several tokens, caches are full before the context is; the last token is not fed.
     context = min(decoder.context, max(method.room for method in graphs.methods) + 2)
-    facts = replace(decoder, context=context if evictor is None else ENDLESS, end_tokens=ends or decoder.end_tokens)
+    room, ends = context if evictor is None else ENDLESS, ends or set(decoder.end_tokens)
+    facts = DecoderFacts(decoder.folder, decoder.name, room, decoder.vocabulary, decoder.layers, tuple(ends))
     session = LanguageModel(facts, graphs, text=text).session()
-    model = RunnerModel(session, context, form.formatted, lambda logits: graphs.raw.tobytes())
+    model = RunnerSession(session, context, form.formatted, lambda logits: graphs.raw.tobytes())
     return replace(model, now_ms=lambda: graphs.spent_ms) if flags.soc else model

@@ -5,10 +5,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
-from hexforge.addons.cluster.sweep.table import RowChange, Sweep, SweepRow
+from hexforge.addons.cluster.sweep_table import RowChange, Sweep, SweepRow
 from hexforge.report.page import sections_page
 from hexforge.report.section import Cell, Column, Figure, Figures, Plot, Section, Series, Table
+
+MODEL, PRECISION, CHIP = Column("model"), Column("precision", choose=True), Column("chip", of="soc", choose=True)
+ROWS = (
+    MODEL, PRECISION, CHIP,
+    Column("ms", "number", 3, of="latency_ms"),
+    Column("low", "number", 3, of="low_ms"),
+    Column("high", "number", 3, of="high_ms"),
+    Column("nodes on CPU", "number", 0, of="nodes_on_cpu"),
+    Column("weights", "bytes", of="weight_bytes"),
+    Column("slowest op", of="slowest"),
+    Column("advice"),
+    Column("why not, or what is left out", of=lambda row: row.error or row.first_on_cpu),
+)  # fmt: skip
+CHANGES = (
+    *(replace(column, of=f"row.{column.of or column.name}") for column in (MODEL, PRECISION, CHIP)),
+    Column("was ms", "number", 3, of="before.latency_ms"),
+    Column("is ms", "number", 3, of="after.latency_ms"),
+    Column("ratio", "number", 3, of=lambda change: None if math.isnan(change.ratio) else change.ratio),
+    Column("what", of=lambda change: str(change).partition(": ")[2]),
+)
 
 
 def sweep_page(sweep: Sweep, name: str, changes: Sequence[RowChange] | None = None) -> str:
@@ -39,21 +60,7 @@ def _summary(sweep: Sweep, changes: Sequence[RowChange] | None) -> Section:
 
 
 def _changes(changes: Sequence[RowChange]) -> Section:
-    columns = (
-        Column("model"), Column("precision", choose=True), Column("chip", choose=True), Column("was ms", "number", 3),
-        Column("is ms", "number", 3), Column("ratio", "number", 3), Column("what"),
-    )  # fmt: skip
-    rows: list[list[Cell]] = [
-        [
-            *change.row.key,
-            change.before.latency_ms if change.before else None,
-            change.after.latency_ms if change.after else None,
-            None if math.isnan(change.ratio) else change.ratio,
-            str(change).partition(": ")[2],
-        ]
-        for change in changes
-    ]
-    return Section("Changed", [Table(columns, rows)], note="Against the earlier sweep, what got slower first.")
+    return Section("Changed", [Table.of(CHANGES, changes)], note="Against the earlier sweep, what got slower first.")
 
 
 def _matrix(sweep: Sweep, precision: str) -> Section:
@@ -81,16 +88,4 @@ def _label(row: SweepRow) -> str:
 
 
 def _rows(sweep: Sweep) -> Section:
-    columns = (
-        Column("model"), Column("precision", choose=True), Column("chip", choose=True), Column("ms", "number", 3),
-        Column("low", "number", 3), Column("high", "number", 3), Column("nodes on CPU", "number", 0),
-        Column("weights", "bytes"), Column("slowest op"), Column("advice"), Column("why not, or what is left out"),
-    )  # fmt: skip
-    rows: list[list[Cell]] = [
-        [
-            *row.key, row.latency_ms, row.low_ms, row.high_ms, row.nodes_on_cpu, row.weight_bytes, row.slowest,
-            row.advice, row.error or row.first_on_cpu,
-        ]
-        for row in sweep
-    ]  # fmt: skip
-    return Section("All rows", [Table(columns, rows)])
+    return Section("All rows", [Table.of(ROWS, sweep)])

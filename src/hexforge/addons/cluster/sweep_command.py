@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hexforge.addons.cluster.sweep.request import SweepRequest
+from hexforge.addons.cluster.sweep_request import SweepRequest
 from hexforge.cli.arguments import ClusterArguments, Dims, Json, dims
 from hexforge.cli.say import say
 from hexforge.cli.screen import TOP, bar, console, interruptible, print_json, rows_left_out, table
@@ -17,7 +17,7 @@ from hexforge.formats.files import require_writable, write_atomically
 from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
-    from hexforge.addons.cluster.sweep.table import RowChange, Sweep
+    from hexforge.addons.cluster.sweep_table import RowChange, Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class SweepFiles:
         if self.parquet is not None:
             write_atomically(self.parquet, result.to_parquet())
         if self.report is not None:
-            from hexforge.addons.cluster.sweep.page import sweep_page
+            from hexforge.addons.cluster.sweep_page import sweep_page
 
             write_atomically(self.report, sweep_page(result, "sweep", changes).encode())
 
@@ -59,8 +59,8 @@ def sweep(
 
     The exit code is 1 where a model cannot be read.
     """
-    from hexforge.addons.cluster.sweep.run import sweep as swept
-    from hexforge.addons.cluster.sweep.table import read_sweep
+    from hexforge.addons.cluster.sweep_run import sweep as swept
+    from hexforge.addons.cluster.sweep_table import read_sweep
     from hexforge.analysis.workers import Workers
     from hexforge.backend import processors
 

@@ -11,8 +11,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from hexforge.addons.llm.generate import AnswerPiece, LanguageModel
-from hexforge.addons.llm.serving.answers import Answers, Pace
-from hexforge.addons.llm.serving.requests import MOST_BODY, AskedAnswer, RequestError, model_names, read_request
+from hexforge.addons.llm.serve_answers import Answers, Pace
+from hexforge.addons.llm.serve_requests import MOST_BODY, AnswerRequest, RequestError, model_names, read_request
 from hexforge.addons.llm.text_tokens import INSTALL
 from hexforge.errors import CallError
 
@@ -96,11 +96,11 @@ class _Endpoint:
             raw += piece
             if len(raw) > MOST_BODY:
                 raise RequestError(413, f"the body has more than {MOST_BODY:,} bytes")
-        asked = read_request(raw, self._model, chat)
-        made = self._answers.pieces(asked)
-        if asked.stream:
+        answer = read_request(raw, self._model, chat)
+        made = self._answers.pieces(answer)
+        if answer.stream:
             first = await anext(made, None)  # an error before the first token is a status, not a broken stream
-            return StreamingResponse(self._events(asked, first, made), media_type="text/event-stream")
+            return StreamingResponse(self._events(answer, first, made), media_type="text/event-stream")
         texts, end, count = [], "length", 0
         async with aclosing(made) as pieces:
             async for piece_given in pieces:
@@ -109,47 +109,47 @@ class _Endpoint:
                 if await request.is_disconnected():
                     return JSONResponse(None, 499)
         text = "".join(texts)
-        body = self._frame(asked, secrets.token_hex(12), "chat.completion" if chat else "text_completion")
+        body = self._frame(answer, secrets.token_hex(12))
         said: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
         body["choices"] = [{"index": 0, **said, "logprobs": None, "finish_reason": end}]
-        return JSONResponse(body | {"usage": _usage(asked, count)})
+        return JSONResponse(body | {"usage": _usage(answer, count)})
 
     async def _events(
-        self, asked: AskedAnswer, first: AnswerPiece | None, made: AsyncGenerator[AnswerPiece]
+        self, answer: AnswerRequest, first: AnswerPiece | None, made: AsyncGenerator[AnswerPiece]
     ) -> AsyncGenerator[str]:
         """Lines of a stream of events; a client that goes ends the answer."""
         name = secrets.token_hex(12)
         count = 0
 
         def event(said: dict[str, Any], end: str | None) -> str:
-            kind = "chat.completion.chunk" if asked.chat else "text_completion"
             choice = {"index": 0, **said, "logprobs": None, "finish_reason": end}
-            return f"data: {json.dumps(self._frame(asked, name, kind) | {'choices': [choice]})}\n\n"
+            return f"data: {json.dumps(self._frame(answer, name, is_piece=True) | {'choices': [choice]})}\n\n"
 
         async with aclosing(made) as pieces:
-            if asked.chat:
+            if answer.chat:
                 yield event({"delta": {"role": "assistant", "content": ""}}, None)
             piece = first
             while piece is not None:
                 count += 1
-                yield event({"delta": {"content": piece.text}} if asked.chat else {"text": piece.text}, None)
+                yield event({"delta": {"content": piece.text}} if answer.chat else {"text": piece.text}, None)
                 if piece.end:
-                    yield event({"delta": {}} if asked.chat else {"text": ""}, piece.end)
+                    yield event({"delta": {}} if answer.chat else {"text": ""}, piece.end)
                 piece = await anext(pieces, None)
-        if asked.usage:
-            kind = "chat.completion.chunk" if asked.chat else "text_completion"
-            last = self._frame(asked, name, kind) | {"choices": [], "usage": _usage(asked, count)}
+        if answer.usage:
+            last = self._frame(answer, name, is_piece=True) | {"choices": [], "usage": _usage(answer, count)}
             yield f"data: {json.dumps(last)}\n\n"
         yield "data: [DONE]\n\n"
 
-    def _frame(self, asked: AskedAnswer, name: str, kind: str) -> dict[str, Any]:
-        named = f"{self._name}:{asked.adapter}" if asked.adapter else self._name
-        prefix = "chatcmpl" if asked.chat else "cmpl"
+    def _frame(self, answer: AnswerRequest, name: str, is_piece: bool = False) -> dict[str, Any]:
+        """What a whole answer, or a piece of a stream, says of itself."""
+        kind = "text_completion" if not answer.chat else f"chat.completion{'.chunk' * is_piece}"
+        named = f"{self._name}:{answer.adapter}" if answer.adapter else self._name
+        prefix = "chatcmpl" if answer.chat else "cmpl"
         return {"id": f"{prefix}-{name}", "object": kind, "created": int(time.time()), "model": named}
 
 
-def _usage(asked: AskedAnswer, count: int) -> dict[str, int]:
-    prompt = len(asked.tokens)
+def _usage(answer: AnswerRequest, count: int) -> dict[str, int]:
+    prompt = len(answer.tokens)
     return {"prompt_tokens": prompt, "completion_tokens": count, "total_tokens": prompt + count}
 
 
