@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from os.path import commonprefix
 
 DEVICES: Mapping[str, tuple[str, ...]] = {
     "SM8350": ("Galaxy S21", "Xiaomi Mi 11", "OnePlus 9"),
@@ -58,5 +59,10 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     by_key: dict[str, str] = {}
     for each in known:
         by_key.setdefault(normalized_name(each), each)
-    close = difflib.get_close_matches(normalized_name(name), by_key, 1, 0.6)
-    return by_key[close[0]] if close else None
+    wanted = normalized_name(name)
+    close = difflib.get_close_matches(wanted, by_key, 4, 0.6)
+
+    def likeness(key: str) -> tuple[float, int]:
+        return difflib.SequenceMatcher(None, key, wanted).ratio(), len(commonprefix([key, wanted]))
+
+    return by_key[max(close, key=likeness)] if close else None
