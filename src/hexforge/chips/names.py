@@ -6,7 +6,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from os.path import commonprefix
 
 DEVICES: Mapping[str, tuple[str, ...]] = {
     "SM8350": ("Galaxy S21", "Xiaomi Mi 11", "OnePlus 9"),
@@ -63,6 +62,11 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
     close = difflib.get_close_matches(wanted, by_key, 4, 0.6)
 
     def likeness(key: str) -> tuple[float, int]:
-        return difflib.SequenceMatcher(None, key, wanted).ratio(), len(commonprefix([key, wanted]))
+        return difflib.SequenceMatcher(None, key, wanted).ratio(), _common_start(key, wanted)
 
     return by_key[max(close, key=likeness)] if close else None
+
+
+def _common_start(one: str, other: str) -> int:
+    """How many letters two names have in common from the first on."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

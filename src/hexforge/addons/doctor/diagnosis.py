@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Diagnosis: what would stop the NPU sessions of a place: a symptom for each thing that was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hexforge.results import Column, Key, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom(Result):
+    """What was found, what to do, and the public evidence that it stops sessions."""
+
+    id: str
+    level: Literal["fault", "advice"]
+    """A fault stops the session, or keeps the app out of a store; advice is worth knowing."""
+    found: str
+    would_work: str
+    evidence: str
+
+    described = (Column("level"), Column("id"), Column("found"), Column("would_work"), Column("evidence", leaves=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis(Result):
+    """What the doctor says of a place."""
+
+    place: str
+    kind: str
+    """folder, archive, device, log or machine."""
+    examined: tuple[str, ...]
+    """What was looked at, in words."""
+    findings: tuple[Symptom, ...]
+
+    described = ("place kind examined", Key("healthy", of="healthy"), "findings")
+
+    @property
+    def faults(self) -> tuple[Symptom, ...]:
+        """The findings that stop a session."""
+        return tuple(finding for finding in self.findings if finding.level == "fault")
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing was found that would stop a session."""
+        return not self.faults
