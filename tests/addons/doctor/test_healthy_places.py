@@ -35,7 +35,7 @@ FOLDERS: dict[str, tuple[Callable[[], Files], str]] = {
     "no NPU at all": (lambda: {"README.md": b"hello", "main.py": b"print(1)\n"}, ""),
     "Python's pair": (lambda: {"requirements.txt": b"onnxruntime==1.29.0\nonnxruntime-qnn==2.7.0\nnumpy\n"}, ""),
     "settings within the chip": (
-        lambda: {"c.json": made.settings(graphs=[{"vtcm_mb": 0}], devices=[{"soc_id": 57, "pd_session": "unsigned"}])}, "",
+        lambda: {"c.json": made.settings(graphs=[{"vtcm_mb": 0}], devices=[{"soc_id": 57, "pd_session": "no"}])}, "",
     ),
     "one ADSP_LIBRARY_PATH": (
         lambda: whole() | {"run.sh": b'export ADSP_LIBRARY_PATH="/data/local/tmp/a;/vendor/dsp"\n',
