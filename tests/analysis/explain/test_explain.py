@@ -238,8 +238,7 @@ NEWER: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("newer_log
 
 
 def test_newer_logs_were_kept_aside_and_say_what_was_recognised_at_first() -> None:
-    """Of lines of LiteRT, GenieX, Windows ML and FastRPC 7 of 43 were recognised before they had patterns; of others, 21
-    of 39 after that."""
+    """Of lines of LiteRT, GenieX, Windows ML and FastRPC 7 of 43 were recognised before, of others 21 of 39 later."""
     sources = {log["source"] for log in NEWER}
     assert len(sources) == len(NEWER)
     assert not sources & {log["source"] for log in (*LOGS, *HELD_OUT)}

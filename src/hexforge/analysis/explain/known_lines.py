@@ -21,7 +21,8 @@ HINTS = (
     "magic number|switching|selected|not equal|!=|skip load|newer|memory usage|unmap|incorrect|finalized|qnn_open|"
     "returned|not set|not found|missing|not possible|not initialized|no snapdragon|domain id|status 0x|done. status|"
     "dispatch|unsupported_key|unreachable|not available|not compatible|already compiled|winml|denied|elf segment|"
-    "remoteproc|adding shared|instead of|unsuccessful|is unknown|creation failure|context fault|no context id|defaulting to|forcing|did you mean|chipset|wrong value"
+    "remoteproc|adding shared|instead of|unsuccessful|is unknown|creation failure|context fault|no context id|"
+    "defaulting to|forcing|did you mean|chipset|wrong value"
 ).split("|")
 """Words, one of which every line of the table has: a line without any need not be compared with all patterns."""
 LineKind = Literal["cause", "consequence", "notice"]

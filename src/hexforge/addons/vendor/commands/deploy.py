@@ -97,6 +97,9 @@ def _print_deployed(screen: Console, result: DeployResult) -> None:
     for chip, nodes in result.left_on_cpu.items():
         for node, why in nodes[:MOST_ROWS]:
             screen.print(Text(f"{chip}: CPU  {node}: {why}", "yellow"))
+    for finding in result.doctor:
+        screen.print(Text(f"{finding['level']} {finding['id']}: {finding['found']}", "bold red"))
+        screen.print(f"  Try: {finding['would_work']}")
     screen.print(Text(str(result.folder), "bold"))
 
 
