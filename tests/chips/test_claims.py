@@ -116,7 +116,7 @@ def test_a_chip_is_what_sources_say_of_it(soc: Soc) -> None:
 
 
 def test_a_chip_that_nobody_measured_has_a_wider_band() -> None:
-    known = band.Certainty(0.05, 0.0, 0.1)
+    known = band.Certainty(0.05, (), 0.0, 0.1)
     measured, assumed = (band.band_width(known, ["w8a8"], "qnn_dlc", was) for was in (True, False))
     assert assumed > 1.2 * measured
     new = next(soc for soc in SOCS if soc.name == "SM7435")

@@ -60,9 +60,9 @@ def dll(machine: int = 0xAA64) -> bytes:
     return bytes(head)
 
 
-def qnn(arch: int = 75, folder: str = "", **changed: bytes | None) -> dict[str, bytes]:
+def qnn(arch: int = 75, within: str = "", /, **changed: bytes | None) -> dict[str, bytes]:
     """QNN's libraries of one architecture in a folder; by their names others, or None for none."""
-    where = f"{folder}/" if folder else ""
+    where = f"{within}/" if within else ""
     names = ("libQnnHtp", "libQnnSystem", "libQnnHtpPrepare", f"libQnnHtpV{arch}Stub")
     made: dict[str, bytes] = {f"{where}{name}.so": library() for name in names}
     made[f"{where}libQnnHtpV{arch}Skel.so"] = library(HEXAGON, PAGE_4)

@@ -106,8 +106,8 @@ def test_a_library_with_wrong_bytes(at: int, bytes_there: bytes) -> None:
 @settings(max_examples=300)
 @given(st.sampled_from(["text", "binary", "proto"]), st.integers(0, 700), st.binary(max_size=8), st.integers(0, 900))
 def test_a_manifest_with_wrong_bytes(form: str, at: int, bytes_there: bytes, end: int) -> None:
-    whole = {"text": made.manifest_text, "binary": made.manifest_binary, "proto": made.manifest_proto}[form]()
-    data = bytearray(whole)
+    forms = {"text": made.manifest_text(), "binary": made.manifest_binary(), "proto": made.manifest_proto()}
+    data = bytearray(forms[form])
     data[at : at + len(bytes_there)] = bytes_there
     try:
         manifest = read_manifest(bytes(data[:end]))

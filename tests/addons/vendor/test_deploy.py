@@ -69,7 +69,9 @@ def test_the_android_project_is_one_that_the_doctor_passes(no_package: None, tmp
     build = (project / "app" / "build.gradle.kts").read_text()
     pins = re.findall(r'implementation\("([\w.-]+:[\w.-]+):([\w.]+)"\)', build)
     assert [releases.qairt_of(name, version) for name, version in pins] == ["", "2.51.0"]
-    assert releases.release_of(*pins[1]).onnxruntime == pins[0][1]  # type: ignore[union-attr]
+    plugin = releases.release_of(*pins[1])
+    assert plugin is not None
+    assert plugin.onnxruntime == pins[0][1]
     for path in project.rglob("*.kt*"):
         text = path.read_text()
         assert "@" not in re.sub(r"@\w+\(", "", text), path
