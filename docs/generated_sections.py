@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from docs.doctor_tables import checks_table, questions_table, releases_table
 from hexforge.addons.device.codes import codes_table
 from hexforge.addons.device.scenario.steps import steps_table
-from hexforge.addons.doctor.checks_page import checks_table, questions_table, releases_table
 from hexforge.qnn_api.enumerations import unconfirmed_table
 
 FOLDER = Path(__file__).parent

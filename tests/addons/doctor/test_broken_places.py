@@ -57,7 +57,7 @@ FOLDERS: dict[str, tuple[Callable[[], Files], str, str]] = {
     "a binary outside of the folder": (
         lambda: qnn(75) | {"SM8650/model_ctx.onnx": made.context_model(binary="../../etc/passwd")}, "", "context-file",
     ),
-    "a context for another chip": (lambda: qnn(79) | made.contexts("SM8650"), "SM8750", "context-chip"),
+    "a context for another chip": (lambda: qnn(75) | made.contexts("SM8750"), "SM8650", "context-chip"),
     "floats on a chip of integers": (lambda: qnn(73) | {"m.onnx": made.graph_model()}, "8s Gen 3", "float-chip"),
     "bfloat16 on an older chip": (
         lambda: qnn(75) | {"m.onnx": made.graph_model(TensorProto.BFLOAT16)}, "SM8650", "bfloat-chip",
@@ -203,10 +203,11 @@ def test_a_log_of_a_broken_session(case: str) -> None:
     assert report.faults[0].would_work
 
 
+BINDER = "lrwxrwxrwx 1 root root 20 2026-11-01 10:00 binder -> /dev/binderfs/binder\n"
 HEALTHY = {
     "getprop ro.soc.model": "SM8650",
     "getprop ro.product.cpu.abi": "arm64-v8a",
-    "ls -l /dev": "crw-rw-r-- 1 system system 10, 107 2026-11-01 10:00 fastrpc-cdsp",
+    "ls -l /dev": BINDER + "crw-rw-r-- 1 system system 10, 107 2026-11-01 10:00 fastrpc-cdsp",
     "ls /vendor/lib64": "libcdsprpc.so\nlibQnnHtp.so",
     "ls /vendor/dsp/cdsp": "fastrpc_shell_3\nfastrpc_shell_unsigned_3",
     "cat /proc/meminfo": "MemAvailable:    6123456 kB",
@@ -215,7 +216,7 @@ HEALTHY = {
 DEVICES = {
     "too old": ({"getprop ro.soc.model": "SM8250"}, "device-chip"),
     "32 bits": ({"getprop ro.product.cpu.abi": "armeabi-v7a"}, "device-bits"),
-    "no FastRPC": ({"ls -l /dev": "crw-rw-rw- 1 root root 1, 3 2026-11-01 10:00 null"}, "device-node"),
+    "no FastRPC": ({"ls -l /dev": BINDER + "crw-rw-rw- 1 root root 1, 3 2026-11-01 10:00 null"}, "device-node"),
     "closed": ({"ls -l /dev": "crw-rw---- 1 system system 10, 107 2026-11-01 10:00 fastrpc-cdsp"}, "device-permission"),
     "no driver": ({"ls /vendor/lib64": "libOpenCL.so"}, "device-driver"),
     "signed modules only": ({"ls /vendor/dsp/cdsp": "fastrpc_shell_3"}, "device-unsigned"),
@@ -256,14 +257,14 @@ MACHINES = {
 @pytest.mark.parametrize("case", MACHINES)
 def test_a_broken_machine(case: str) -> None:
     changed, fault = MACHINES[case]
-    found = [f.id for question in MACHINE for f in question.findings({**ARM_LINUX, **changed}) if f.level == "fault"]
+    found = [f.id for question in MACHINE for f in question.symptoms({**ARM_LINUX, **changed}) if f.level == "fault"]
     assert found == [fault]
-    assert not [f for question in MACHINE for f in question.findings(ARM_LINUX)]
+    assert not [f for question in MACHINE for f in question.symptoms(ARM_LINUX)]
 
 
 def test_every_row_is_shown_by_a_case() -> None:
     shown = {fault for _, _, fault in FOLDERS.values()} | {fault for _, fault in APPS.values()}
-    shown |= {"zip-alignment", "libcdsprpc-required", "dsp-memory"}
+    shown |= {"context-other-chip", "zip-alignment", "libcdsprpc-required", "dsp-memory"}
     assert {check.id for check in CHECKS} == shown
     devices = {fault for _, fault in DEVICES.values()} | {"device-memory"}
     assert {question.id for question in DEVICE} == devices

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 from onnx import TensorProto
 from typer.testing import CliRunner
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from hexforge.addons.doctor import examination
 from hexforge.addons.doctor.commands import doctor, versions
 from hexforge.addons.doctor.examination import examine_log, examine_path
+from hexforge.addons.phone.phones import VARIABLE, add_phone
 from hexforge.chips.soc import SESSION_BYTES, find_chip
 from hexforge.cli.request_options import CommandGroup
 from tests.addons.doctor import made
@@ -101,6 +103,26 @@ def test_what_is_only_advice_is_healthy(tmp_path: Path) -> None:
     report = examine_path(path)
     assert [finding.id for finding in report.findings] == ["libcdsprpc-required"]
     assert report.healthy
+
+
+def test_a_context_of_another_chip_is_advice_and_its_chip_is_what_the_provider_wrote(tmp_path: Path) -> None:
+    model = onnx.ModelProto.FromString(made.context_model("v2.51.0.260929181845"))
+    entry = model.metadata_props.add()
+    entry.key, entry.value = "ep_compatibility_info.QNN", "v2:6:2.51.0:5.51.0:0:43:0:0"
+    files = qnn(75) | {"model_ctx.onnx": model.SerializeToString(), "model_ctx.bin": bytes(8)}
+    place = made.folder(tmp_path / "place", files)
+    report = examine_path(place, find_chip("SM8650"))
+    assert [symptom.id for symptom in report.findings] == ["context-other-chip"]
+    assert report.findings[0].found == "model_ctx.onnx is for SM8550 (v73), and SM8650 is v75."
+    assert report.healthy
+
+
+def test_a_virtual_phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "phones"))
+    add_phone("emulated-1", "SM8650")
+    done = CliRunner().invoke(app, ["--device", "-s", "emulated-1"], env={"COLUMNS": "240"})
+    assert done.exit_code == 0, done.output
+    assert "chip SM8650" in done.stdout
 
 
 def test_a_binary_that_no_session_can_map(tmp_path: Path) -> None:

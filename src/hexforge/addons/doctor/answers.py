@@ -8,12 +8,10 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Literal
 
-from hexforge.addons.doctor.diagnosis import Symptom
+from hexforge.addons.doctor.diagnosis import Check
 from hexforge.chips.soc import find_chip
 from hexforge.errors import CallError
 from hexforge.qnn_api import releases
@@ -34,22 +32,6 @@ DEVICE_QUESTIONS = {
     "enforce": "getenforce",
 }
 """What a device is asked, as commands of its shell; an answer that it has not is empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A row: what is looked for in the answers, and what a finding of it means."""
-
-    id: str
-    level: Literal["fault", "advice"]
-    looks: Callable[[Answers], Iterator[str]]
-    would_work: str
-    evidence: str
-
-    def findings(self, answers: Answers) -> Iterator[Symptom]:
-        """What it finds."""
-        for sentence in self.looks(answers):
-            yield Symptom(self.id, self.level, sentence, self.would_work, self.evidence)
 
 
 def ask_device(shell: Callable[[str], str]) -> dict[str, str]:
@@ -91,8 +73,8 @@ def device_bits(answers: Answers) -> Iterator[str]:
 
 
 def device_node(answers: Answers) -> Iterator[str]:
-    """No way to the DSP: none of FastRPC's nodes."""
-    if answers.get("nodes") and not re.search(r"fastrpc-cdsp|adsprpc-smd", answers["nodes"]):
+    """No way to the DSP: none of FastRPC's nodes; a virtual phone has no nodes at all."""
+    if "binder" in answers.get("nodes", "") and not re.search(r"fastrpc-cdsp|adsprpc-smd", answers["nodes"]):
         yield "It has neither /dev/fastrpc-cdsp nor /dev/adsprpc-smd."
 
 
@@ -162,33 +144,33 @@ def machine_pair(answers: Answers) -> Iterator[str]:
         yield f"onnxruntime-qnn {plugin} is an onnxruntime of its own, and onnxruntime {host} is installed over it."
 
 
-DEVICE = (
-    Question("device-chip", "fault", device_chip, "Take a phone with a v68 or newer; `hexforge socs` lists them.",
+DEVICE: tuple[Check[Answers], ...] = (
+    Check("device-chip", "fault", device_chip, "Take a phone with a v68 or newer; `hexforge socs` lists them.",
              "https://github.com/pytorch/executorch/issues/15973"),
-    Question("device-bits", "fault", device_bits, "Take a device with a 64-bit system.", _TRACES),
-    Question("device-node", "fault", device_node, "Boot a kernel with the FastRPC driver (CONFIG_QCOM_FASTRPC).",
+    Check("device-bits", "fault", device_bits, "Take a device with a 64-bit system.", _TRACES),
+    Check("device-node", "fault", device_node, "Boot a kernel with the FastRPC driver (CONFIG_QCOM_FASTRPC).",
              "https://github.com/qualcomm/fastrpc/issues/401"),
-    Question("device-permission", "fault", device_permission,
+    Check("device-permission", "fault", device_permission,
              "Apps reach it only where the maker opened it; run from `adb shell`, or ask the maker.", _TRACES),
-    Question("device-driver", "fault", device_driver, "The system image is not Qualcomm's: take the maker's.",
+    Check("device-driver", "fault", device_driver, "The system image is not Qualcomm's: take the maker's.",
              "https://github.com/qualcomm/fastrpc/issues/379"),
-    Question("device-unsigned", "fault", device_unsigned,
+    Check("device-unsigned", "fault", device_unsigned,
              "This firmware runs signed modules only: take libraries that the maker has signed.",
              "https://github.com/qualcomm/fastrpc/pull/390"),
-    Question("device-memory", "advice", device_memory, "Close other apps, or load a smaller model.",
+    Check("device-memory", "advice", device_memory, "Close other apps, or load a smaller model.",
              "https://github.com/microsoft/WindowsAppSDK/issues/5858"),
 )  # fmt: skip
-MACHINE = (
-    Question("machine-bits", "fault", machine_bits, "Install a Python of 64 bits.", "https://pypi.org/project/onnxruntime-qnn/"),
-    Question("machine-npu", "advice", machine_npu, "Compile here, run on a device: `hexforge deploy --push`.",
+MACHINE: tuple[Check[Answers], ...] = (
+    Check("machine-bits", "fault", machine_bits, "Install a Python of 64 bits.", "https://pypi.org/project/onnxruntime-qnn/"),
+    Check("machine-npu", "advice", machine_npu, "Compile here, run on a device: `hexforge deploy --push`.",
              "https://github.com/onnxruntime/onnxruntime-qnn/releases/tag/v2.3.0"),
-    Question("machine-node", "fault", machine_node,
+    Check("machine-node", "fault", machine_node,
              "Boot a kernel with FastRPC and the DSP's firmware, and start cdsprpcd.",
              "https://github.com/qualcomm/fastrpc/pull/390"),
-    Question("machine-permission", "fault", machine_permission,
+    Check("machine-permission", "fault", machine_permission,
              "Add the user to the group of the node (fastrpc, render).",
              "https://github.com/qualcomm/fastrpc/pull/390"),
-    Question("machine-pair", "fault", machine_pair,
+    Check("machine-pair", "fault", machine_pair,
              "Take the pair of one row of `hexforge versions`: pip install onnxruntime==… onnxruntime-qnn==…",
              "https://github.com/onnxruntime/onnxruntime-qnn"),
 )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from hexforge.addons.doctor.facts import Facts
-from hexforge.addons.doctor.models import ShippedModel
+from hexforge.addons.doctor.models import ShippedModel, known_chip
 from hexforge.chips.soc import SESSION_BYTES, ChipTarget, Soc, find_chip
 from hexforge.errors import CallError
 from hexforge.qnn_api.releases import IN_TREE_MAVEN, PLUGIN, as_version
@@ -17,10 +17,16 @@ _SIGNED = ("signed", "PD_SIGNED")
 
 
 def context_chip(facts: Facts) -> Iterator[str]:
-    """A context for another architecture than the chip's."""
-    for model in facts.models:
-        made_for, chip = model.chip, facts.chip
-        if chip and made_for and model.is_context and made_for.htp_arch != chip.htp_arch:
+    """A context for a newer architecture than the chip's."""
+    for model, made_for, chip in _contexts(facts):
+        if made_for.htp_arch > chip.htp_arch:
+            yield f"{model.path} is for {made_for.name} (v{made_for.htp_arch}), and {chip.name} is v{chip.htp_arch}."
+
+
+def context_of_another_chip(facts: Facts) -> Iterator[str]:
+    """A context for another chip of the same or an older architecture, which loads and may be slower."""
+    for model, made_for, chip in _contexts(facts):
+        if made_for.soc_model != chip.soc_model and made_for.htp_arch <= chip.htp_arch:
             yield f"{model.path} is for {made_for.name} (v{made_for.htp_arch}), and {chip.name} is v{chip.htp_arch}."
 
 
@@ -97,6 +103,13 @@ def chip_number(facts: Facts) -> Iterator[str]:
                 yield f"{path}: {error}."
 
 
+def _contexts(facts: Facts) -> Iterator[tuple[ShippedModel, Soc, Soc]]:
+    """The contexts, each with the chip it was made for and the one that is to load it."""
+    for model in facts.models:
+        if facts.chip is not None and model.chip is not None and model.is_context:
+            yield model, model.chip, facts.chip
+
+
 def _graphs(facts: Facts) -> Iterator[tuple[ShippedModel, Soc]]:
     """The models that are not compiled yet, each with the chip it is for."""
     for model in facts.models:
@@ -127,9 +140,7 @@ def _walk(path: str, chip: Soc | None, content: Any, depth: int) -> Iterator[tup
 def _chip_in(content: dict[str, Any]) -> Soc | None:
     """The chip that a group of settings names beside them."""
     for key in ("soc_model", "soc_id"):
-        try:
-            if str(content.get(key) or "0").isdecimal() and (chip := find_chip(str(content.get(key) or "0"))):
-                return chip
-        except CallError:
-            continue
+        number = str(content.get(key) or "0")
+        if number.isdecimal() and (chip := known_chip(number)) is not None:
+            return chip
     return None

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator
 
 from hexforge.addons.doctor import check_libraries as libraries
 from hexforge.addons.doctor import check_models as models
 from hexforge.addons.doctor import check_packaging as packaging
-from hexforge.addons.doctor.diagnosis import Symptom
+from hexforge.addons.doctor.diagnosis import Check, Symptom
 from hexforge.addons.doctor.facts import Facts
 
 _PAGES = "https://developer.android.com/guide/practices/page-sizes"
@@ -19,24 +17,7 @@ _ORT = "https://github.com/onnxruntime/onnxruntime-qnn"
 _GUIDE = "https://docs.qualcomm.com/doc/80-63442-10/topic/htp_backend.html"
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A row: what is looked for in files, and what a finding of it means."""
-
-    id: str
-    level: Literal["fault", "advice"]
-    looks: Callable[[Facts], Iterator[str]]
-    """What yields a sentence for each that it finds; its docstring says what it looks for."""
-    would_work: str
-    evidence: str
-
-    def findings(self, facts: Facts) -> Iterator[Symptom]:
-        """What it finds."""
-        for sentence in self.looks(facts):
-            yield Symptom(self.id, self.level, sentence, self.would_work, self.evidence)
-
-
-CHECKS = (
+CHECKS: tuple[Check[Facts], ...] = (
     Check("damaged", "fault", libraries.damaged,
           "Copy the file again from where it came; open no archive whose members leave it or grow without end.",
           "https://github.com/qualcomm/fastrpc/issues/379"),
@@ -112,6 +93,9 @@ CHECKS = (
     Check("context-chip", "fault", models.context_chip,
           "Make a context for this chip: `hexforge deploy MODEL --soc CHIP`.",
           "https://github.com/google-ai-edge/LiteRT/issues/7516"),
+    Check("context-other-chip", "advice", models.context_of_another_chip,
+          "It loads where its libraries are there; one for this chip is faster: `hexforge deploy MODEL --soc CHIP`.",
+          f"{_ORT} (qnn_cache_compatibility_manager.cc)"),
     Check("context-file", "fault", models.context_file,
           "Ship the binary beside its model, under the name that the model has.",
           "https://onnxruntime.ai/docs/execution-providers/EP-Context-Design.html"),
@@ -139,4 +123,4 @@ CHECKS = (
 def examine(facts: Facts) -> Iterator[Symptom]:
     """What every check finds."""
     for check in CHECKS:
-        yield from check.findings(facts)
+        yield from check.symptoms(facts)

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from hexforge.results import Column, Key, Result
+
+Known = TypeVar("Known")
+"""What a check looks at: the facts of files, or the answers of a device or machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,23 @@ class Symptom(Result):
     evidence: str
 
     described = (Column("level"), Column("id"), Column("found"), Column("would_work"), Column("evidence", leaves=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Check(Generic[Known]):
+    """A row of a table: what is looked for in what is known of a place, and what it means."""
+
+    id: str
+    level: Literal["fault", "advice"]
+    looks: Callable[[Known], Iterator[str]]
+    """What yields a sentence for each that it finds; its docstring says what it looks for."""
+    would_work: str
+    evidence: str
+
+    def symptoms(self, known: Known) -> Iterator[Symptom]:
+        """What it finds."""
+        for sentence in self.looks(known):
+            yield Symptom(self.id, self.level, sentence, self.would_work, self.evidence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def examine_log(name: str, text: str) -> Diagnosis:
 def examine_device(serial: str, shell: Callable[[str], str]) -> Diagnosis:
     """A running device, asked by its shell."""
     answers = ask_device(shell)
-    findings = [finding for question in DEVICE for finding in question.findings(answers)]
+    findings = [finding for question in DEVICE for finding in question.symptoms(answers)]
     said = [f"chip {answers['chip']}"] if answers.get("chip") else []
     return Diagnosis(serial, "device", (*said, *(name for name, answer in answers.items() if answer)), tuple(findings))
 
@@ -68,7 +68,7 @@ def examine_device(serial: str, shell: Callable[[str], str]) -> Diagnosis:
 def examine_machine() -> Diagnosis:
     """This machine."""
     answers = ask_machine()
-    findings = [finding for question in MACHINE for finding in question.findings(answers)]
+    findings = [finding for question in MACHINE for finding in question.symptoms(answers)]
     looked = (f"{name} {answer}" for name, answer in answers.items() if answer)
     return Diagnosis("this machine", "machine", tuple(looked), tuple(findings))
 

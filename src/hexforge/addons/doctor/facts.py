@@ -12,10 +12,10 @@ from typing import Any
 
 from hexforge.addons.doctor.binaries import HEAD, LibraryHeader, read_binary
 from hexforge.addons.doctor.manifest import MOST_BYTES, Manifest, read_manifest
-from hexforge.addons.doctor.models import ShippedModel, read_model
+from hexforge.addons.doctor.models import ShippedModel, known_chip, read_model
 from hexforge.addons.doctor.place import Entry, Place
-from hexforge.chips.soc import Soc, find_chip
-from hexforge.errors import CallError, FormatError
+from hexforge.chips.soc import Soc
+from hexforge.errors import FormatError
 
 _LIBRARY = re.compile(r"\.(so(\.[\d.]+)?|dll)$")
 _ARCH = re.compile(r"^(?:lib)?QnnHtpV(\d\d)(Stub|Skel)?\.(?:so|dll)$")
@@ -214,15 +214,8 @@ def chip_of(path: str, settings: Mapping[str, Any]) -> Soc | None:
         chips = content.get("chips")
         for name, given in chips.items() if isinstance(chips, dict) else ():
             if isinstance(given, dict) and given.get("context_model") == path:
-                return _chip(str(name))
+                return known_chip(str(name))
     for part in PurePosixPath(path).parts[:-1]:
-        if re.fullmatch(r"[A-Z]{2,3}\d{3,4}\w{0,2}", part) and (chip := _chip(part)) is not None:
+        if re.fullmatch(r"[A-Z]{2,3}\d{3,4}\w{0,2}", part) and (chip := known_chip(part)) is not None:
             return chip
     return None
-
-
-def _chip(name: str) -> Soc | None:
-    try:
-        return find_chip(name)
-    except CallError:
-        return None

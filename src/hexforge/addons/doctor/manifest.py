@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hexforge.errors import FormatError
+from hexforge.model.wire import message_fields
 
 MOST_BYTES = 4 << 20
 _MOST_ELEMENTS, _MOST_DEPTH = 20_000, 64
@@ -21,6 +22,7 @@ _ATTRIBUTES = {0x0101020C: "minSdkVersion", 0x01010270: "targetSdkVersion", 0x01
 _STRINGS, _NUMBERS, _ELEMENT = 0x0001, 0x0180, 0x0102
 _TEXT, _BOOLEAN, _DECIMAL, _HEXADECIMAL = 0x03, 0x12, 0x10, 0x11
 _UTF8 = 1 << 8
+_DELIMITED = 2
 
 Element = tuple[str, dict[str, str]]
 
@@ -149,45 +151,27 @@ def _node_elements(data: bytes, depth: int) -> Iterator[Element]:
     if depth > _MOST_DEPTH:
         raise FormatError("AndroidManifest.xml is damaged: its elements are nested without end")
     for number, element in _fields(data):
-        if number != 1 or not isinstance(element, bytes):
+        if number != 1:
             continue
         parts = list(_fields(element))
-        name = next((part for n, part in parts if n == 3 and isinstance(part, bytes)), b"")
-        values = dict(_proto_attribute(part) for n, part in parts if n == 4 and isinstance(part, bytes))
+        name = next((part for n, part in parts if n == 3), b"")
+        values = dict(_proto_attribute(part) for n, part in parts if n == 4)
         yield name.decode("utf-8", "replace"), values
         for n, child in parts:
-            if n == 5 and isinstance(child, bytes):
+            if n == 5:
                 yield from _node_elements(child, depth + 1)
 
 
 def _proto_attribute(data: bytes) -> tuple[str, str]:
-    texts = {n: part.decode("utf-8", "replace") for n, part in _fields(data) if isinstance(part, bytes) and n in (2, 3)}
+    texts = {n: part.decode("utf-8", "replace") for n, part in _fields(data) if n in (2, 3)}
     return texts.get(2, ""), texts.get(3, "")
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Number and content of each field of a protobuf message."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at)
-        wire = tag & 7
-        if wire == 0:
-            value, at = _varint(data, at)
-            yield tag >> 3, value
-            continue
-        length, at = _varint(data, at) if wire == 2 else ({1: 8, 5: 4}.get(wire, len(data)), at)
-        if at + length > len(data):
-            raise FormatError("AndroidManifest.xml is no manifest, or a damaged one", offset=at)
-        yield tag >> 3, data[at : at + length]
-        at += length
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if not byte & 0x80:
-            break
-    return value, at
+def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and content of each field of a protobuf message that has bytes."""
+    try:
+        for number, wire, _, start, stop in message_fields(data, 0, len(data)):
+            if wire == _DELIMITED:
+                yield number, data[start:stop]
+    except FormatError as error:
+        raise FormatError("AndroidManifest.xml is no manifest, or a damaged one", offset=error.offset) from None

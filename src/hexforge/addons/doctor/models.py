@@ -10,8 +10,8 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from hexforge.addons.doctor.place import MOST_READ, Entry, Place
-from hexforge.chips.soc import Soc
-from hexforge.errors import FormatError
+from hexforge.chips.soc import Soc, find_chip
+from hexforge.errors import CallError, FormatError
 from hexforge.terminal_text import visible
 
 
@@ -64,8 +64,32 @@ def read_model(entry: Entry, place: Place, chip: Soc | None) -> ShippedModel:
     there = {name: sizes.get((folder / name).as_posix()) for name in names}
     missing = tuple(name for name, size in there.items() if size is None)
     largest = max((size for size in there.values() if size is not None), default=0)
-    version = next((text for text in versions if text), "")
-    return ShippedModel(entry.path, True, version, names, missing, largest, chip=chip)
+    by_provider, made_for = _compatibility(model)
+    version = next((text for text in versions if text), by_provider)
+    return ShippedModel(entry.path, True, version, names, missing, largest, chip=made_for or chip)
+
+
+def _compatibility(model: onnx.ModelProto) -> tuple[str, Soc | None]:
+    """The QAIRT and the chip of a context by the entry that the provider leaves with it; empty where there is none.
+
+    It is "v2:backend:QAIRT:HTP API:…:soc_model:…"; the form before has no soc_model (the provider's sources, and what
+    its 2.7.0 writes).
+    """
+    for entry in model.metadata_props:
+        parts = entry.value.split(":")
+        if entry.key.startswith("ep_compatibility_info.") and parts[0] == "v2" and len(parts) >= 6:
+            return parts[2], known_chip(parts[5])
+        if entry.key.startswith("ep_compatibility_info.") and len(parts) == 6:
+            return parts[1], None
+    return "", None
+
+
+def known_chip(name: str) -> Soc | None:
+    """The chip of a name or number; None where no such chip is known."""
+    try:
+        return find_chip(name)
+    except CallError:
+        return None
 
 
 def _floats(graph: onnx.GraphProto) -> str:

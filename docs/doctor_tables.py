@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from hexforge.addons.doctor.answers import DEVICE, MACHINE, Question
-from hexforge.addons.doctor.checks import CHECKS, Check
+from hexforge.addons.doctor.answers import DEVICE, MACHINE
+from hexforge.addons.doctor.checks import CHECKS
+from hexforge.addons.doctor.diagnosis import Check
 from hexforge.qnn_api.releases import blob_version, releases
 
 
@@ -29,7 +31,7 @@ def releases_table() -> str:
     return _table(("package", "version", "QAIRT", "onnxruntime", "context blob", "source"), rows)
 
 
-def _rows(checks: Iterable[Check | Question]) -> str:
+def _rows(checks: Iterable[Check[Any]]) -> str:
     cells = (
         (f"`{check.id}`", _sentence(check.looks.__doc__), check.would_work, f"<{check.evidence}>") for check in checks
     )
