@@ -147,7 +147,8 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 #            on chips not named for sure: 1437 on a v68 of 12 TOPS (QCS6490? fitted 1006) and 1397 on a v73 of 45
 #            TOPS (X Elite? 1258), both from cdsp_peak's notes; 2112 in llama.cpp issue 18139, whose phone and chip
 #            do not match (SM8650: 1780, SM8750: 2025).
-# DRAM GB/s  p: 8s Gen 3, 7+ Gen 3 and 7+ Gen 2 (the gist of claims.py); 888 51.2 (nanoreview), X Elite 136 (tweaktown), X2 Elite 152 (open-source-ai.tech), IQ-9075 6400 x 96
+# DRAM GB/s  p: 8s Gen 3, 7+ Gen 3 and 7+ Gen 2 (claims.py), 888 51.2 (nanoreview), X Elite 136 (tweaktown),
+#            X2 Elite 152 (open-source-ai.tech), IQ-9075 6400 x 96
 #            bit (dragonwingdocs.qualcomm.com). Else assumed: where the press gives a memory clock (4200 MHz 8 Gen 2
 #            and 7 Gen 4, 4800 8 Gen 3, 5300 8 Elite and its Gen 5) that with a 64 bit bus, else as a chip like it;
 #            raised above the fitted rate where it would be below (SM7750 with 32 bits, v85).
