@@ -302,6 +302,14 @@ def known_for(name: str, most: int = 3) -> str:
     return ", ".join(list(names)[:most])
 
 
+def known_chip(name: str) -> Soc | None:
+    """The chip of a name or number that a file or a device gives; None where no such chip is known."""
+    try:
+        return find_chip(name)
+    except CallError:
+        return None
+
+
 def require_cores(soc: Soc, count: int, what: str) -> None:
     """CallError where a chip has fewer NSP cores."""
     if count > soc.nsp_cores:

@@ -262,6 +262,12 @@ def test_a_broken_machine(case: str) -> None:
     assert not [f for question in MACHINE for f in question.symptoms(ARM_LINUX)]
 
 
+def test_a_python_that_is_emulated_is_told_and_is_no_fault() -> None:
+    answers = {**ARM_LINUX, "system": "win32", "machine": "amd64", "processor": "ARMv8 (64-bit) Family 8"}
+    found = [symptom for question in MACHINE for symptom in question.symptoms(answers)]
+    assert [(symptom.id, symptom.level) for symptom in found] == [("machine-emulated", "advice")]
+
+
 def test_every_row_is_shown_by_a_case() -> None:
     shown = {fault for _, _, fault in FOLDERS.values()} | {fault for _, fault in APPS.values()}
     shown |= {"context-other-chip", "zip-alignment", "libcdsprpc-required", "dsp-memory"}

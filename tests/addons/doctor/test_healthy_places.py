@@ -123,6 +123,10 @@ def test_a_virtual_phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     done = CliRunner().invoke(app, ["--device", "-s", "emulated-1"], env={"COLUMNS": "240"})
     assert done.exit_code == 0, done.output
     assert "chip SM8650" in done.stdout
+    other = made.folder(tmp_path / "place", qnn(79) | made.contexts("SM8750"))
+    done = CliRunner().invoke(app, [str(other), "-s", "emulated-1"], env={"COLUMNS": "240"})
+    assert done.exit_code == 1
+    assert "is for SM8750 (v79), and SM8650 is v75" in done.stdout
 
 
 def test_a_binary_that_no_session_can_map(tmp_path: Path) -> None:

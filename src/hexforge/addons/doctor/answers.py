@@ -18,6 +18,7 @@ from hexforge.qnn_api import releases
 from hexforge.qnn_api.releases import as_version
 
 Answers = Mapping[str, str]
+ARM = ("aarch64", "arm64")
 LEAST_MEMORY_KB = 512 << 10
 """Memory that is free where a model of a usual size loads."""
 _TRACES = "https://github.com/microsoft/onnxruntime/issues/31353"
@@ -46,6 +47,7 @@ def ask_machine() -> dict[str, str]:
     return {
         "system": sys.platform,
         "machine": platform.machine().lower(),
+        "processor": os.environ.get("PROCESSOR_IDENTIFIER", ""),
         "bits": "64" if sys.maxsize > 1 << 32 else "32",
         "nodes": " ".join(nodes),
         "readable": " ".join(path for path in nodes if os.access(path, os.R_OK | os.W_OK)),
@@ -116,13 +118,19 @@ def machine_bits(answers: Answers) -> Iterator[str]:
 
 def machine_npu(answers: Answers) -> Iterator[str]:
     """No NPU in reach: another machine than ARM."""
-    if answers["machine"] not in ("aarch64", "arm64"):
+    if answers["machine"] not in ARM and "ARM" not in answers.get("processor", ""):
         yield f"This machine is {answers['machine']}: QNN prepares and emulates here, and no Hexagon runs anything."
+
+
+def machine_emulated(answers: Answers) -> Iterator[str]:
+    """On Windows, a Python for x86 on an ARM machine."""
+    if answers["machine"] not in ARM and "ARM" in answers.get("processor", ""):
+        yield f"This Python is for {answers['machine']} and runs emulated on an ARM machine."
 
 
 def machine_node(answers: Answers) -> Iterator[str]:
     """Linux on ARM without FastRPC's node."""
-    if answers["system"] == "linux" and answers["machine"] in ("aarch64", "arm64") and not answers["nodes"]:
+    if answers["system"] == "linux" and answers["machine"] in ARM and not answers["nodes"]:
         yield "There is no /dev/fastrpc-cdsp."
 
 
@@ -164,6 +172,9 @@ MACHINE: tuple[Check[Answers], ...] = (
     Check("machine-bits", "fault", machine_bits, "Install a Python of 64 bits.", "https://pypi.org/project/onnxruntime-qnn/"),
     Check("machine-npu", "advice", machine_npu, "Compile here, run on a device: `hexforge deploy --push`.",
              "https://github.com/onnxruntime/onnxruntime-qnn/releases/tag/v2.3.0"),
+    Check("machine-emulated", "advice", machine_emulated,
+          "It reaches the NPU only through ARM64X libraries; a Python for ARM64 loads all of them.",
+          "https://github.com/microsoft/onnxruntime/issues/24508"),
     Check("machine-node", "fault", machine_node,
              "Boot a kernel with FastRPC and the DSP's firmware, and start cdsprpcd.",
              "https://github.com/qualcomm/fastrpc/pull/390"),

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from hexforge.addons.doctor.facts import Facts
-from hexforge.addons.doctor.models import ShippedModel, known_chip
-from hexforge.chips.soc import SESSION_BYTES, ChipTarget, Soc, find_chip
+from hexforge.addons.doctor.models import ShippedModel
+from hexforge.chips.soc import SESSION_BYTES, ChipTarget, Soc, find_chip, known_chip
 from hexforge.errors import CallError
 from hexforge.qnn_api.releases import IN_TREE_MAVEN, PLUGIN, as_version
 

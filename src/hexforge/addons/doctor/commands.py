@@ -22,7 +22,9 @@ def doctor(
     places: list[Path] | None = argument(
         "Folders, APKs, AABs, or logs (.log, .txt).", metavar="PLACE…", default=None, show_default=False
     ),
-    soc: str = option("", "The chip that it is for, by any name; else that of its contexts.", show_default=False),
+    soc: str = option(
+        "", "The chip that it is for, by any name; else the phone's, else that of its contexts.", show_default=False
+    ),
     device: bool = option(False, "Examine a phone behind adb, virtual or real.", "--device"),
     serial: str = option("", "Which phone.", "--serial", "-s", show_default=False),
     machine: bool = option(False, "Examine this machine.", "--machine"),
@@ -47,11 +49,11 @@ def doctor(
 
 
 def _reports(places: list[Path], soc: str, device: bool, serial: str, machine: bool) -> list[Diagnosis]:
+    from hexforge.addons.doctor.answers import DEVICE_QUESTIONS
     from hexforge.addons.doctor.examination import examine_device, examine_machine, examine_path
-    from hexforge.chips.soc import find_chip
+    from hexforge.chips.soc import find_chip, known_chip
 
-    chip = find_chip(soc)
-    reports = [examine_path(path, chip) for path in places]
+    chip, reports = find_chip(soc), []
     if device:
         from hexforge.addons.phone.adb_device import DeviceRunError, find_device
 
@@ -64,9 +66,10 @@ def _reports(places: list[Path], soc: str, device: bool, serial: str, machine: b
                 return ""
 
         reports.append(examine_device(phone.serial, shell))
+        chip = chip or known_chip(shell(DEVICE_QUESTIONS["chip"]).strip())
     if machine:
         reports.append(examine_machine())
-    return reports
+    return [*(examine_path(path, chip) for path in places), *reports]
 
 
 def _print(screen: Console, report: Diagnosis) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 from hexforge.addons.doctor.binaries import HEAD, LibraryHeader, read_binary
 from hexforge.addons.doctor.manifest import MOST_BYTES, Manifest, read_manifest
-from hexforge.addons.doctor.models import ShippedModel, known_chip, read_model
+from hexforge.addons.doctor.models import ShippedModel, read_model
 from hexforge.addons.doctor.place import Entry, Place
-from hexforge.chips.soc import Soc
+from hexforge.chips.soc import Soc, known_chip
 from hexforge.errors import FormatError
 
 _LIBRARY = re.compile(r"\.(so(\.[\d.]+)?|dll)$")

@@ -10,8 +10,8 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from hexforge.addons.doctor.place import MOST_READ, Entry, Place
-from hexforge.chips.soc import Soc, find_chip
-from hexforge.errors import CallError, FormatError
+from hexforge.chips.soc import Soc, known_chip
+from hexforge.errors import FormatError
 from hexforge.terminal_text import visible
 
 
@@ -82,14 +82,6 @@ def _compatibility(model: onnx.ModelProto) -> tuple[str, Soc | None]:
         if entry.key.startswith("ep_compatibility_info.") and len(parts) == 6:
             return parts[1], None
     return "", None
-
-
-def known_chip(name: str) -> Soc | None:
-    """The chip of a name or number; None where no such chip is known."""
-    try:
-        return find_chip(name)
-    except CallError:
-        return None
 
 
 def _floats(graph: onnx.GraphProto) -> str:
