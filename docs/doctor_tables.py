@@ -8,7 +8,7 @@ from typing import Any
 
 from hexforge.addons.doctor.answers import DEVICE, MACHINE
 from hexforge.addons.doctor.checks import CHECKS
-from hexforge.addons.doctor.diagnosis import Check
+from hexforge.addons.doctor.symptoms import Check
 from hexforge.qnn_api.releases import blob_version, releases
 
 

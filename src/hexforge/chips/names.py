@@ -35,10 +35,10 @@ DEVICES: Mapping[str, tuple[str, ...]] = {
 """Names of chips, and devices known for one, beside the aliases of the table of chips.
 
 Where they are from: Galaxy S22, S24, S25 and S26, RB3 Gen 2, IQ-9075, VENTUNO Q and the X Elite are devices that
-Qualcomm AI Hub measures by chip (latency/measured). Galaxy A73, Tab S8, S26+ and Xiaomi 12 Pro are in the list of devices of
-qai-hub-models. Users named their devices in public threads: Poco F6 (llama.cpp 22352), OnePlus 11R (LiteRT 9045), OnePlus 15R
-(LiteRT 7516), Rubik Pi 3 and Dragon Q6A (GenieX 1203, 1170); Redmi Turbo 3, Poco F7 and Nothing Phone (3) are in the names of
-public kernels and device trees of their chips. The press of their launches has the 8 Gen 1 of Xiaomi 12 and
+Qualcomm AI Hub measures by chip (latency/measured). Galaxy A73, Tab S8, S26+ and Xiaomi 12 Pro are devices of
+qai-hub-models. Users named theirs in public threads: Poco F6 (llama.cpp 22352), OnePlus 11R and 15R (LiteRT 9045 and
+7516), Rubik Pi 3 and Dragon Q6A (GenieX 1203 and 1170). Redmi Turbo 3, Poco F7 and Nothing Phone (3) are in public
+kernels and device trees of their chips. The press of their launches has the 8 Gen 1 of Xiaomi 12 and
 OnePlus 10 Pro (9to5google.com, 2021-12-01), the 8+ Gen 1, SM8475, of the fourth Galaxy Z (droidmaze.com), the 8 Elite
 Gen 5, SM8850, of Xiaomi 17, OnePlus 15 and Galaxy S26 Ultra (findarticles.com), and the 8 Gen 5 as the chip below it
 (hi-tech.ua, 2025-09-30). The others are as their makers say, from memory, and were not looked up. Samsung sells some

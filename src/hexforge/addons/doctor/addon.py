@@ -27,5 +27,5 @@ ADDON = Addon(
         ),
     ),
     hooks={Hook.EXAMINE_FOLDER: "hexforge.addons.doctor.examination:findings_of_folder"},
-    needs=("phone",),
+    needs=("phone", "diagnosis"),
 )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
 
-from hexforge.addons.doctor.diagnosis import Check
+from hexforge.addons.doctor.symptoms import Check
 from hexforge.chips.soc import find_chip
 from hexforge.errors import CallError
 from hexforge.qnn_api import releases

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from hexforge.addons.doctor import check_libraries as libraries
 from hexforge.addons.doctor import check_models as models
 from hexforge.addons.doctor import check_packaging as packaging
-from hexforge.addons.doctor.diagnosis import Check, Symptom
 from hexforge.addons.doctor.facts import Facts
+from hexforge.addons.doctor.symptoms import Check, Symptom
 
 _PAGES = "https://developer.android.com/guide/practices/page-sizes"
 _NATIVE = "https://developer.android.com/guide/topics/manifest/uses-native-library-element"

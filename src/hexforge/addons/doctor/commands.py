@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from hexforge.addons.doctor.diagnosis import Diagnosis
+from hexforge.addons.doctor.symptoms import DoctorReport
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, spinner, table
 from hexforge.errors import CallError
@@ -48,7 +48,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _reports(places: list[Path], soc: str, device: bool, serial: str, machine: bool) -> list[Diagnosis]:
+def _reports(places: list[Path], soc: str, device: bool, serial: str, machine: bool) -> list[DoctorReport]:
     from hexforge.addons.doctor.answers import DEVICE_QUESTIONS
     from hexforge.addons.doctor.examination import examine_device, examine_machine, examine_path
     from hexforge.chips.soc import find_chip, known_chip
@@ -72,7 +72,7 @@ def _reports(places: list[Path], soc: str, device: bool, serial: str, machine: b
     return [*(examine_path(path, chip) for path in places), *reports]
 
 
-def _print(screen: Console, report: Diagnosis) -> None:
+def _print(screen: Console, report: DoctorReport) -> None:
     screen.print(Text(f"{report.place} ({report.kind})", "bold"))
     screen.print(Padding(Text("; ".join(report.examined), "dim"), (0, 0, 0, 2)))
     for finding in report.findings:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from hexforge.addons.diagnosis.reading import explain_text
 from hexforge.addons.doctor.answers import DEVICE, MACHINE, ask_device, ask_machine
-from hexforge.addons.doctor.diagnosis import Diagnosis, Symptom
-from hexforge.analysis.explain.reading import explain_text
+from hexforge.addons.doctor.symptoms import DoctorReport, Symptom
 from hexforge.chips.soc import Soc
 from hexforge.errors import CallError
 
@@ -17,7 +17,7 @@ LARGEST_LOG = 64 << 20
 """Bytes of a log that are read."""
 
 
-def examine_path(path: Path, chip: Soc | None = None) -> Diagnosis:
+def examine_path(path: Path, chip: Soc | None = None) -> DoctorReport:
     """A folder, an archive or a log."""
     if not path.exists():
         raise CallError(f"{path}: there is no such file or folder")
@@ -35,10 +35,10 @@ def examine_path(path: Path, chip: Soc | None = None) -> Diagnosis:
         [f"packages: {', '.join(sorted({f'{p.name} {p.version}' for p in facts.packages}))}"] if facts.packages else []
     )
     looked += [f"for {chip.name} (v{chip.htp_arch})"] if chip is not None else []
-    return Diagnosis(facts.place.name, facts.place.kind, tuple(looked), tuple(examine(facts)))
+    return DoctorReport(facts.place.name, facts.place.kind, tuple(looked), tuple(examine(facts)))
 
 
-def examine_log(name: str, text: str) -> Diagnosis:
+def examine_log(name: str, text: str) -> DoctorReport:
     """A log: what in it stopped the session, the first cause first."""
     explanation = explain_text(text)
     first = explanation.first_cause
@@ -54,23 +54,25 @@ def examine_log(name: str, text: str) -> Diagnosis:
         )
         for cause in ordered
     )
-    return Diagnosis(name, "log", (f"{explanation.lines:,} lines",), found)
+    return DoctorReport(name, "log", (f"{explanation.lines:,} lines",), found)
 
 
-def examine_device(serial: str, shell: Callable[[str], str]) -> Diagnosis:
+def examine_device(serial: str, shell: Callable[[str], str]) -> DoctorReport:
     """A running device, asked by its shell."""
     answers = ask_device(shell)
     findings = [finding for question in DEVICE for finding in question.symptoms(answers)]
     said = [f"chip {answers['chip']}"] if answers.get("chip") else []
-    return Diagnosis(serial, "device", (*said, *(name for name, answer in answers.items() if answer)), tuple(findings))
+    return DoctorReport(
+        serial, "device", (*said, *(name for name, answer in answers.items() if answer)), tuple(findings)
+    )
 
 
-def examine_machine() -> Diagnosis:
+def examine_machine() -> DoctorReport:
     """This machine."""
     answers = ask_machine()
     findings = [finding for question in MACHINE for finding in question.symptoms(answers)]
     looked = (f"{name} {answer}" for name, answer in answers.items() if answer)
-    return Diagnosis("this machine", "machine", tuple(looked), tuple(findings))
+    return DoctorReport("this machine", "machine", tuple(looked), tuple(findings))
 
 
 def findings_of_folder(folder: Path) -> list[dict[str, str]]:
