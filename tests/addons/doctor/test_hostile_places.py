@@ -121,6 +121,11 @@ def test_a_manifest_with_wrong_bytes(form: str, at: int, bytes_there: bytes, end
     assert manifest.target_sdk >= 0
 
 
+def test_a_manifest_in_an_encoding_that_nobody_knows() -> None:
+    with pytest.raises(FormatError, match="is damaged"):
+        read_manifest(made.manifest_text().replace(b"utf-8", b"wtf-9"))
+
+
 def test_a_manifest_of_entities_and_one_of_endless_elements() -> None:
     bomb = b'<!DOCTYPE a [<!ENTITY b "bbbb"><!ENTITY c "&b;&b;&b;">]><manifest>&c;</manifest>'
     with pytest.raises(FormatError, match="entities"):

@@ -46,7 +46,7 @@ def read_manifest(data: bytes) -> Manifest:
         raise FormatError("AndroidManifest.xml is larger than any manifest")
     try:
         return _manifest(_elements(data))
-    except (struct.error, IndexError, UnicodeDecodeError, ET.ParseError, RecursionError) as error:
+    except (struct.error, LookupError, ValueError, ET.ParseError, RecursionError) as error:
         raise FormatError(f"AndroidManifest.xml is damaged: {error}") from None
 
 
