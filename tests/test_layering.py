@@ -152,7 +152,16 @@ INNER = {
 
 # Modules (by prefix) outside which a dependency is not imported.
 HOMES = {
-    "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort", "addons.llm"),
+    "onnx": (
+        "model",
+        "frontends.onnx",
+        "quant",
+        "runtime.cpu_part",
+        "runtime.cpu_timing",
+        "ort",
+        "addons.llm",
+        "addons.doctor.models",
+    ),
     "onnx_ir": ("model", "frontends.onnx", "patterns", "quant", "addons.llm"),
     "onnxruntime": (
         "model",

@@ -48,6 +48,8 @@ class Hook(StrEnum):
     """() -> the devices; UnsupportedError where there is no OpenCL."""
     PROGRAM_GRAPHS = "lower a program of torch"
     """(program) -> the graphs that are timed of it; None for what is no exported program."""
+    EXAMINE_FOLDER = "examine a folder that is shipped"
+    """(folder) -> what would stop its sessions, as JSON."""
     CLUSTER_WORKERS = "share work with a cluster"
     """(code, workers, tasks) -> what starts a worker, how many there is room for, and tasks that nobody has read."""
 

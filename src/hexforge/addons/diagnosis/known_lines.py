@@ -19,7 +19,10 @@ from hexforge.chips.soc import find_chip
 HINTS = (
     "fail|err|unable|cannot|could not|can't|mismatch|support|requires|invalid|specified|arch |loaded|initializing|"
     "magic number|switching|selected|not equal|!=|skip load|newer|memory usage|unmap|incorrect|finalized|qnn_open|"
-    "returned|not set|not found|missing|not possible|not initialized|no snapdragon|domain id|status 0x|done. status"
+    "returned|not set|not found|missing|not possible|not initialized|no snapdragon|domain id|status 0x|done. status|"
+    "dispatch|unsupported_key|unreachable|not available|not compatible|already compiled|winml|denied|elf segment|"
+    "remoteproc|adding shared|instead of|unsuccessful|is unknown|creation failure|context fault|no context id|"
+    "defaulting to|forcing|did you mean|chipset|wrong value"
 ).split("|")
 """Words, one of which every line of the table has: a line without any need not be compared with all patterns."""
 LineKind = Literal["cause", "consequence", "notice"]

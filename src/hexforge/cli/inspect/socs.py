@@ -17,6 +17,7 @@ def socs(
     name: str = argument("One chip in full, by name or number.", default="", show_default=False), as_json: Json = False
 ) -> None:
     """List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source."""
+    from hexforge.chips.claims import SOURCES
     from hexforge.chips.soc import ABILITIES, FIGURES, SOCS, Provenance, names_of, require_chip
 
     chosen = require_chip(name) if name else None
@@ -31,6 +32,13 @@ def socs(
         rows[-1] = (rows[-1][0], f"{rows[-1][1]} {chosen.provenance('core_mhz').mark}")
         title = ", ".join((f"{chosen.name} (soc_model {chosen.soc_model})", *names_of(chosen)[1:]))
         screen.print(table(title, ("", "value"), rows))
+        said = [
+            (c["name"], _number(c["soc_model"]), _arch(c["htp_arch"]), c["sold_as"], c["source"])
+            for c in facts["sources"]
+        ]
+        screen.print(table("what sources say", ("name", "no.", "arch", "sold as", "source"), said))
+        for source in dict.fromkeys(claim["source"] for claim in facts["sources"]):
+            screen.print(f"{source}: {SOURCES[source]}", highlight=False)
         screen.print(f"latencies measured: {'yes' if facts['measured'] else 'no'}; costs {facts['costs']}")
     else:
         shown = ("vtcm_mb", "hvx_threads", "core_mhz", "dram_gbps", "dram_fitted_gbps")
@@ -53,7 +61,7 @@ def _facts(soc: Soc) -> dict[str, Any]:
     from hexforge.chips.deployment import Deployment
     from hexforge.chips.names import DEVICES
     from hexforge.chips.power import Corner
-    from hexforge.chips.soc import ABILITIES, FIGURES, ChipTarget
+    from hexforge.chips.soc import ABILITIES, FIGURES, ChipTarget, claims_of_chip
     from hexforge.runtime.registry import timed_backend
 
     target, shared = ChipTarget(soc.htp_arch, soc), timed_backend(Deployment(soc.name)).accelerator()
@@ -68,10 +76,24 @@ def _facts(soc: Soc) -> dict[str, Any]:
         "dram_fitted_gbps": round((1 << 20) / 1e3 / shared.us_per_mb, 1),
         **abilities,
         "clock_mhz": {corner.name.lower(): round(soc.clock_mhz(corner), 1) for corner in Corner},
+        "sources": [
+            {"name": c.name, "soc_model": c.soc_model, "htp_arch": c.htp_arch, "sold_as": c.sold_as, "source": c.source}
+            for c in claims_of_chip(soc)
+        ],
         "measured": shared.provenance == "fitted",
         "costs": shared.provenance,
         "provenance": {**marks, "dram_fitted_gbps": shared.provenance.split()[0]},
     }
+
+
+def _number(value: int) -> str:
+    """A soc_model as a source gives it; nothing where it gives none."""
+    return str(value or "")
+
+
+def _arch(value: int) -> str:
+    """An architecture as a source gives it; nothing where it gives none."""
+    return f"v{value}" if value else ""
 
 
 def _text(facts: dict[str, Any], key: str) -> str:

@@ -91,4 +91,7 @@ def _print_deployed(screen: Console, result: DeployResult) -> None:
         screen.print(Text("everything but the contexts: onnxruntime-qnn is not installed", "bold yellow"))
         screen.print(f"{INSTALL}; or make them where it is, in {result.folder}: {MAKE}")
     print_sections(screen, deployment_sections(result), flag="--json")
+    for finding in result.doctor:
+        screen.print(Text(f"{finding['level']} {finding['id']}: {finding['found']}", "bold red"))
+        screen.print(f"  Try: {finding['would_work']}")
     screen.print(Text(str(result.folder), "bold"))
