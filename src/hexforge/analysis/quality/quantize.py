@@ -42,6 +42,7 @@ from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
 from hexforge.quant.improve.tune import Improvement, TriedStep, improve
 from hexforge.quant.input_ranges import range_warnings
+from hexforge.quant.masks import LimitedMask, limit_masks
 from hexforge.quant.write import write
 from hexforge.request_fields import takes_fields_of
 from hexforge.results import Key, Result, length, rows
@@ -79,6 +80,8 @@ class Quantization(Result):
     """What is odd about the samples."""
     quality: Quality | None = None
     """How near it comes to the float model, where that was asked for."""
+    masks: tuple[LimitedMask, ...] = ()
+    """What is added before a Softmax to take places out, and what it was limited to."""
 
     described = (
         Key("model", of="name"),
@@ -94,6 +97,7 @@ class Quantization(Result):
         Key("mixed_heads", of="plan.mixed_heads"),
         Key("unused_encodings", of="unused"),
         "files warnings quality",
+        Key("masks", omit_empty=True),
     )
 
     @property
@@ -136,6 +140,7 @@ def quantize(request: QuantizeRequest) -> Quantization:
         folded, split.calibration, state=None if request.state is None else Path(request.state),
         progress=_stage(report, "calibrating"), spread=others,
     )  # fmt: skip
+    masks = limit_masks(folded, statistics)
     fixed = _FixedEncodings.of(folded, request.encodings)
     arithmetic = chip_arithmetic(backend)
     plan = assign(folded, statistics, chosen, given=fixed.encodings, arithmetic=arithmetic)
@@ -161,14 +166,17 @@ def quantize(request: QuantizeRequest) -> Quantization:
         compared = compare_models(loaded, quantized, split.judged, settings, _stage(report, "measuring quality"))
         measured = Quality.of(compared, held_out=split.held_out)
     left_out = [told] if (told := samples.left_out.told()) else []
-    warnings = (*left_out, *range_warnings(loaded.ir, statistics), *_open_lengths(loaded, request.quality))
+    unpadded = [said for mask in masks if (said := mask.warning())]
+    warnings = (
+        *left_out, *range_warnings(loaded.ir, statistics), *unpadded, *_open_lengths(loaded, request.quality),
+    )  # fmt: skip
     refused = _refused_nodes(quantized, backend) if placed.refused or chosen.improve else ()
     graph = better.model.graph
     chip = backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
     return Quantization(
         loaded.name, chosen, chip, better.plan, better.statistics, better.tried, len(graph),
         quantized_nodes(graph, better.plan), refused, fixed.unused, fixed.shapes,
-        frozenset(graph.initializers), files, content, warnings, measured,
+        frozenset(graph.initializers), files, content, warnings, measured, masks,
     )  # fmt: skip
 
 

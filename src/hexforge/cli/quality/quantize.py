@@ -100,6 +100,8 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
     screen.print(f"{quantized.quantized} of {quantized.nodes} nodes compute in fixed point")
     for output, how in quantized.plan.mixed_heads.items():
         screen.print(f"{output}: {how}", soft_wrap=True)
+    for mask in quantized.masks:
+        screen.print(mask.text(), soft_wrap=True, markup=False)
     if quantized.plan.floats:
         screen.print(table("", ("left in float", "why"), _rows_by_reason(quantized.plan.floats.items())))
     for name in quantized.unused[:_SHOWN]:
