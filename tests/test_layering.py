@@ -67,7 +67,7 @@ INNER = {
         ("search", "sensitivity", "float_source"),
         ("compare",),
         ("decide",),
-        ("fold",),
+        ("fold", "masks"),
         ("layers", "widen", "data", "steps"),
     ),
     "runtime": (
