@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graph facts: what the last nodes of a model tell of an output: the op that makes it, its channels, their parts."""
+"""Graph facts: what the last nodes of a model tell of an output: the op that makes it, and where its channels lie."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ class OutputFacts:
     """The op that makes the numbers; empty where it is not known."""
     axis: int | None = None
     """Where its channels lie, as far as its ops tell."""
-    parts: tuple[int, ...] = ()
-    """Channels of the tensors that are concatenated into it, in their order; empty where none are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def model_facts(model: Any) -> ModelFacts:
     ir = getattr(model, "ir", model)
     if ir is None:
         return NO_FACTS
-    outputs = {str(value.name): _output_facts(value) for value in ir.graph.outputs}
+    outputs = {str(v.name): OutputFacts(_last_op(v), _channel_axis(v, shape_of(v))) for v in ir.graph.outputs}
     shapes = [shape for v in ir.graph.inputs if _picture_size(shape := shape_of(v))]
     picture = _picture_size(shapes[0]) if shapes else None
     inputs = [v.dtype for v in ir.graph.inputs]
@@ -80,31 +78,14 @@ def _picture_size(shape: tuple[int, ...] | None) -> tuple[int, int] | None:
     return (shape[1], shape[2]) if shape[3] in (1, 3, 4) and min(shape[1:3]) >= 16 else None
 
 
-def _output_facts(value: Any) -> OutputFacts:
-    shape = shape_of(value)
-    node, op = _maker(value), ""
-    if node is not None:
-        op = node.op_type
-    axis = _channel_axis(value, shape)
-    parts: tuple[int, ...] = ()
-    if shape is not None:
-        axes = range(1, len(shape)) if axis is None else (axis,)
-        for candidate in axes:
-            sizes = _parts(value, candidate)
-            if len(sizes) > 1 and sum(sizes) == shape[candidate]:
-                axis, parts = candidate, tuple(sizes)
-                break
-    return OutputFacts(op, axis, parts)
-
-
-def _maker(value: Any) -> Any:
-    """The node that makes a value's numbers."""
+def _last_op(value: Any) -> str:
+    """The op that makes a value's numbers; empty where none does."""
     node = value.producer()
     for _ in range(MOST_STEPS):
         if node is None or node.op_type not in PASSED or not node.inputs or node.inputs[0] is None:
-            return node
+            break
         node = node.inputs[0].producer()
-    return node
+    return "" if node is None else str(node.op_type)
 
 
 def _channel_axis(value: Any, shape: tuple[int, ...] | None) -> int | None:
@@ -139,30 +120,3 @@ def _channel_axis(value: Any, shape: tuple[int, ...] | None) -> int | None:
             return None
         node = known[0].producer()
     return None
-
-
-def _parts(value: Any, axis: int) -> list[int]:
-    """The sizes along an axis of what is concatenated into a value; one size where nothing is."""
-    for _ in range(MOST_STEPS):
-        shape, node = shape_of(value), value.producer()
-        if shape is None:
-            return []
-        if node is None or not node.inputs or node.inputs[0] is None:
-            return [shape[axis]]
-        before = shape_of(node.inputs[0])
-        if node.op_type == "Transpose":
-            perm = node.attributes.get("perm")
-            axis = perm.as_ints()[axis] if perm is not None else len(shape) - 1 - axis
-        elif node.op_type == "Concat":
-            along = node.attributes["axis"].as_int() % len(shape)
-            if along == axis:
-                parts = [_parts(v, axis) for v in node.inputs if v is not None]
-                return [size for sizes in parts for size in sizes] if all(parts) else []
-        elif node.op_type in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
-            if axis != len(shape) - 1 or not before or before[-1] != shape[-1]:
-                return [shape[axis]]
-            axis = len(before) - 1
-        elif node.op_type not in KEEP_SHAPE:
-            return [shape[axis]]
-        value = node.inputs[0]
-    return []

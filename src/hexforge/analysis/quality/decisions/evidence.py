@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence: whether an output's numbers behave over the samples as a kind of decision says; else numbers are judged.
+
+A class is told by a winner that stands out from the others, and that is not always the same; a label by numbers that
+are seldom near a half. Only the float model's numbers say so, so every model beside it is judged by the same kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally, rows_of, total
+from hexforge.ir import Array
+
+OUT = 1.8
+"""How many times further than among random numbers the winner stands out from the second."""
+WINNERS = 61
+"""Winners are counted by their number modulo this, which tells whether it is always the same."""
+FEW_CLASSES = 4
+"""Of so few numbers one stands out by chance."""
+FEW_ROWS = 3
+"""Of fewer rows one winner may be all there is to see."""
+UNDECIDED = 0.25, 0.75
+"""Between these a probability is near a half ..."""
+MOST_UNDECIDED = 0.3
+"""... as at most so many of all labels are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """A kind of decision that an output may be, for the samples to confirm."""
+
+    measure: DecisionMeasure
+    axis: int | None
+    """Where the scores of classes lie; None where every number is a label of its own."""
+
+    @property
+    def kind(self) -> str:
+        """The kind that is supposed."""
+        return self.measure.kind
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that it reads."""
+        return self.measure.outputs
+
+    @property
+    def about(self) -> str:
+        """How they are read."""
+        return self.measure.about
+
+    def decide(self, outputs: Outputs) -> tuple[Any, Array]:
+        """The decision, and what it was taken from."""
+        return self.measure.decide(outputs), outputs[self.outputs[0]]
+
+    def compare(self, reference: tuple[Any, Array], other: tuple[Any, Array]) -> Tally:
+        """What the decisions have in common, with the evidence for the kind."""
+        return self.measure.compare(reference[0], other[0]) | self._evidence(reference[1])
+
+    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+        """The figures of the kind."""
+        return self.measure.figures(tallies)
+
+    def words(self, decision: tuple[Any, Array]) -> str:
+        """The decision in words."""
+        return self.measure.words(decision[0])
+
+    def confirmed(self, tallies: Sequence[Tally]) -> bool:
+        """Whether the float model's numbers behave so over these samples."""
+        if self.axis is None:
+            return total(tallies, "undecided") <= MOST_UNDECIDED * total(tallies, "numbers")
+        rows, size = total(tallies, "scored"), min(tally["columns"] for tally in tallies)
+        winners = np.sum([tally["winners"] for tally in tallies], axis=0)
+        varied = rows < FEW_ROWS or np.count_nonzero(winners) > 1
+        if size <= FEW_CLASSES or not rows or not varied:
+            return False
+        return total(tallies, "gap") / rows >= OUT * _random_gap(size)
+
+    def _evidence(self, numbers: Array) -> Tally:
+        if self.axis is None:
+            between = (numbers > UNDECIDED[0]) & (numbers < UNDECIDED[1])
+            return {"undecided": int(between.sum()), "numbers": numbers.size}
+        rows = rows_of(numbers, self.axis)
+        deviation = rows.std(1)
+        told = deviation > 0
+        best = -np.partition(-rows, min(1, rows.shape[1] - 1), 1)[:, :2]
+        gap = np.divide(best[:, 0] - best[:, -1], deviation, out=np.zeros(len(rows)), where=told)
+        winners = np.bincount(rows[told].argmax(1) % WINNERS, minlength=WINNERS)
+        return {"scored": int(told.sum()), "gap": float(gap.sum()), "winners": winners, "columns": rows.shape[1]}
+
+
+def _random_gap(size: int) -> float:
+    """How far the largest of so many random numbers is above the second, in deviations, about."""
+    return 1 / math.sqrt(2 * math.log(size)) if size > 1 else math.inf

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paired anchors: a detector's raw outputs, judged without decoding them: which anchors pass, and how far they moved.
+
+Both models have the same anchors, so an anchor of one is the anchor of the same number of the other, whatever grid,
+scale or logarithm its numbers are in. How far it moved is told in units of what that number varies by among anchors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hexforge.analysis.quality.decisions.detection_layout import (
+    CANDIDATES,
+    THRESHOLD,
+    Activation,
+    OutputPart,
+    activated,
+    pictures_of,
+)
+from hexforge.analysis.quality.decisions.measure import Outputs, Tally, share, total
+from hexforge.ir import Array
+
+SAME = 0.5
+"""An anchor that passes in both models stays where it is if it moved by no more than this part of the spread."""
+KEPT = 0.5
+"""The part of the threshold that an anchor which passes in one model must keep in the other: several anchors find an
+object, and of these some are always near the threshold."""
+RANKED = 10
+"""Anchors of a sample that are compared where the float model is sure of none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """Scores and numbers of the same anchors."""
+
+    scores: OutputPart
+    numbers: tuple[OutputPart, ...]
+    """What moves: boxes, points, distributions."""
+    units: tuple[float, ...]
+    """What each column of `numbers` varies by in the float model; 0 where it does not."""
+    objectness: OutputPart | None = None
+    activation: Activation = "none"
+    background: int | None = None
+
+    def best(self, outputs: Outputs) -> tuple[Array, Array]:
+        """Each anchor's best score, and its class."""
+        scores = activated(self.scores.rows(outputs), self.activation)
+        if self.background is not None:
+            scores = np.delete(scores, self.background, 1)
+        best = scores.max(1)
+        if self.objectness is not None:
+            best = best * activated(self.objectness.rows(outputs), self.activation)[:, 0]
+        return np.nan_to_num(best, nan=0.0), scores.argmax(1)
+
+    def places(self, outputs: Outputs, chosen: Array) -> Array:
+        """The numbers of some anchors in their units."""
+        units = np.array(self.units)
+        rows = np.concatenate([part.rows(outputs)[chosen] for part in self.numbers], 1)
+        return np.asarray(np.clip(rows[:, units > 0] / units[units > 0], -1e9, 1e9))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassingAnchors:
+    """The anchors of one head that pass, or come near it."""
+
+    numbers: Array
+    """Which they are, in rising order."""
+    scores: Array
+    classes: Array
+    places: Array
+
+
+@dataclass(frozen=True, slots=True)
+class PairedAnchors:
+    """Which of a detector's anchors pass in both models, and how far these moved."""
+
+    heads: tuple[Anchors, ...]
+    threshold: float = THRESHOLD
+    batch: int = 1
+    """Pictures of one sample, of which each has all anchors."""
+    kind: str = "detection"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs with scores and numbers."""
+        parts = [p for h in self.heads for p in (h.scores, h.objectness, *h.numbers) if p is not None]
+        return tuple(dict.fromkeys(part.output for part in parts))
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """None is left: all outputs about the anchors are read."""
+        return ()
+
+    @property
+    def about(self) -> str:
+        """How they are read."""
+        first = self.heads[0]
+        more = f" and {len(self.heads) - 1} more such" if len(self.heads) > 1 else ""
+        numbers = ", ".join(map(str, first.numbers))
+        return f"anchor by anchor: which pass {self.threshold:g} by {first.scores}, and how far {numbers} moved{more}"
+
+    def decide(self, outputs: Outputs) -> tuple[PassingAnchors, ...]:
+        """The anchors that pass or come near it, the best few where none does."""
+        pairs = [(head, picture) for picture in pictures_of(outputs, self.batch) for head in self.heads]
+        best = [head.best(picture) for head, picture in pairs]
+        every = np.concatenate([scores for scores, _ in best])
+        least = KEPT * self.threshold
+        if not (every >= self.threshold).any():
+            least = min(least, float(np.sort(every)[-2 * RANKED :].min(initial=least)))
+        found = []
+        for (head, picture), (scores, classes) in zip(pairs, best, strict=True):
+            chosen = np.flatnonzero(scores >= least)
+            if len(chosen) > CANDIDATES:
+                chosen = np.sort(chosen[np.argsort(-scores[chosen], kind="stable")[:CANDIDATES]])
+            found.append(PassingAnchors(chosen, scores[chosen], classes[chosen], head.places(picture, chosen)))
+        return tuple(found)
+
+    def compare(self, reference: tuple[PassingAnchors, ...], other: tuple[PassingAnchors, ...]) -> Tally:
+        """Anchors that pass in either model, those that stay in the other, and how far they moved."""
+        tally: Tally = dict.fromkeys(("one", "two", "kept", "found", "moved", "pairs", "ranked", "ranked_both"), 0)
+        sure = any((own.scores >= self.threshold).any() for own in reference)
+        for one, two in zip(reference, other, strict=True):
+            _, first, second = np.intersect1d(one.numbers, two.numbers, assume_unique=True, return_indices=True)
+            moved = np.sqrt(np.square(one.places[first] - two.places[second]).sum(1) / max(1, one.places.shape[1]))
+            same = (one.classes[first] == two.classes[second]) & (moved <= SAME)
+            tally["one"] += int((one.scores >= self.threshold).sum())
+            tally["two"] += int((two.scores >= self.threshold).sum())
+            passing = one.scores[first] >= self.threshold
+            near = KEPT * self.threshold
+            tally["kept"] += int((same & passing & (two.scores[second] >= near)).sum())
+            tally["found"] += int((same & (two.scores[second] >= self.threshold) & (one.scores[first] >= near)).sum())
+            tally["moved"] += float(moved[passing].sum())
+            tally["pairs"] += int(passing.sum())
+            if not sure:  # the best guesses of both
+                tally["ranked"] += len(one.numbers)
+                tally["ranked_both"] += int(same.sum())
+        return tally
+
+    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+        """Anchors that stay over those that pass in either model, precision, recall, and how far they moved."""
+        one, two, kept, found = (total(tallies, key) for key in ("one", "two", "kept", "found"))
+        if not one + two:
+            return {"agreement": share(total(tallies, "ranked_both"), total(tallies, "ranked")), "boxes": 0.0}
+        moved = share(total(tallies, "moved"), total(tallies, "pairs"))
+        agreement = share(kept + found, one + two)
+        return {"agreement": agreement, "precision": share(found, two), "recall": share(kept, one), "moved": moved,
+                "boxes": one}  # fmt: skip
+
+    def words(self, decision: tuple[PassingAnchors, ...]) -> str:
+        """How many pass, and the best of them."""
+        scores = np.concatenate([own.scores for own in decision])
+        classes = np.concatenate([own.classes for own in decision])
+        passing = int((scores >= self.threshold).sum())
+        order = np.argsort(-scores, kind="stable")[:4]
+        shown = ", ".join(f"class {classes[i]}: {scores[i]:.2f}" for i in order)
+        return f"{passing} anchor{'' if passing == 1 else 's'} of {self.threshold:g} and more (best: {shown or 'none'})"
+
+    def can_change(self, output: str, highest: float) -> bool:
+        """Whether an anchor passes whose scores reach this high in the float model."""
+        for head in self.heads:
+            if head.scores.output == output and all(part.output != output for part in head.numbers):
+                score = activated(np.array([[highest]]), "none" if head.activation == "softmax" else head.activation)
+                return float(score[0, 0]) >= KEPT * self.threshold
+        return True
