@@ -315,3 +315,12 @@ def test_probabilities_of_a_small_alphabet_are_a_text_and_no_picture() -> None:
     told = ModelFacts({"y": OutputFacts("Softmax", 2)}, (48, 320))
     outputs = [{"y": powers / powers.sum(-1, keepdims=True)}]
     assert judge(outputs, outputs, told).kind == "sequence"
+
+
+def test_a_verdict_by_one_sample_says_so() -> None:
+    one = [{"y": one_hot([i], 12)[0]} for i in range(5)]
+    assert judge(one[:1], one[:1]).text().startswith("good (judged by one sample alone: give 15 or more): ")
+    assert judge(one[:1], one[:1]).to_json()["caution"]
+    assert judge(one[:2], one[:2]).caution.startswith("judged by 2 samples alone")
+    assert judge(one, one).text().startswith("good: ")
+    assert "caution" not in judge(one, one).to_json()
