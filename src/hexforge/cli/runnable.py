@@ -89,8 +89,9 @@ def open_placed_model(path: Path, options: Mapping[str, str], request: ModelRequ
     _require_no_graph(path, graph)
     read = load_model(path, options, request, prepare=True, waiting=spinner)
     inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
-    refused = sum(row.reason is not None for row in read.plan.rows)
+    refused, offloaded = len(read.parts.left_on_cpu), len(read.parts.offloaded)
     left = f", {refused} of {len(read.plan.rows)} nodes on the CPU" if refused else ""
+    left += f", {offloaded} more that quantize inputs and outputs there" if offloaded else ""
     return _of_plan(inputs, read.plan, read.parts.placed.outputs, options, left)
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.requests import QuantizeRequest, StageProgress
 from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.timed_graphs import chip_arithmetic, with_nodes_on_cpu
-from hexforge.backend import Backend, ContextBackend
+from hexforge.backend import ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_another_file, require_writable
@@ -80,6 +80,8 @@ class Quantization(Result):
     """What is odd about the samples."""
     quality: Quality | None = None
     """How near it comes to the float model, where that was asked for."""
+    ep_refused: tuple[tuple[str, str], ...] = ()
+    """Nodes that HTP takes and onnxruntime's QNN EP leaves to the CPU, and why."""
     masks: tuple[LimitedMask, ...] = ()
     """What is added before a Softmax to take places out, and what it was limited to."""
 
@@ -93,6 +95,7 @@ class Quantization(Result):
         Key("converts", of=length("plan.converts")),
         "placed_whole tried",
         Key("refused", of=rows("refused", "node why")),
+        Key("ep_refused", of=rows("ep_refused", "node why"), omit_empty=True),
         Key("floats", of="plan.floats"),
         Key("mixed_heads", of="plan.mixed_heads"),
         Key("unused_encodings", of="unused"),
@@ -170,13 +173,16 @@ def quantize(request: QuantizeRequest) -> Quantization:
     warnings = (
         *left_out, *range_warnings(loaded.ir, statistics), *unpadded, *_open_lengths(loaded, request.quality),
     )  # fmt: skip
-    refused = _refused_nodes(quantized, backend) if placed.refused or chosen.improve else ()
+    if placed.refused or chosen.improve:
+        placed = prepare_model(quantized, backend)
+    refused = _by_unit(placed.refused, lambda row: row.reason or "")
+    ep_refused = _by_unit(placed.ep_refused, lambda row: row.ep_refuses)
     graph = better.model.graph
     chip = backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
     return Quantization(
         loaded.name, chosen, chip, better.plan, better.statistics, better.tried, len(graph),
         quantized_nodes(graph, better.plan), refused, fixed.unused, fixed.shapes,
-        frozenset(graph.initializers), files, content, warnings, measured, masks,
+        frozenset(graph.initializers), files, content, warnings, measured, ep_refused, masks,
     )  # fmt: skip
 
 
@@ -237,12 +243,12 @@ def require_other_file(output: Path, model: ModelSource) -> None:
         require_another_file(output, Path(model))
 
 
-def _refused_nodes(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:
-    """Every node that the NPU refuses, as in a session without CPU fallback."""
-    refused: dict[int, PlacedNode] = {}
-    for row in prepare_model(model, backend).refused:
-        refused.setdefault(row.unit, row)
-    return tuple((row.node, row.reason or "") for row in refused.values())
+def _by_unit(rows: Iterable[PlacedNode], why: Callable[[PlacedNode], str]) -> tuple[tuple[str, str], ...]:
+    """Nodes that stay with the CPU, one for each unit, and why."""
+    named: dict[int, PlacedNode] = {}
+    for row in rows:
+        named.setdefault(row.unit, row)
+    return tuple((row.node, why(row)) for row in named.values())
 
 
 def _samples(data: Any, model: Model, strict: bool) -> CheckedSamples:

@@ -114,6 +114,11 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
         )
     else:
         screen.print(table(f"refused on htp, {quantized.soc}", ("node", "why"), _rows_by_reason(quantized.refused)))
+    if quantized.ep_refused:
+        from hexforge.frontends.onnx.ep_limits import EP_VERSION
+
+        title = f"left to the CPU by the QNN EP {EP_VERSION}, though the chip takes them"
+        screen.print(table(title, ("node", "why"), _rows_by_reason(quantized.ep_refused)))
     for path in (*quantized.files, *((exported,) if exported is not None else ())):
         screen.print(f"wrote {path}")
 
