@@ -23,11 +23,13 @@ from hexforge.analysis.quality.decisions.detection_layout import (
 from hexforge.analysis.quality.decisions.measure import Outputs, Tally, share, total
 from hexforge.ir import Array
 
-SAME = 0.5
+SAME = 0.6
 """An anchor that passes in both models stays where it is if it moved by no more than this part of the spread."""
 KEPT = 0.5
 """The part of the threshold that an anchor which passes in one model must keep in the other: several anchors find an
 object, and of these some are always near the threshold."""
+NEIGHBOURS = 3
+"""Anchors of numbers that differ by no more lie beside each other."""
 RANKED = 10
 """Anchors of a sample that are compared where the float model is sure of none."""
 
@@ -71,6 +73,13 @@ class PassingAnchors:
     scores: Array
     classes: Array
     places: Array
+
+    def runs(self, threshold: float) -> list[Array]:
+        """The anchors that pass, those together that lie beside each other: they have found one object."""
+        passing = np.flatnonzero(self.scores >= threshold)
+        if not len(passing):
+            return []
+        return np.split(passing, np.flatnonzero(np.diff(self.numbers[passing]) > NEIGHBOURS) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,35 +128,53 @@ class PairedAnchors:
         return tuple(found)
 
     def compare(self, reference: tuple[PassingAnchors, ...], other: tuple[PassingAnchors, ...]) -> Tally:
-        """Anchors that pass in either model, those that stay in the other, and how far they moved."""
-        tally: Tally = dict.fromkeys(("one", "two", "kept", "found", "moved", "pairs", "ranked", "ranked_both"), 0)
+        """Objects that either model finds, those that the other finds there, and how far they moved.
+
+        An object counts by how far it is above the threshold: what is found just so is lost as easily by either.
+        """
+        tally: Tally = dict.fromkeys(
+            ("one", "two", "kept", "found", "moved", "pairs", "boxes", "ranked", "ranked_both"), 0
+        )
         sure = any((own.scores >= self.threshold).any() for own in reference)
         for one, two in zip(reference, other, strict=True):
-            _, first, second = np.intersect1d(one.numbers, two.numbers, assume_unique=True, return_indices=True)
-            moved = np.sqrt(np.square(one.places[first] - two.places[second]).sum(1) / max(1, one.places.shape[1]))
-            same = (one.classes[first] == two.classes[second]) & (moved <= SAME)
-            tally["one"] += int((one.scores >= self.threshold).sum())
-            tally["two"] += int((two.scores >= self.threshold).sum())
-            passing = one.scores[first] >= self.threshold
-            near = KEPT * self.threshold
-            tally["kept"] += int((same & passing & (two.scores[second] >= near)).sum())
-            tally["found"] += int((same & (two.scores[second] >= self.threshold) & (one.scores[first] >= near)).sum())
-            tally["moved"] += float(moved[passing].sum())
-            tally["pairs"] += int(passing.sum())
             if not sure:  # the best guesses of both
                 tally["ranked"] += len(one.numbers)
-                tally["ranked_both"] += int(same.sum())
+                tally["ranked_both"] += len(np.intersect1d(one.numbers, two.numbers, assume_unique=True))
+            for first, second, whole, again in ((one, two, "one", "kept"), (two, one, "two", "found")):
+                for run in first.runs(self.threshold):
+                    moved = self._moved(first, run, second)
+                    sure_by = float(first.scores[run].max()) - self.threshold
+                    tally[whole] += sure_by
+                    tally[again] += sure_by * (moved <= SAME)
+                    tally["boxes"] += first is one
+                    if first is one and np.isfinite(moved):
+                        tally["moved"] += moved
+                        tally["pairs"] += 1
         return tally
 
+    def _moved(self, own: PassingAnchors, run: Array, other: PassingAnchors) -> float:
+        """How far an object of one model is from the other's at these anchors or beside them; infinite without one."""
+        first, last = own.numbers[run[0]] - NEIGHBOURS, own.numbers[run[-1]] + NEIGHBOURS
+        near = (other.numbers >= first) & (other.numbers <= last) & (other.scores >= KEPT * self.threshold)
+        near &= np.isin(other.classes, own.classes[run])
+        if not near.any():
+            return float("inf")
+        _, mine, theirs = np.intersect1d(own.numbers[run], other.numbers[near], True, return_indices=True)
+        if not len(mine):
+            return 0.0
+        best = int(own.scores[run[mine]].argmax())
+        places = own.places[run[mine[best]]], other.places[np.flatnonzero(near)[theirs[best]]]
+        return float(np.sqrt(np.square(places[0] - places[1]).mean())) if places[0].size else 0.0
+
     def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
-        """Anchors that stay over those that pass in either model, precision, recall, and how far they moved."""
+        """Objects that both find over those of either model, precision, recall, and how far they moved."""
         one, two, kept, found = (total(tallies, key) for key in ("one", "two", "kept", "found"))
         if not one + two:
             return {"agreement": share(total(tallies, "ranked_both"), total(tallies, "ranked")), "boxes": 0.0}
         moved = share(total(tallies, "moved"), total(tallies, "pairs"))
         agreement = share(kept + found, one + two)
         return {"agreement": agreement, "precision": share(found, two), "recall": share(kept, one), "moved": moved,
-                "boxes": one}  # fmt: skip
+                "boxes": total(tallies, "boxes")}  # fmt: skip
 
     def words(self, decision: tuple[PassingAnchors, ...]) -> str:
         """How many pass, and the best of them."""

@@ -16,9 +16,9 @@ FOLLOWED = 4096
 """Places of an output that are followed from sample to sample; of larger ones every so manieth."""
 TELLING = 0.05
 """Samples tell what they differ by where they move numbers by this part of the spread."""
-COUNTED = 0.1
-"""How much of the error beside what samples differ by counts: numbers are good (0.99) where 90 % of that is explained,
-and not usable (0.9) where a constant would be as near."""
+COUNTED, LEFT = 0.1, 0.9
+"""How much of the error beside what samples differ by counts: numbers are good (0.99) where 90 % of that is explained.
+Numbers that are near in units of their spread stay usable: samples may differ by little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Numbers:
         if moved > 0:
             figures["error_of_variation"] = math.sqrt(noise / moved)
         if moved >= TELLING**2 * against:
-            figures["agreement"] = max(0.0, min(figures["agreement"], 1 - COUNTED * noise / moved))
+            figures["agreement"] = min(figures["agreement"], max(LEFT, 1 - COUNTED * noise / moved))
         return figures
 
     def words(self, decision: Array) -> str:
