@@ -10,7 +10,7 @@ Models of mediapipe 0.10.14 are TFLite files; FOLDER holds them as tf2onnx 1.17 
 Each model is quantized by the public function with each recipe, runs on the emulator of the NPU, and is judged on
 samples that calibration has not seen. Beside the verdict stands what the task itself loses, computed here from the
 outputs alone and not by hexforge's judge: pixels that landmarks move, faces found again after decoding boxes, texts,
-masks. A verdict is wrong where it is more than one class of good, usable, unusable from the task's; exits 1 where one
+notes. A verdict is wrong where it is more than one class of good, usable, unusable from the task's; exits 1 where one
 is.
 """
 
@@ -37,7 +37,7 @@ from tests.models.fetch import fetch, stored
 Array = np.ndarray[Any, Any]
 Outputs = Mapping[str, Array]
 CALIBRATION = 1 << 20
-RECIPES = ("w8a8", "w8a16")
+RECIPES = ("w8a8_channel", "w8a16_channel")
 CLASSES = ("good", "usable", "unusable")
 FACE_STRIDES = ((8, 2), (16, 6))
 """Pixels of a cell of BlazeFace's grids, and the anchors of each."""
@@ -88,12 +88,6 @@ def _points(output: str, columns: int, side: float, one: list[Outputs], two: lis
         np.stack([np.ravel(o[output]) for o in outputs]).reshape(-1, columns)[:, :2] for outputs in (one, two)
     )
     return float(100 * np.linalg.norm(first - second, axis=1).mean() / side)
-
-
-def _mask(output: str, one: list[Outputs], two: list[Outputs]) -> float:
-    """Intersection over union of what is marked, in percent."""
-    first, second = (np.stack([o[output] for o in outputs]) > 0.5 for outputs in (one, two))
-    return float(100 * (first & second).sum() / max(1, (first | second).sum()))
 
 
 def _anchors(side: int) -> Array:
@@ -197,8 +191,6 @@ TASKS = {
              partial(_found_again, "regressors", "classificators", 128), "faces found again, %", 95, 80),
         Task("palm_detection_lite", _picture("input_1", 192, pictures.portrait),
              partial(_found_again, "Identity", "Identity_1", 192), "palms found again, %", 95, 80),
-        Task("selfie_segmentation", _picture("input_1", 256, pictures.face_crop), partial(_mask, "activation_10"),
-             "person, IoU %", 95, 80),
         Task("ddddocr_old", _captcha, _text, "texts alike, %", 90, 60, "ddddocr==1.6.1", "ddddocr/common_old.onnx"),
         Task("basic_pitch", _music, _notes, "notes of both, %", 95, 80, "basic-pitch==0.4.0",
              "basic_pitch/saved_models/icassp_2022/nmp.onnx"),

@@ -21,6 +21,8 @@ OUT = 1.8
 """How many times further than among random numbers the winner stands out from the second."""
 WINNERS = 61
 """Winners are counted by their number modulo this, which tells whether it is always the same."""
+SAME_PATTERN = 0.5
+"""The part of the scores' variance that is the same in all samples at most: landmarks keep their pattern."""
 FEW_CLASSES = 4
 """Of so few numbers one stands out by chance."""
 FEW_ROWS = 3
@@ -79,6 +81,10 @@ class Supposed:
         varied = rows < FEW_ROWS or np.count_nonzero(winners) > 1
         if size <= FEW_CLASSES or not rows or not varied:
             return False
+        if self.kind == "classification" and rows >= FEW_ROWS:
+            mean = np.sum([tally["scores_sum"] for tally in tallies], axis=0) / rows
+            if mean.var() > SAME_PATTERN * total(tallies, "variance") / rows:
+                return False
         return total(tallies, "gap") / rows >= OUT * _random_gap(size)
 
     def _evidence(self, numbers: Array) -> Tally:
@@ -91,7 +97,8 @@ class Supposed:
         best = -np.partition(-rows, min(1, rows.shape[1] - 1), 1)[:, :2]
         gap = np.divide(best[:, 0] - best[:, -1], deviation, out=np.zeros(len(rows)), where=told)
         winners = np.bincount(rows[told].argmax(1) % WINNERS, minlength=WINNERS)
-        return {"scored": int(told.sum()), "gap": float(gap.sum()), "winners": winners, "columns": rows.shape[1]}
+        return {"scored": int(told.sum()), "gap": float(gap.sum()), "winners": winners, "columns": rows.shape[1],
+                "scores_sum": rows[told].sum(0), "variance": float(rows[told].var(1).sum())}  # fmt: skip
 
 
 def _random_gap(size: int) -> float:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognise: a detector's outputs, by the anchors that boxes and scores have in common, by shapes and by numbers.
 
-What is at its place in the picture is read as boxes; anything else is compared anchor by anchor.
+Every output is a table of anchors; one that joins boxes and scores is taken apart. What is at its place in the picture
+is read as boxes, anything else is compared anchor by anchor.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -27,8 +28,7 @@ from hexforge.analysis.quality.decisions.measure import Outputs
 from hexforge.analysis.quality.decisions.paired_anchors import Anchors, PairedAnchors
 from hexforge.ir import Array
 
-LEAST_ANCHORS = 10
-MOST_CHANNELS = 1100
+LEAST_ANCHORS, MOST_CHANNELS = 10, 1100
 MOST_FINISHED = 1000
 """Boxes that a model lists at most where it has dropped those that overlap."""
 STRIDES = (8, 16, 32, 64, 128)
@@ -45,10 +45,15 @@ TOP_LEFT_FIRST = ("detection_boxes", "StatefulPartitionedCall")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Table:
-    """An output as [anchors, channels]."""
+    """Channels of an output as [anchors, channels]."""
 
     rows: Array
     part: OutputPart
+
+    @classmethod
+    def of(cls, part: OutputPart, outputs: Outputs) -> _Table:
+        """The table of a part."""
+        return cls(part.rows(outputs), part)
 
     @property
     def channels(self) -> int:
@@ -64,23 +69,78 @@ class _Table:
         return "none" if shares(self.rows) else "sigmoid"
 
     @property
+    def background(self) -> int | None:
+        """The class that means nothing is there, where one comes true of every anchor."""
+        return 0 if self.channels > 1 and sums_to_one(self.rows, 1) else None
+
+    @property
     def scored(self) -> bool:
         """Whether the numbers may be scores: few anchors pass."""
-        best = activated(self.rows, self.activation).max(1)
-        background = self.channels > 1 and sums_to_one(self.rows, 1)
-        return not self.still and (background or float((best >= THRESHOLD).mean()) <= MOST_OBJECTS)
+        passing = activated(self.rows, self.activation).max(1) >= THRESHOLD
+        return not self.still and (self.background is not None or float(passing.mean()) <= MOST_OBJECTS)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the numbers may be classes by number."""
+        return self.channels == 1 and bool((self.rows == np.rint(self.rows)).all())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Outputs, or parts of one, about the same anchors."""
+
+    boxes: _Table
+    scores: _Table
+    numbers: tuple[_Table, ...]
+    """All that is no score, boxes among them."""
+    objectness: _Table | None = None
+    classes: _Table | None = None
+    masks: OutputPart | None = None
+    listed: bool = False
+    """True where the model itself has dropped boxes that overlap."""
+
+    @property
+    def format(self) -> str:
+        """How boxes are written, where they are at their place in the picture."""
+        if self.boxes.channels != 4:
+            return ""
+        return "xyxy" if _cornered(self.boxes.rows) else "cxcywh" if (self.boxes.rows[:, 2:] >= -1e-3).all() else ""
+
+    def head(self) -> Head:
+        """Boxes that are read."""
+        parts = (None if table is None else table.part for table in (self.objectness, self.classes))
+        form = "yxyx" if self.boxes.part.output.startswith(TOP_LEFT_FIRST) else self.format
+        scores = self.scores
+        return Head(self.boxes.part, scores.part, form, *parts, self.masks, scores.activation, scores.background)
+
+    def anchors(self, outputs: Outputs) -> Anchors:
+        """Anchors that are compared."""
+        there = None if self.objectness is None else self.objectness.part
+        return paired(
+            [table.part for table in self.numbers], self.scores.part, outputs, objectness=there,
+            activation=self.scores.activation, background=self.scores.background,
+        )  # fmt: skip
 
 
 def detector(outputs: Outputs, facts: ModelFacts) -> Detection | PairedAnchors | None:
     """How a detector's outputs are judged; None where they are not those of a detector."""
     if facts.batch > 1:
-        numbers = {name: array for name, array in outputs.items() if array.ndim and array.shape[0] == facts.batch}
-        alone = {name: array[:1] for name, array in numbers.items()}
-        found = detector(alone, replace(facts, batch=1)) if len(numbers) == len(outputs) else None
+        alone = {name: array[:1] for name, array in outputs.items() if array.ndim and len(array) == facts.batch}
+        found = detector(alone, replace(facts, batch=1)) if len(alone) == len(outputs) else None
         if isinstance(found, Detection):
             return replace(found, layout=replace(found.layout, batch=facts.batch))
         return None if found is None else replace(found, batch=facts.batch)
-    return _listed(outputs) or _one_output(outputs, facts) or _by_anchors(outputs, facts)
+    groups = [group for tables in _by_anchors(outputs, facts) if (group := _group(tables)) is not None]
+    groups = groups or list(_raw_maps(outputs, facts)) or list(_joined(outputs, facts))[:1]
+    if not groups:
+        return None
+    first = groups[0]
+    if len(groups) > 1 or not first.format:
+        return PairedAnchors(tuple(group.anchors(outputs) for group in groups))
+    prototypes = _prototypes(outputs, first.masks) if first.masks is not None else ""
+    beside = tuple(dict.fromkeys(table.part.output for table in first.numbers))
+    name = "boxes that are listed" if first.listed else "boxes and scores"
+    return Detection(DetectionLayout(name, (first.head(),), first.listed, prototypes, facts.picture, beside=beside))
 
 
 def paired(parts: Sequence[OutputPart], scores: OutputPart, outputs: Outputs, **more: object) -> Anchors:
@@ -91,91 +151,126 @@ def paired(parts: Sequence[OutputPart], scores: OutputPart, outputs: Outputs, **
     return Anchors(scores, tuple(parts), tuple(spread.tolist()), **more)  # type: ignore[arg-type]
 
 
-def _listed(outputs: Outputs) -> Detection | None:
-    """A list of boxes that do not overlap any more: one table of six or seven columns, or boxes, scores and classes."""
+def _by_anchors(outputs: Outputs, facts: ModelFacts) -> list[list[_Table]]:
+    """Outputs that are about the same anchors, as many for each."""
+    groups: dict[int, list[_Table]] = {}
     for name, array in outputs.items():
-        rows = _squeezed(array)
-        if rows.ndim != 2 or not 0 < rows.shape[0] <= MOST_FINISHED or array.dtype.kind != "f":
-            continue
-        if rows.shape[1] == 6 and _whole(rows[:, 5]) and shares(rows[:, 4:5]) and _cornered(rows[:, :4]):
-            parts = OutputPart(name, 0, 4), OutputPart(name, 4, 5), OutputPart(name, 5, 6)
-        elif rows.shape[1] == 7 and _whole(rows[:, 0]) and _whole(rows[:, 5]) and shares(rows[:, 6:7]):
-            parts = OutputPart(name, 1, 5), OutputPart(name, 6, 7), OutputPart(name, 5, 6)
-        else:
-            continue
-        return _finished(Head(parts[0], parts[1], "xyxy", classes=parts[2]))
-    boxes = [n for n, a in outputs.items() if a.ndim >= 2 and a.shape[-1] == 4 and a.dtype.kind == "f"]
-    if len(boxes) != 1:
+        table = _table(name, array, facts)
+        if table is not None:
+            groups.setdefault(len(table.rows), []).append(table)
+    return [tables for tables in groups.values() if len(tables) > 1]
+
+
+def _group(tables: list[_Table]) -> _Group | None:
+    """Boxes, scores and objectness among outputs of the same anchors."""
+    moving = [t for t in tables if not t.still]
+    boxes = [t for t in moving if t.channels == 4 and not t.scored] or [t for t in moving if t.channels == 4]
+    boxes = boxes or [t for t in moving if t.channels > 4 and t.channels % 2 == 0 and not t.scored]
+    boxes = boxes or [t for t in moving if t.channels == 2]  # sizes and offsets of centres in a heat map
+    if not boxes:
         return None
-    count = math.prod(outputs[boxes[0]].shape[:-1])
-    flat = [n for n, a in outputs.items() if a.ndim and max(a.shape) == a.size == count]
-    classes = [n for n in flat if outputs[n].dtype.kind in "iu" or (_whole(outputs[n]) and not shares(outputs[n]))]
-    scores = [n for n in flat if n not in classes and outputs[n].dtype.kind == "f" and shares(outputs[n])]
-    if len(scores) != 1 or len(classes) != 1:
+    others = [t for t in moving if t is not boxes[0]]
+    classes = [t for t in others if t.whole and not shares(t.rows) and len(t.rows) <= MOST_FINISHED]
+    chances = [t for t in others if t.channels == 1 and shares(t.rows)]
+    if len(classes) == len(chances) == 1 and boxes[0].channels == 4:
+        return _Group(boxes[0], chances[0], tuple(tables), classes=classes[0], listed=True)
+    scores = [t for t in others if t.scored and t.channels != 2] or [t for t in others if t.scored]
+    if not scores:
         return None
-    form = "yxyx" if boxes[0].startswith(TOP_LEFT_FIRST) else "xyxy"
-    column = {n: OutputPart(n, channels_first=_squeezed(outputs[n]).ndim == 2) for n in (*scores, *classes)}
-    return _finished(Head(OutputPart(boxes[0]), column[scores[0]], form, classes=column[classes[0]]))
+    probable = [t for t in scores if t.activation == "none"] or scores
+    best = max(probable, key=lambda t: t.channels)
+    there = next((t for t in probable if t.channels == 1 and t is not best), None)
+    numbers = tuple(t for t in tables if t is not best and t is not there)
+    return _Group(boxes[0], best, numbers, there, listed=len(boxes[0].rows) <= MOST_FINISHED // 2)
 
 
-def _finished(head: Head) -> Detection:
-    return Detection(DetectionLayout("boxes that are listed", (head,), finished=True))
+def _raw_maps(outputs: Outputs, facts: ModelFacts) -> Iterator[_Group]:
+    """YOLO's maps, of which every one has three times box, objectness and classes for each cell of its grid."""
+    tables = [table for n, a in outputs.items() if (table := _table(n, a, facts)) is not None]
+    raw = all(a.ndim == 5 and a.shape[1] == OF_CELL for a in outputs.values())
+    grids = {height * width for height, width in _grids(facts, STRIDES)}
+    if (
+        len(tables) < len(outputs)
+        or len({t.channels for t in tables}) != 1
+        or len({len(t.rows) for t in tables}) < len(tables)
+    ):
+        return
+    channels = tables[0].channels
+    each = channels if raw else channels // OF_CELL
+    if each <= 5 or (not raw and (channels % OF_CELL or len(tables) < 2 or not {len(t.rows) for t in tables} <= grids)):
+        return
+    groups = []
+    for table in tables:
+        for first in range(0, channels, each):
+            ends = pairwise((first, first + 4, first + 5, first + each))
+            box, there, classes = (_Table.of(replace(table.part, first=a, last=b), outputs) for a, b in ends)
+            if not there.still and not there.scored:
+                return  # features
+            groups.append(_Group(box, classes, (box,), there))
+    yield from groups
 
 
-def _one_output(outputs: Outputs, facts: ModelFacts) -> Detection | PairedAnchors | None:
-    """YOLO: boxes, perhaps objectness, classes, perhaps masks in one output, channels first or last."""
+def _joined(outputs: Outputs, facts: ModelFacts) -> Iterator[_Group]:
+    """Outputs that join boxes and scores: lists of boxes; YOLO's with its classes, perhaps objectness and masks."""
     for name, array in outputs.items():
-        rows = _squeezed(array)
-        if array.dtype.kind != "f" or rows.ndim != 2 or array.ndim < 3:
+        sides = _squeezed(array).shape
+        if array.dtype.kind != "f" or len(sides) != 2 or not array.size or not np.isfinite(array).all():
             continue
-        first = rows.shape[0] < rows.shape[1]
-        table = rows.T if first else rows
-        anchors, channels = table.shape
-        if anchors < 2 * LEAST_ANCHORS or not 5 <= channels <= MOST_CHANNELS or anchors < channels:
+        first = array.ndim > 2 and sides[0] < sides[1]
+        whole = OutputPart(name, channels_first=first)
+        rows = whole.rows(outputs)
+        yield from _listed(whole, _Table(rows, whole), outputs)
+        anchors, channels = rows.shape
+        alone = not any(a.ndim > 1 and max(_squeezed(a).shape) == anchors for n, a in outputs.items() if n != name)
+        if (
+            array.ndim < 3
+            or not alone
+            or anchors < 2 * LEAST_ANCHORS
+            or not 5 <= channels <= min(anchors, MOST_CHANNELS)
+        ):
             continue
         if array.ndim > 3 and anchors < 4 * channels:  # a map
             continue
-        if any(a.ndim > 1 and max(_squeezed(a).shape) == anchors for n, a in outputs.items() if n != name):
-            continue  # the boxes have their own output
-        if facts.picture is None and float(table[:, :4].max()) <= 1.5:  # parts of a picture, and there is none
+        if facts.picture is None and float(rows[:, :4].max()) <= 1.5:  # parts of a picture, and there is none
             continue
-        if facts.of(name).last_op in ("Softmax", "LogSoftmax") or any(sums_to_one(table, axis) for axis in (0, 1)):
+        if facts.of(name).last_op in ("Softmax", "LogSoftmax") or any(sums_to_one(rows, axis) for axis in (0, 1)):
             continue
-        prototypes = _prototypes(outputs, name, channels)
-        end = _end_of_scores(table, 0 if not prototypes else outputs[prototypes].shape[-3])
-        if end < 5 or not _boxes_like(table[:, :4]):
+        prototypes = _prototypes(outputs, whole)
+        end = _end_of_scores(rows, outputs[prototypes].shape[-3] if prototypes else 0)
+        if end < 5 or not _boxes_like(rows[:, :4]):
             continue
-        there = not first and _has_objectness(end - 4, anchors, facts)
-        parts = [OutputPart(name, a, b, first) for a, b in ((0, 4), (4, 5), (5 if there else 4, end), (end, channels))]
-        boxes, objectness, scores, masks = parts
-        if not _cornered(table[:, :4]) and float(table[:, 2:4].min()) < -0.5:  # sizes are none: they are logarithms
-            passing = OutputPart(name, 4, 5, first) if there else None
-            return PairedAnchors((paired([boxes], scores, outputs, objectness=passing),))
-        head = Head(
-            boxes, scores, "xyxy" if _cornered(table[:, :4]) else "cxcywh", objectness if there else None,
-            masks=masks if prototypes and end < channels else None,
-        )  # fmt: skip
-        kind = "YOLO with objectness" if there else "YOLO"
-        return Detection(DetectionLayout(kind, (head,), prototypes=prototypes, picture=facts.picture))
-    return None
+        begin = 5 if not first and _has_objectness(end - 4, anchors, facts) else 4
+        ends = pairwise((0, 4, begin, end, channels))
+        box, there, scores, masks = (_Table.of(replace(whole, first=a, last=b), outputs) for a, b in ends)
+        masked = masks.part if prototypes and end < channels else None
+        yield _Group(box, scores, (box,), there if begin > 4 else None, masks=masked)
 
 
-def _end_of_scores(table: Array, masks: int) -> int:
+def _listed(whole: OutputPart, table: _Table, outputs: Outputs) -> Iterator[_Group]:
+    """A list of boxes: corners, score and class, or the picture's number, corners, class and score."""
+    columns = {6: ((0, 4), (4, 5), (5, 6)), 7: ((1, 5), (6, 7), (5, 6))}.get(table.channels)
+    if columns is None or len(table.rows) > MOST_FINISHED:
+        return
+    box, scores, classes = (_Table.of(replace(whole, first=a, last=b), outputs) for a, b in columns)
+    if classes.whole and shares(scores.rows) and _cornered(box.rows):
+        yield _Group(box, scores, (box,), classes=classes, listed=True)
+
+
+def _end_of_scores(rows: Array, masks: int) -> int:
     """One past the last channel that is a probability, behind the four of the box."""
-    channels = table.shape[1]
-    probable = (table.min(0) >= -1e-3) & (table.max(0) <= 1 + 1e-3)
+    channels = rows.shape[1]
+    probable = (rows.min(0) >= -1e-3) & (rows.max(0) <= 1 + 1e-3)
     if masks and channels - masks > 4 and probable[4 : channels - masks].all():
         return int(channels - masks)
     others = np.flatnonzero(~probable[4:])
     return int(4 + others[0] if others.size else channels)
 
 
-def _prototypes(outputs: Outputs, name: str, channels: int) -> str:
+def _prototypes(outputs: Outputs, boxes: OutputPart) -> str:
     """The output whose maps masks are made of, where there is one."""
-    for other, array in outputs.items():
-        if other != name and array.ndim == 4 and array.shape[0] == 1 and 8 <= array.shape[1] < channels - 4:
-            return other
-    return ""
+    sizes = {n: a.shape for n, a in outputs.items() if n != boxes.output and a.ndim == 4 and a.shape[0] == 1}
+    most = min(_squeezed(outputs[boxes.output]).shape) - 4
+    return next((name for name, shape in sizes.items() if 8 <= shape[1] < most), "")
 
 
 def _has_objectness(scores: int, anchors: int, facts: ModelFacts) -> bool:
@@ -190,88 +285,8 @@ def _grids(facts: ModelFacts, strides: tuple[int, ...]) -> list[tuple[int, int]]
     return [(math.ceil(height / s), math.ceil(width / s)) for s in strides]
 
 
-def _by_anchors(outputs: Outputs, facts: ModelFacts) -> Detection | PairedAnchors | None:
-    """Boxes and scores in outputs of their own, or in maps of which each has both; one group for each grid."""
-    groups: dict[int, list[_Table]] = {}
-    for name, array in outputs.items():
-        table = _table(name, array, facts)
-        if table is not None:
-            groups.setdefault(len(table.rows), []).append(table)
-    found = [(tables, _pair_of(tables)) for tables in groups.values() if len(tables) > 1]
-    heads = [(tables, pair) for tables, pair in found if pair is not None]
-    if not heads:
-        return _raw_maps(outputs, groups, facts)
-    if len(heads) == 1:
-        (tables, (boxes, scores, objectness)) = heads[0]
-        placed = boxes.channels == 4 and bool((boxes.rows >= -1e-3).all())
-        cornered = boxes.channels == 4 and _cornered(boxes.rows)
-        if cornered or placed:
-            background = 0 if scores.channels > 1 and sums_to_one(scores.rows, 1) else None
-            part = None if objectness is None else objectness.part
-            head = Head(
-                boxes.part, scores.part, "xyxy" if cornered else "cxcywh", part, activation=scores.activation,
-                background=background,
-            )  # fmt: skip
-            beside = tuple(table.part.output for table in tables)
-            finished = len(boxes.rows) <= MOST_FINISHED // 2
-            layout = DetectionLayout("boxes and scores", (head,), finished, "", facts.picture, beside=beside)
-            return Detection(layout)
-    anchors = []
-    for tables, (_, scores, objectness) in heads:
-        numbers = [t.part for t in tables if t is not scores and t is not objectness]
-        anchors.append(
-            paired(
-                numbers, scores.part, outputs, objectness=None if objectness is None else objectness.part,
-                activation=scores.activation,
-                background=0 if scores.channels > 1 and sums_to_one(scores.rows, 1) else None,
-            )
-        )  # fmt: skip
-    return PairedAnchors(tuple(anchors))
-
-
-def _pair_of(tables: list[_Table]) -> tuple[_Table, _Table, _Table | None] | None:
-    """Boxes, scores and objectness among outputs of the same anchors."""
-    moving = [t for t in tables if not t.still]
-    boxes = [t for t in moving if t.channels == 4 and not t.scored] or [t for t in moving if t.channels == 4]
-    boxes = boxes or [t for t in moving if t.channels > 4 and t.channels % 2 == 0 and not t.scored]
-    boxes = boxes or [t for t in moving if t.channels == 2]  # sizes and offsets of centres in a heat map
-    scores = [t for t in moving if t.scored and t is not boxes[0] and t.channels != 2] if boxes else []
-    if boxes and not scores:
-        scores = [t for t in moving if t.scored and t is not boxes[0]]
-    if not boxes or not scores:
-        return None
-    probable = [t for t in scores if t.activation == "none"] or scores
-    classes = max(probable, key=lambda t: t.channels)
-    objectness = [t for t in probable if t.channels == 1 and t is not classes]
-    return boxes[0], classes, objectness[0] if objectness else None
-
-
-def _raw_maps(outputs: Outputs, groups: dict[int, list[_Table]], facts: ModelFacts) -> PairedAnchors | None:
-    """YOLO's maps, of which every one has three times box, objectness and classes for each cell of its grid."""
-    tables = [table for some in groups.values() for table in some]
-    grids = {height * width for height, width in _grids(facts, STRIDES)}
-    raw = all(a.ndim == 5 and a.shape[1] == OF_CELL for a in outputs.values())
-    if len(tables) < len(outputs) or (len(tables) < 2 and not raw) or len({t.channels for t in tables}) != 1:
-        return None
-    each = tables[0].channels if raw else tables[0].channels // OF_CELL
-    if each <= 5 or (not raw and tables[0].channels % OF_CELL) or len(groups) < len(tables):
-        return None
-    if not raw and not set(groups) <= grids:
-        return None
-    anchors = []
-    for table in tables:
-        for first in range(0, table.channels, each):
-            ends = pairwise((first, first + 4, first + 5, first + each))
-            box, there, classes = (replace(table.part, first=a, last=b) for a, b in ends)
-            objects = _Table(table.rows[:, first + 4 : first + 5], there)
-            if not objects.still and not objects.scored:
-                return None  # features
-            anchors.append(paired([box], classes, outputs, objectness=there, activation=objects.activation))
-    return PairedAnchors(tuple(anchors))
-
-
 def _table(name: str, array: Array, facts: ModelFacts) -> _Table | None:
-    if array.dtype.kind != "f" or not array.size or not array.ndim:
+    if array.dtype.kind not in "fiu" or not array.size or not array.ndim:
         return None
     sides = _squeezed(array).shape
     if array.ndim == 4 and len(array) == 1 and len(sides) == 2 and _is_grid(sides, facts):
@@ -293,10 +308,6 @@ def _squeezed(array: Array) -> Array:
     while array.ndim > 2 and array.shape[0] == 1:
         array = array[0]
     return array
-
-
-def _whole(column: Array) -> bool:
-    return bool(np.isfinite(column).all() and (column == np.rint(column)).all())
 
 
 def shares(scores: Array) -> bool:

@@ -12,9 +12,11 @@ import numpy as np
 from hexforge.analysis.quality.decisions.measure import Outputs, Tally, TallySum, common_part, rows_of, share, total
 from hexforge.ir import Array
 
+LEAST_SPREAD = 0.05
+"""The part of their squares that numbers spread by at least: one that is 24 in every sample is not far off at 24.4."""
 FOLLOWED = 4096
 """Places of an output that are followed from sample to sample; of larger ones every so manieth."""
-TELLING = 0.05
+TELLING = 0.2
 """Samples tell what they differ by where they move numbers by this part of the spread."""
 COUNTED, LEFT = 0.1, 0.9
 """How much of the error beside what samples differ by counts: numbers are good (0.99) where 90 % of that is explained.
@@ -95,7 +97,7 @@ class Numbers:
         if not count:
             return {"agreement": float("nan")}
         variance = max(squares - whole * whole / count, 0.0)
-        against = variance if variance > 1e-9 * squares else squares
+        against = max(variance, LEAST_SPREAD * squares)
         if not against:
             return {"agreement": 1.0 if not noise else 0.0}
         sums = TallySum()
