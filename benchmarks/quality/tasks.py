@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,7 +49,7 @@ class Task:
 
     name: str
     feeds: Callable[[int], Mapping[str, Array]]
-    measure: Callable[[list[Outputs], list[Outputs]], float]
+    measure: Callable[[Sequence[Outputs], Sequence[Outputs]], float]
     says: str
     """What the measure is, with its unit."""
     good: float
@@ -82,7 +82,7 @@ def _picture(
     return feeds
 
 
-def _points(output: str, columns: int, side: float, one: list[Outputs], two: list[Outputs]) -> float:
+def _points(output: str, columns: int, side: float, one: Sequence[Outputs], two: Sequence[Outputs]) -> float:
     """The mean distance of landmarks in percent of the picture's side."""
     first, second = (
         np.stack([np.ravel(o[output]) for o in outputs]).reshape(-1, columns)[:, :2] for outputs in (one, two)
@@ -119,7 +119,7 @@ def _overlap(a: Array, b: Array) -> float:
     return float(shared / (np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2]) - shared))
 
 
-def _found_again(boxes: str, scores: str, side: int, one: list[Outputs], two: list[Outputs]) -> float:
+def _found_again(boxes: str, scores: str, side: int, one: Sequence[Outputs], two: Sequence[Outputs]) -> float:
     """Twice the boxes of both models that overlap by a half, over all boxes, in percent."""
     both = whole = 0
     for first, second in zip(one, two, strict=True):
@@ -129,7 +129,7 @@ def _found_again(boxes: str, scores: str, side: int, one: list[Outputs], two: li
     return 100 * 2 * both / whole if whole else float("nan")
 
 
-def _text(one: list[Outputs], two: list[Outputs]) -> float:
+def _text(one: Sequence[Outputs], two: Sequence[Outputs]) -> float:
     """Texts that CTC reads alike, in percent; symbol 0 is blank."""
 
     def read(outputs: Outputs) -> list[int]:
@@ -139,7 +139,7 @@ def _text(one: list[Outputs], two: list[Outputs]) -> float:
     return 100 * float(np.mean([read(a) == read(b) for a, b in zip(one, two, strict=True)]))
 
 
-def _notes(one: list[Outputs], two: list[Outputs]) -> float:
+def _notes(one: Sequence[Outputs], two: Sequence[Outputs]) -> float:
     """Notes of at least a half that both models hear, as F1 in percent, over all outputs."""
     first, second = (np.concatenate([np.ravel(a) for o in outputs for a in o.values()]) > 0.5 for outputs in (one, two))
     return 200 * float((first & second).sum()) / max(1, int(first.sum() + second.sum()))

@@ -28,8 +28,9 @@ PROBABLE = 0.02
 """Probabilities that stay below it in the float model say nothing of whether they are alive ..."""
 COARSE = 0.05
 """... unless the step of the second model's numbers is this coarse, which no probability survives."""
-CLIPPED, CLIPPED_SHARE = 0.05, 0.02
-"""Numbers are clipped where they miss this part of the range, and an output is saturated where so many are."""
+CLIPPED, CLIPPED_SHARE, LEAST_CLIPPED = 0.05, 0.02, 8
+"""Numbers are clipped where they miss this part of the range, and an output is saturated where so many are: fewer may
+be one sample that reaches further than those of calibration."""
 
 
 @dataclass(slots=True)
@@ -141,7 +142,7 @@ class OutputChannels:
             text = f"output {self.name!r} is {value:g} everywhere; in float it goes {_range(sums, 0, None)}"
             return [Alarm("constant", self.name, "", text)]
         clipped = sum(sums.clipped.get(end, 0) for end in _ends(sums))
-        saturated = clipped >= CLIPPED_SHARE * sums.count and clipped > 1
+        saturated = clipped >= CLIPPED_SHARE * sums.count and clipped >= LEAST_CLIPPED
         alarms = [] if self.integers else self._dead(sums, groups, moves, can_change, saturated=saturated)
         if saturated:
             text = (

@@ -10,12 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally, rows_of, total
-from hexforge.ir import Array
 
 OUT = 1.8
 """How many times further than among random numbers the winner stands out from the second."""
@@ -35,42 +33,11 @@ MOST_UNDECIDED = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Supposed:
-    """A kind of decision that an output may be, for the samples to confirm."""
+    """A kind of decision that an output may be, for the samples to confirm; it stands behind the output's numbers."""
 
     measure: DecisionMeasure
     axis: int | None
     """Where the scores of classes lie; None where every number is a label of its own."""
-
-    @property
-    def kind(self) -> str:
-        """The kind that is supposed."""
-        return self.measure.kind
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The outputs that it reads."""
-        return self.measure.outputs
-
-    @property
-    def about(self) -> str:
-        """How they are read."""
-        return self.measure.about
-
-    def decide(self, outputs: Outputs) -> tuple[Any, Array]:
-        """The decision, and what it was taken from."""
-        return self.measure.decide(outputs), outputs[self.outputs[0]]
-
-    def compare(self, reference: tuple[Any, Array], other: tuple[Any, Array]) -> Tally:
-        """What the decisions have in common, with the evidence for the kind."""
-        return self.measure.compare(reference[0], other[0]) | self._evidence(reference[1])
-
-    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
-        """The figures of the kind."""
-        return self.measure.figures(tallies)
-
-    def words(self, decision: tuple[Any, Array]) -> str:
-        """The decision in words."""
-        return self.measure.words(decision[0])
 
     def confirmed(self, tallies: Sequence[Tally]) -> bool:
         """Whether the float model's numbers behave so over these samples."""
@@ -81,13 +48,15 @@ class Supposed:
         varied = rows < FEW_ROWS or np.count_nonzero(winners) > 1
         if size <= FEW_CLASSES or not rows or not varied:
             return False
-        if self.kind == "classification" and rows >= FEW_ROWS:
+        if self.measure.kind == "classification" and rows >= FEW_ROWS:
             mean = np.sum([tally["scores_sum"] for tally in tallies], axis=0) / rows
             if mean.var() > SAME_PATTERN * total(tallies, "variance") / rows:
                 return False
         return total(tallies, "gap") / rows >= OUT * _random_gap(size)
 
-    def _evidence(self, numbers: Array) -> Tally:
+    def evidence(self, outputs: Outputs) -> Tally:
+        """What the float model's numbers of one sample say of the kind."""
+        numbers = outputs[self.measure.outputs[0]]
         if self.axis is None:
             between = (numbers > UNDECIDED[0]) & (numbers < UNDECIDED[1])
             return {"undecided": int(between.sum()), "numbers": numbers.size}

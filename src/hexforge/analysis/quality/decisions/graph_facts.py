@@ -13,16 +13,7 @@ PASSED = {
     "Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Cast", "QuantizeLinear", "DequantizeLinear",
 }  # fmt: skip
 """Ops that change no number."""
-KEEP_SHAPE = {"Identity", "Cast", "QuantizeLinear", "DequantizeLinear"}
-CHANNELS_FIRST = {
-    "Conv", "ConvTranspose", "BatchNormalization", "MaxPool", "AveragePool", "Resize", "Upsample", "DepthToSpace",
-    "InstanceNormalization", "GlobalAveragePool",
-}  # fmt: skip
-CHANNELS_LAST = {"MatMul", "Gemm", "LayerNormalization", "SkipLayerNormalization", "Gather"}
-POINTWISE = {
-    "Add", "Sub", "Mul", "Div", "Relu", "Sigmoid", "HardSigmoid", "Tanh", "Clip", "Exp", "LeakyRelu", "PRelu", "Sqrt",
-    "Pow", "Neg",
-}  # fmt: skip
+PROBABILITY_OPS = ("Softmax", "LogSoftmax")
 MOST_STEPS = 64
 
 
@@ -33,7 +24,7 @@ class OutputFacts:
     last_op: str = ""
     """The op that makes the numbers; empty where it is not known."""
     axis: int | None = None
-    """Where its channels lie, as far as its ops tell."""
+    """Where the scores lie that a last Softmax chooses from, which are its channels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,34 +80,18 @@ def _last_op(value: Any) -> str:
 
 
 def _channel_axis(value: Any, shape: tuple[int, ...] | None) -> int | None:
-    """Where channels lie, by the op that makes them; None where reshapes or unknown ops are in between."""
-    if shape is None:
-        return None
-    order = list(range(len(shape)))  # which axis of the value that is looked at each axis of the output is
+    """Where the scores lie that a last Softmax chooses from; None where there is none, or reshapes are in between."""
+    order = list(range(len(shape or ())))  # which axis of the value that is looked at each axis of the output is
     node = value.producer()
     for _ in range(MOST_STEPS):
-        if node is None:
-            return None
-        if node.op_type == "Transpose":
-            perm = node.attributes.get("perm")
-            axes = list(perm.as_ints()) if perm is not None else list(reversed(order))
-            if len(axes) != len(order):
-                return None
-            order = [axes[i] for i in order]
-        elif node.op_type in ("Softmax", "LogSoftmax", "Concat"):
+        if node is None or not order:
+            break
+        if node.op_type in PROBABILITY_OPS:
             axis = node.attributes.get("axis")
-            if node.op_type == "Concat" or axis is None or len(order) < 2:
-                return None
-            return order.index(axis.as_int() % len(order))
-        elif node.op_type in CHANNELS_FIRST and len(order) > 1:
-            return order.index(1)
-        elif node.op_type in CHANNELS_LAST and order:
-            return order.index(len(order) - 1)
-        elif node.op_type not in KEEP_SHAPE and node.op_type not in POINTWISE:
-            return None
-        before = [v for v in node.inputs if v is not None and v.producer() is not None and v.const_value is None]
-        known = [v for v in before if (s := shape_of(v)) is not None and len(s) == len(order)]
-        if not known:
-            return None
-        node = known[0].producer()
+            return order.index(-1 % len(order) if axis is None else axis.as_int() % len(order))
+        if node.op_type == "Transpose" and (perm := node.attributes.get("perm")) is not None:
+            order = [perm.as_ints()[i] for i in order]
+        elif node.op_type not in ("Identity", "Cast", "QuantizeLinear", "DequantizeLinear"):
+            break
+        node = None if node.inputs[0] is None else node.inputs[0].producer()
     return None

@@ -46,6 +46,8 @@ class ReferenceSample:
 
     outputs: Outputs
     decisions: tuple[Any, ...]
+    evidence: Mapping[int, Tally]
+    """What it says of kinds that are supposed, by the number of their measure."""
 
 
 class DecisionJudge:
@@ -57,12 +59,15 @@ class DecisionJudge:
             raise CallError(f"metric {metric!r}: is no kind of decision")
         self._rule, self._facts = rule, model if isinstance(model, ModelFacts) else model_facts(model)
         self.measures: list[DecisionMeasure] | None = None
+        self._supposed: dict[int, Supposed] = {}
         self._channels: dict[str, OutputChannels] = {}
 
     def choose(self, outputs: Outputs) -> None:
         """Choose the kinds of decisions by the float model's outputs of one sample; later calls change nothing."""
         if self.measures is None:
-            self.measures = self._rule.measures(finite_numbers(outputs), self._facts)
+            chosen = self._rule.measures(finite_numbers(outputs), self._facts)
+            self._supposed = {i: kind for i, kind in enumerate(chosen) if isinstance(kind, Supposed)}
+            self.measures = [kind.measure if isinstance(kind, Supposed) else kind for kind in chosen]
             for name, array in outputs.items():
                 if array.dtype.kind in NUMBERS:
                     self._channels[name] = OutputChannels.of(name, array, self._facts.of(name))
@@ -72,7 +77,8 @@ class DecisionJudge:
         self.choose(outputs)
         assert self.measures is not None
         numbers = finite_numbers(outputs)
-        return ReferenceSample(outputs, tuple(m.decide(numbers) for m in self.measures))
+        evidence = {number: kind.evidence(numbers) for number, kind in self._supposed.items()}
+        return ReferenceSample(outputs, tuple(m.decide(numbers) for m in self.measures), evidence)
 
     def compare(self, reference: ReferenceSample, outputs: Outputs, *, draw: bool = False) -> JudgedSample:
         """What a second model's outputs of the same sample say; `draw` keeps the decisions themselves too."""
@@ -83,7 +89,8 @@ class DecisionJudge:
         numbers = finite_numbers(outputs)
         decided = tuple(m.decide(numbers) for m in self.measures)
         tallies = tuple(
-            m.compare(one, two) for m, one, two in zip(self.measures, reference.decisions, decided, strict=True)
+            m.compare(one, two) | reference.evidence.get(i, {})
+            for i, (m, one, two) in enumerate(zip(self.measures, reference.decisions, decided, strict=True))
         )
         channels = {
             name: own.measure(reference.outputs[name], outputs[name])
@@ -95,12 +102,9 @@ class DecisionJudge:
 
     def settled(self, tallies: Sequence[Tally]) -> tuple[int, ...]:
         """Which of the measures count by what some samples add up to: kinds they confirm, numbers for the others."""
-        assert self.measures is not None
-        out: set[int] = set()
-        for number, (measure, tally) in enumerate(zip(self.measures, tallies, strict=True)):
-            if isinstance(measure, Supposed):  # it stands behind the numbers of its output
-                out.add(number - 1 if measure.confirmed([tally]) else number)
-        return tuple(number for number in range(len(self.measures)) if number not in out)
+        # a kind that is supposed stands behind the numbers of its output
+        out = {i - 1 if kind.confirmed([tallies[i]]) else i for i, kind in self._supposed.items()}
+        return tuple(number for number in range(len(tallies)) if number not in out)
 
     def agreements(self, sample: JudgedSample) -> list[float]:
         """How far both models agree on a sample, by each kind of decision; NaN where nothing is decided."""
@@ -126,8 +130,6 @@ class DecisionJudge:
         known = self.agreements(sample)
         least = min(among, key=lambda i: math.inf if math.isnan(known[i]) else known[i])
         measure, one, two = self.measures[least], sample.drawn[0][least], sample.drawn[1][least]
-        if isinstance(measure, Supposed):
-            measure, one, two = measure.measure, one[0], two[0]
         firsts = [a[:1] if np.ndim(a) == 4 else a for a in (feeds or {}).values()]  # a batch is shown by its first
         picture = next((p for a in firsts if (p := as_picture(a)) is not None), None)
         boxes = maps = None

@@ -10,7 +10,7 @@ import numpy as np
 from hexforge.analysis.quality.decisions.answers import Classification, Labels, SymbolSequence
 from hexforge.analysis.quality.decisions.channels import channel_axis
 from hexforge.analysis.quality.decisions.evidence import Supposed
-from hexforge.analysis.quality.decisions.graph_facts import ModelFacts
+from hexforge.analysis.quality.decisions.graph_facts import PROBABILITY_OPS, ModelFacts
 from hexforge.analysis.quality.decisions.maps import Keypoints, PictureLikeness, Segmentation
 from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, rows_of
 from hexforge.analysis.quality.decisions.recognise import detector, sums_to_one
@@ -18,7 +18,6 @@ from hexforge.analysis.quality.decisions.vectors import Embedding, Numbers
 from hexforge.analysis.quality.pictures import LEAST, as_picture
 from hexforge.ir import Array
 
-PROBABILITY_OPS = ("Softmax", "LogSoftmax")
 SWITCH_OPS = ("Sigmoid", "HardSigmoid")
 VECTOR_OPS = ("LayerNormalization", "SkipLayerNormalization", "BatchNormalization", "LpNormalization")
 NEVER_SCORES = ("Relu", "Tanh", "GlobalAveragePool", "Clip")
@@ -31,10 +30,10 @@ BLANKS = 0.25
 UNCERTAIN = "kind uncertain: judged by numbers, their error beside their spread and what the samples differ by"
 
 
-def choose(outputs: Outputs, facts: ModelFacts) -> list[DecisionMeasure]:
+def choose(outputs: Outputs, facts: ModelFacts) -> list[DecisionMeasure | Supposed]:
     """The decisions by all outputs: boxes out of several together, the rest output by output."""
     found = detector(outputs, facts)
-    measures: list[DecisionMeasure] = [] if found is None else [found]
+    measures: list[DecisionMeasure | Supposed] = [] if found is None else [found]
     taken = set() if found is None else {*found.outputs, *found.beside}
     for name, array in outputs.items():
         if name not in taken and array.size and array.dtype.kind in "fiub":
@@ -42,7 +41,7 @@ def choose(outputs: Outputs, facts: ModelFacts) -> list[DecisionMeasure]:
     return measures
 
 
-def of_output(name: str, array: Array, facts: ModelFacts) -> Iterator[DecisionMeasure]:
+def of_output(name: str, array: Array, facts: ModelFacts) -> Iterator[DecisionMeasure | Supposed]:
     """What one output is judged by: a kind, or one that the samples must confirm and numbers where they do not."""
     if array.dtype.kind in "iub":
         sides = [side for side in array.shape if side > 1]
@@ -58,7 +57,7 @@ def of_output(name: str, array: Array, facts: ModelFacts) -> Iterator[DecisionMe
         yield kind
 
 
-def _kind(name: str, array: Array, facts: ModelFacts) -> DecisionMeasure | None:
+def _kind(name: str, array: Array, facts: ModelFacts) -> DecisionMeasure | Supposed | None:
     """The kind of decision that an output of floats tells, or may tell; None where it is numbers."""
     told = facts.of(name).last_op
     sides = sum(side > 1 for side in array.shape)
@@ -74,7 +73,7 @@ def _kind(name: str, array: Array, facts: ModelFacts) -> DecisionMeasure | None:
     return None
 
 
-def _vector(name: str, array: Array, told: str) -> DecisionMeasure | None:
+def _vector(name: str, array: Array, told: str) -> DecisionMeasure | Supposed | None:
     """A row of numbers, or one for each of a batch: scores of classes, labels, a vector."""
     axis = int(np.argmax(array.shape)) if array.ndim and array.size == max(array.shape) else array.ndim - 1
     if told in SWITCH_OPS:
@@ -89,7 +88,7 @@ def _vector(name: str, array: Array, told: str) -> DecisionMeasure | None:
     return None if told in NEVER_SCORES else Supposed(Classification(name, axis), axis)
 
 
-def _rows(name: str, array: Array, axis: int, facts: ModelFacts) -> DecisionMeasure | None:
+def _rows(name: str, array: Array, axis: int, facts: ModelFacts) -> DecisionMeasure | Supposed | None:
     """A row of numbers at each of several places: symbols, labels, vectors."""
     told, rows = facts.of(name).last_op, rows_of(array, axis)
     symbols = SymbolSequence(name, axis, None if facts.tokens else ctc_blank(rows))
@@ -124,7 +123,7 @@ def _sides(array: Array) -> tuple[int, int]:
     return (array.shape[1], array.shape[2]) if channel_axis(array.shape) == 3 else (array.shape[2], array.shape[3])
 
 
-def _map(name: str, array: Array, told: str, *, looked_at: bool) -> DecisionMeasure | None:
+def _map(name: str, array: Array, told: str, *, looked_at: bool) -> DecisionMeasure | Supposed | None:
     """Maps: classes of pixels, a picture, heat maps."""
     axis = channel_axis(array.shape) if array.ndim == 4 else 0
     channels = array.shape[axis]

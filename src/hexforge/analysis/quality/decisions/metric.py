@@ -56,7 +56,7 @@ class DecisionMetric:
     layout: Mapping[str, Any] = field(default_factory=dict)
     """A detector's layout, by DETECTION_KEYS."""
 
-    def measures(self, outputs: Outputs, facts: ModelFacts) -> list[DecisionMeasure]:
+    def measures(self, outputs: Outputs, facts: ModelFacts) -> list[DecisionMeasure | Supposed]:
         """What outputs are judged by; CallError where they do not fit."""
         if self.output and self.output not in outputs:
             raise CallError(f"the model has no output {self.output!r}; it has {', '.join(map(repr, outputs))}")
@@ -86,7 +86,8 @@ class DecisionMetric:
 
     def _first(self, outputs: Outputs, facts: ModelFacts) -> str:
         """The first output that looks like this kind, else the first one."""
-        alike = [m.outputs[0] for m in choose(outputs, facts) if m.kind == self.kind]
+        chosen = [kind.measure if isinstance(kind, Supposed) else kind for kind in choose(outputs, facts)]
+        alike = [measure.outputs[0] for measure in chosen if measure.kind == self.kind]
         return alike[0] if alike else next(iter(outputs))
 
     def _detector(self, outputs: Outputs, facts: ModelFacts) -> DecisionMeasure:

@@ -23,7 +23,7 @@ from hexforge.analysis.quality.decisions.detection_layout import (
     OutputPart,
     activated,
 )
-from hexforge.analysis.quality.decisions.graph_facts import ModelFacts
+from hexforge.analysis.quality.decisions.graph_facts import PROBABILITY_OPS, ModelFacts
 from hexforge.analysis.quality.decisions.measure import Outputs
 from hexforge.analysis.quality.decisions.paired_anchors import Anchors, PairedAnchors
 from hexforge.ir import Array
@@ -108,10 +108,12 @@ class _Group:
 
     def head(self) -> Head:
         """Boxes that are read."""
-        parts = (None if table is None else table.part for table in (self.objectness, self.classes))
+        objectness, classes = (None if table is None else table.part for table in (self.objectness, self.classes))
         form = "yxyx" if self.boxes.part.output.startswith(TOP_LEFT_FIRST) else self.format
         scores = self.scores
-        return Head(self.boxes.part, scores.part, form, *parts, self.masks, scores.activation, scores.background)
+        return Head(
+            self.boxes.part, scores.part, form, objectness, classes, self.masks, scores.activation, scores.background
+        )  # fmt: skip
 
     def anchors(self, outputs: Outputs) -> Anchors:
         """Anchors that are compared."""
@@ -233,7 +235,7 @@ def _joined(outputs: Outputs, facts: ModelFacts) -> Iterator[_Group]:
             continue
         if facts.picture is None and float(rows[:, :4].max()) <= 1.5:  # parts of a picture, and there is none
             continue
-        if facts.of(name).last_op in ("Softmax", "LogSoftmax") or any(sums_to_one(rows, axis) for axis in (0, 1)):
+        if facts.of(name).last_op in PROBABILITY_OPS or any(sums_to_one(rows, axis) for axis in (0, 1)):
             continue
         prototypes = _prototypes(outputs, whole)
         end = _end_of_scores(rows, outputs[prototypes].shape[-3] if prototypes else 0)
