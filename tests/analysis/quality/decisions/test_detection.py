@@ -186,9 +186,10 @@ def test_the_anchors_of_raw_outputs_are_paired(name: str) -> None:
     assert kept.kind == "detection"
     assert kept.agreement > 0.99
     assert 0 < kept.parts[0].figures["moved"] < 0.1
-    part = found.heads[-1].scores
+    scores = found.heads[-1].scores
+    part = scores.part
     lost = {n: a.copy() for n, a in one.items()}
-    lost[part.output][...] = np.minimum(lost[part.output], 0.05) if found.heads[-1].activation == "none" else -9
+    lost[part.output][...] = np.minimum(lost[part.output], 0.05) if scores.activation == "none" else -9
     assert judge([one], [lost], FACTS).agreement < 0.9
     moved = {n: a.copy() for n, a in one.items()}
     for head in found.heads:
@@ -333,9 +334,9 @@ def test_channels_that_masks_are_made_of_are_told_apart_by_their_maps() -> None:
     # masks that happen to be between 0 and 1 would look like classes
     masks = np.random.default_rng(1).random((len(CELLS), 8))
     outputs = {"y": batch(BOXES, SCORES, masks).transpose(0, 2, 1)}
-    assert layout_of(outputs).heads[0].scores.last == 4 + CLASSES + 8  # without maps nothing says that they are masks
+    assert layout_of(outputs).scores.part.last == 4 + CLASSES + 8  # without maps nothing says that they are masks
     layout = layout_of(outputs | {"maps": np.zeros((1, 8, 80, 80), np.float32)})
-    assert (layout.heads[0].scores.last, layout.prototypes) == (4 + CLASSES, "maps")
+    assert (layout.scores.part.last, layout.prototypes) == (4 + CLASSES, "maps")
 
 
 def _slow_overlap(a: Array, b: Array) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexforge.analysis.quality.decisions.boxes import Boxes, average_precision, match, overlaps
-from hexforge.analysis.quality.decisions.detection_layout import DetectionLayout, activated
+from hexforge.analysis.quality.decisions.detection_layout import DetectionLayout
 from hexforge.analysis.quality.decisions.measure import Outputs, Tally, share, total
 from hexforge.ir import Array
 
@@ -139,7 +139,5 @@ class Detection:
 
     def can_change(self, output: str, highest: float) -> bool:
         """Whether a box passes whose scores reach this high in the float model."""
-        heads = [head for head in self.layout.heads if head.scores.output == output != head.boxes.output]
-        plain = [head for head in heads if head.activation != "softmax"]
-        passing = [activated(np.array([[highest]]), head.activation)[0, 0] for head in plain]
-        return len(plain) < len(heads) or not heads or max(passing) >= LOWEST * self.layout.threshold
+        alone = output != self.layout.boxes.output
+        return not alone or self.layout.scores.can_pass(output, highest, LOWEST * self.layout.threshold)

@@ -7,7 +7,6 @@ in the picture are not decoded: their anchors are paired (`paired_anchors`).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -60,49 +59,40 @@ class OutputPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """Boxes and scores of the same anchors."""
+class AnchorScores:
+    """The scores of anchors."""
 
-    boxes: OutputPart
-    scores: OutputPart
-    format: str = "cxcywh"
-    """One of PLACED."""
+    part: OutputPart
     objectness: OutputPart | None = None
-    classes: OutputPart | None = None
-    """Where the model names the class itself."""
-    masks: OutputPart | None = None
     activation: Activation = "none"
     background: int | None = None
     """The class that means nothing is there."""
 
-    def decode(self, outputs: Outputs, threshold: float) -> Boxes:
-        """Boxes of at least this score, not yet suppressed."""
-        scores = activated(self.scores.rows(outputs), self.activation)
+    @property
+    def parts(self) -> tuple[OutputPart, ...]:
+        """What is read."""
+        return (self.part,) if self.objectness is None else (self.part, self.objectness)
+
+    def __str__(self) -> str:
+        return " times ".join(map(str, self.parts))
+
+    def best(self, outputs: Outputs) -> tuple[Array, Array]:
+        """Each anchor's best score, and its class."""
+        scores = activated(self.part.rows(outputs), self.activation)
         if self.background is not None:
             scores = np.delete(scores, self.background, 1)
-        count = min(len(scores), len(self.boxes.rows(outputs)))
-        if not count or not scores.shape[1]:
-            return Boxes(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
-        best, classes = scores[:count].max(1), scores[:count].argmax(1)
+        if not scores.size:
+            return np.zeros(0), np.zeros(0, np.int64)
+        best = scores.max(1)
         if self.objectness is not None:
-            best = best * activated(self.objectness.rows(outputs), self.activation)[:count, 0]
-        if self.classes is not None:
-            classes = np.rint(self.classes.rows(outputs)[:count, 0]).astype(np.int64)
-        chosen = np.flatnonzero(best >= threshold)
-        if len(chosen) > CANDIDATES:
-            chosen = chosen[np.argsort(-best[chosen], kind="stable")[:CANDIDATES]]
-        masks = None if self.masks is None else self.masks.rows(outputs)[chosen]
-        corners = self._corners(*self.boxes.rows(outputs)[chosen, :4].T)
-        return Boxes(corners, best[chosen], classes[chosen], masks)
+            best = best * activated(self.objectness.rows(outputs), self.activation)[:, 0]
+        return best, scores.argmax(1)
 
-    def _corners(self, a: Array, b: Array, c: Array, d: Array) -> Array:
-        if self.format == "xyxy":
-            return np.stack([a, b, c, d], 1)
-        if self.format == "yxyx":
-            return np.stack([b, a, d, c], 1)
-        if self.format == "xywh":
-            return np.stack([a, b, a + c, b + d], 1)
-        return np.stack([a - c / 2, b - d / 2, a + c / 2, b + d / 2], 1)
+    def can_pass(self, output: str, highest: float, least: float) -> bool:
+        """Whether an anchor whose number in an output is this high may have a score of at least so much."""
+        if all(part.output != output for part in self.parts) or self.activation == "softmax":
+            return True
+        return float(activated(np.array([[highest]]), self.activation)[0, 0]) >= least
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +100,13 @@ class DetectionLayout:
     """How a detector's outputs are read."""
 
     name: str
-    heads: tuple[Head, ...]
+    boxes: OutputPart
+    scores: AnchorScores
+    format: str = "cxcywh"
+    """One of PLACED."""
+    classes: OutputPart | None = None
+    """Where the model names the class itself."""
+    masks: OutputPart | None = None
     finished: bool = False
     """True where the model itself has dropped boxes that overlap."""
     prototypes: str = ""
@@ -128,11 +124,8 @@ class DetectionLayout:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The outputs that are read."""
-        names: dict[str, None] = {}
-        for head in self.heads:
-            for part in (head.boxes, head.scores, head.objectness, head.classes, head.masks):
-                if part is not None:
-                    names[part.output] = None
+        parts = [part for part in (self.boxes, *self.scores.parts, self.classes, self.masks) if part is not None]
+        names = dict.fromkeys(part.output for part in parts)
         return (*names, *((self.prototypes,) if self.prototypes else ()))
 
     def decode(self, outputs: Outputs, threshold: float | None = None) -> Boxes:
@@ -151,29 +144,33 @@ class DetectionLayout:
 
     def best_scores(self, outputs: Outputs) -> Array:
         """The score of every anchor."""
-        pictures = pictures_of(outputs, self.batch)
-        return np.concatenate([head.decode(picture, -math.inf).scores for picture in pictures for head in self.heads])
+        return np.concatenate([self.scores.best(picture)[0] for picture in pictures_of(outputs, self.batch)])
 
     def _decode_picture(self, outputs: Outputs, least: float) -> Boxes:
-        parts = [head.decode(outputs, least) for head in self.heads]
-        masks = [part.coefficients for part in parts if part.coefficients is not None]
-        boxes = Boxes(
-            np.concatenate([part.corners for part in parts]),
-            np.concatenate([part.scores for part in parts]),
-            np.concatenate([part.classes for part in parts]),
-            np.concatenate(masks) if len(masks) == len(parts) else None,
-        )
-        finite = np.isfinite(boxes.corners).all(1) & np.isfinite(boxes.scores)
-        return suppress(boxes.chosen(finite), 2.0 if self.finished else self.most_overlap)
+        (best, classes), rows = self.scores.best(outputs), self.boxes.rows(outputs)
+        count = min(len(best), len(rows))
+        best, classes = best[:count], classes[:count]
+        if self.classes is not None:
+            classes = np.rint(self.classes.rows(outputs)[:count, 0]).astype(np.int64)
+        chosen = np.flatnonzero((best >= least) & np.isfinite(best) & np.isfinite(rows[:count, :4]).all(1))
+        if len(chosen) > CANDIDATES:
+            chosen = chosen[np.argsort(-best[chosen], kind="stable")[:CANDIDATES]]
+        masks = None if self.masks is None else self.masks.rows(outputs)[chosen]
+        boxes = Boxes(self._corners(*rows[chosen, :4].T), best[chosen], classes[chosen], masks)
+        return suppress(boxes, 2.0 if self.finished else self.most_overlap)
+
+    def _corners(self, a: Array, b: Array, c: Array, d: Array) -> Array:
+        if self.format == "xyxy":
+            return np.stack([a, b, c, d], 1)
+        if self.format == "yxyx":
+            return np.stack([b, a, d, c], 1)
+        if self.format == "xywh":
+            return np.stack([a, b, a + c, b + d], 1)
+        return np.stack([a - c / 2, b - d / 2, a + c / 2, b + d / 2], 1)
 
     def about(self) -> str:
         """The layout in words."""
-        first = self.heads[0]
-        where = f"boxes {first.boxes} as {first.format}, scores {first.scores}"
-        if first.objectness is not None:
-            where += f" times {first.objectness}"
-        more = f" and {len(self.heads) - 1} more such" if len(self.heads) > 1 else ""
-        return f"{self.name}: {where}{more}"
+        return f"{self.name}: boxes {self.boxes} as {self.format}, scores {self.scores}"
 
 
 def of_first_picture(corners: Array) -> Array:

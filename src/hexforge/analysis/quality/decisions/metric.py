@@ -18,8 +18,8 @@ from hexforge.analysis.quality.decisions.detection_layout import (
     PLACED,
     THRESHOLD,
     Activation,
+    AnchorScores,
     DetectionLayout,
-    Head,
     OutputPart,
 )
 from hexforge.analysis.quality.decisions.evidence import Supposed
@@ -27,8 +27,8 @@ from hexforge.analysis.quality.decisions.graph_facts import ModelFacts
 from hexforge.analysis.quality.decisions.kinds import choose, ctc_blank, of_output
 from hexforge.analysis.quality.decisions.maps import Keypoints, PictureLikeness, Segmentation
 from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, rows_of
-from hexforge.analysis.quality.decisions.paired_anchors import PairedAnchors
-from hexforge.analysis.quality.decisions.recognise import detector, paired
+from hexforge.analysis.quality.decisions.paired_anchors import Anchors, PairedAnchors
+from hexforge.analysis.quality.decisions.recognise import detector
 from hexforge.analysis.quality.decisions.vectors import Embedding, Numbers
 from hexforge.errors import CallError
 from hexforge.formats.json_text import read_json
@@ -166,25 +166,24 @@ def _checked(given: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _described(given: Mapping[str, Any], outputs: Outputs, facts: ModelFacts) -> DecisionMeasure:
     """The detector that somebody describes, for outputs of these shapes."""
-    boxes, scores = (_part(str(given[key]), outputs) for key in ("boxes", "scores"))
+    boxes, part = (_part(str(given[key]), outputs) for key in ("boxes", "scores"))
     objectness, classes, masks = (
         _part(str(given[key]), outputs) if given.get(key) else None for key in ("objectness", "classes", "masks")
     )
-    form, activation = str(given.get("format", "cxcywh")), cast("Activation", given.get("activation", "none"))
     background = int(given["background"]) if str(given.get("background", "")).lstrip("-").isdecimal() else None
-    threshold = float(given.get("threshold", THRESHOLD))
+    scores = AnchorScores(part, objectness, cast("Activation", given.get("activation", "none")), background)
+    form, threshold = str(given.get("format", "cxcywh")), float(given.get("threshold", THRESHOLD))
     if form not in PLACED:
-        anchors = paired(
-            [boxes], scores, outputs, objectness=objectness, activation=activation, background=background
-        )  # fmt: skip
-        return PairedAnchors((anchors,), threshold)
-    head = Head(boxes, scores, form, objectness, classes, masks, activation, background)
+        return PairedAnchors((Anchors.of(scores, [boxes], outputs),), threshold)
     prototypes = str(given.get("prototypes", ""))
     if prototypes and prototypes not in outputs:
         raise CallError(f"the model has no output {prototypes!r}; it has {', '.join(map(repr, outputs))}")
     finished = str(given.get("finished", "no")).lower() in ("yes", "true", "1")
-    overlap = float(given.get("nms", MOST_OVERLAP))
-    return Detection(DetectionLayout("as described", (head,), finished, prototypes, facts.picture, threshold, overlap))
+    layout = DetectionLayout(
+        "as described", boxes, scores, form, classes, masks, finished, prototypes, facts.picture, threshold,
+        float(given.get("nms", MOST_OVERLAP)),
+    )  # fmt: skip
+    return Detection(layout)
 
 
 def _part(text: str, outputs: Outputs) -> OutputPart:

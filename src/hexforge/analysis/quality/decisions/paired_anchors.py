@@ -15,9 +15,8 @@ import numpy as np
 from hexforge.analysis.quality.decisions.detection_layout import (
     CANDIDATES,
     THRESHOLD,
-    Activation,
+    AnchorScores,
     OutputPart,
-    activated,
     pictures_of,
 )
 from hexforge.analysis.quality.decisions.measure import Outputs, Tally, share, total
@@ -30,6 +29,8 @@ KEPT = 0.5
 object, and of these some are always near the threshold."""
 NEIGHBOURS = 3
 """Anchors of numbers that differ by no more lie beside each other."""
+SPARSE = 8
+"""Numbers that most anchors have alike vary by this part of their range."""
 RANKED = 10
 """Anchors of a sample that are compared where the float model is sure of none."""
 
@@ -38,24 +39,19 @@ RANKED = 10
 class Anchors:
     """Scores and numbers of the same anchors."""
 
-    scores: OutputPart
+    scores: AnchorScores
     numbers: tuple[OutputPart, ...]
     """What moves: boxes, points, distributions."""
     units: tuple[float, ...]
     """What each column of `numbers` varies by in the float model; 0 where it does not."""
-    objectness: OutputPart | None = None
-    activation: Activation = "none"
-    background: int | None = None
 
-    def best(self, outputs: Outputs) -> tuple[Array, Array]:
-        """Each anchor's best score, and its class."""
-        scores = activated(self.scores.rows(outputs), self.activation)
-        if self.background is not None:
-            scores = np.delete(scores, self.background, 1)
-        best = scores.max(1)
-        if self.objectness is not None:
-            best = best * activated(self.objectness.rows(outputs), self.activation)[:, 0]
-        return np.nan_to_num(best, nan=0.0), scores.argmax(1)
+    @classmethod
+    def of(cls, scores: AnchorScores, numbers: Sequence[OutputPart], outputs: Outputs) -> Anchors:
+        """Anchors with what their numbers vary by in these outputs of the float model."""
+        rows = np.concatenate([part.rows(outputs) for part in numbers], 1)
+        rows = np.where(np.isfinite(rows).all(0), rows, 0.0)
+        spread = np.maximum(rows.std(0), np.ptp(rows, axis=0) / SPARSE)
+        return cls(scores, tuple(numbers), tuple(spread.tolist()))
 
     def places(self, outputs: Outputs, chosen: Array) -> Array:
         """The numbers of some anchors in their units."""
@@ -95,7 +91,7 @@ class PairedAnchors:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The outputs with scores and numbers."""
-        parts = [p for h in self.heads for p in (h.scores, h.objectness, *h.numbers) if p is not None]
+        parts = [part for head in self.heads for part in (*head.scores.parts, *head.numbers)]
         return tuple(dict.fromkeys(part.output for part in parts))
 
     @property
@@ -114,7 +110,7 @@ class PairedAnchors:
     def decide(self, outputs: Outputs) -> tuple[PassingAnchors, ...]:
         """The anchors that pass or come near it, the best few where none does."""
         pairs = [(head, picture) for picture in pictures_of(outputs, self.batch) for head in self.heads]
-        best = [head.best(picture) for head, picture in pairs]
+        best = [head.scores.best(picture) for head, picture in pairs]
         every = np.concatenate([scores for scores, _ in best])
         least = KEPT * self.threshold
         if not (every >= self.threshold).any():
@@ -187,8 +183,6 @@ class PairedAnchors:
 
     def can_change(self, output: str, highest: float) -> bool:
         """Whether an anchor passes whose scores reach this high in the float model."""
-        for head in self.heads:
-            if head.scores.output == output and all(part.output != output for part in head.numbers):
-                score = activated(np.array([[highest]]), "none" if head.activation == "softmax" else head.activation)
-                return float(score[0, 0]) >= KEPT * self.threshold
-        return True
+        scored = [head for head in self.heads if output in [part.output for part in head.scores.parts]]
+        placed = any(part.output == output for head in self.heads for part in head.numbers)
+        return placed or all(head.scores.can_pass(output, highest, KEPT * self.threshold) for head in scored)

@@ -8,7 +8,7 @@ is read as boxes, anything else is compared anchor by anchor.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -18,8 +18,8 @@ from hexforge.analysis.quality.decisions.detection import Detection
 from hexforge.analysis.quality.decisions.detection_layout import (
     THRESHOLD,
     Activation,
+    AnchorScores,
     DetectionLayout,
-    Head,
     OutputPart,
     activated,
 )
@@ -37,8 +37,6 @@ OF_CELL = 3
 """Anchors of each cell of YOLO's raw maps."""
 MOST_OBJECTS = 0.2
 """The share of anchors that may pass: most of a detector's have no object."""
-SPARSE = 8
-"""Numbers that most anchors have alike vary by this part of their range."""
 TOP_LEFT_FIRST = ("detection_boxes", "StatefulPartitionedCall")
 """What TensorFlow's detectors, which list top, left, bottom, right, call their boxes."""
 
@@ -106,22 +104,11 @@ class _Group:
             return ""
         return "xyxy" if _cornered(self.boxes.rows) else "cxcywh" if (self.boxes.rows[:, 2:] >= -1e-3).all() else ""
 
-    def head(self) -> Head:
-        """Boxes that are read."""
-        objectness, classes = (None if table is None else table.part for table in (self.objectness, self.classes))
-        form = "yxyx" if self.boxes.part.output.startswith(TOP_LEFT_FIRST) else self.format
-        scores = self.scores
-        return Head(
-            self.boxes.part, scores.part, form, objectness, classes, self.masks, scores.activation, scores.background
-        )  # fmt: skip
-
-    def anchors(self, outputs: Outputs) -> Anchors:
-        """Anchors that are compared."""
+    @property
+    def scored(self) -> AnchorScores:
+        """How the scores are read."""
         there = None if self.objectness is None else self.objectness.part
-        return paired(
-            [table.part for table in self.numbers], self.scores.part, outputs, objectness=there,
-            activation=self.scores.activation, background=self.scores.background,
-        )  # fmt: skip
+        return AnchorScores(self.scores.part, there, self.scores.activation, self.scores.background)
 
 
 def detector(outputs: Outputs, facts: ModelFacts) -> Detection | PairedAnchors | None:
@@ -138,19 +125,16 @@ def detector(outputs: Outputs, facts: ModelFacts) -> Detection | PairedAnchors |
         return None
     first = groups[0]
     if len(groups) > 1 or not first.format:
-        return PairedAnchors(tuple(group.anchors(outputs) for group in groups))
-    prototypes = _prototypes(outputs, first.masks) if first.masks is not None else ""
-    beside = tuple(dict.fromkeys(table.part.output for table in first.numbers))
-    name = "boxes that are listed" if first.listed else "boxes and scores"
-    return Detection(DetectionLayout(name, (first.head(),), first.listed, prototypes, facts.picture, beside=beside))
-
-
-def paired(parts: Sequence[OutputPart], scores: OutputPart, outputs: Outputs, **more: object) -> Anchors:
-    """Anchors with what their numbers vary by in these outputs of the float model."""
-    rows = np.concatenate([part.rows(outputs) for part in parts], 1)
-    rows = np.where(np.isfinite(rows).all(0), rows, 0.0)
-    spread = np.maximum(rows.std(0), np.ptp(rows, axis=0) / SPARSE)
-    return Anchors(scores, tuple(parts), tuple(spread.tolist()), **more)  # type: ignore[arg-type]
+        anchors = (Anchors.of(group.scored, [table.part for table in group.numbers], outputs) for group in groups)
+        return PairedAnchors(tuple(anchors))
+    layout = DetectionLayout(
+        "boxes that are listed" if first.listed else "boxes and scores", first.boxes.part, first.scored,
+        "yxyx" if first.boxes.part.output.startswith(TOP_LEFT_FIRST) else first.format,
+        None if first.classes is None else first.classes.part, first.masks, first.listed,
+        "" if first.masks is None else _prototypes(outputs, first.masks), facts.picture,
+        beside=tuple(dict.fromkeys(table.part.output for table in first.numbers)),
+    )  # fmt: skip
+    return Detection(layout)
 
 
 def _by_anchors(outputs: Outputs, facts: ModelFacts) -> list[list[_Table]]:

@@ -76,11 +76,11 @@ class Numbers:
 
     def decide(self, outputs: Outputs) -> Array:
         """The numbers."""
-        return np.ravel(outputs[self.output]).astype(np.float64)
+        return np.ravel(outputs[self.output])
 
     def compare(self, reference: Array, other: Array) -> Tally:
         """Sums that spread, variation and error follow from; what is no finite number in float is left out."""
-        first, second = common_part(reference, other)
+        first, second = (part.astype(np.float64) for part in common_part(reference, other))
         told = np.isfinite(first)
         first, second = np.where(told, first, 0.0), np.where(told & np.isfinite(second), second, 0.0)
         some = first[:: max(1, -(-first.size // FOLLOWED))]
