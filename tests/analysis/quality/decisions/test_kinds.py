@@ -249,6 +249,13 @@ def test_probabilities_that_are_seldom_near_a_half_are_labels(shape: tuple[int, 
     assert judge(outputs, outputs, _told(shape, "Sigmoid")).kind == kind
 
 
+def test_a_state_that_is_carried_is_numbers_whatever_stands_out_in_it() -> None:
+    states = [{"y": np.tanh(8 * RANDOM.normal(0, 0.2, (2, 1, 128)) ** 3).astype(np.float32)} for _ in range(8)]
+    assert judge(states, states).kind == "sequence"
+    carried = ModelFacts({}, given=frozenset({(1, 576), (2, 1, 128)}))
+    assert judge(states, states, carried).kind == "numbers"
+
+
 def landmarks(samples: int, count: int = 478, seed: int = 0) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
     """A face mesh in a crop of 192 pixels that moves a little, and the same 0.54 pixels off."""
     random = np.random.default_rng(seed)

@@ -38,6 +38,8 @@ class ModelFacts:
     """True where all inputs are integers: the model reads symbols, as language models do."""
     batch: int = 1
     """Pictures that go in at a time."""
+    given: frozenset[tuple[int, ...]] = frozenset()
+    """Shapes of the inputs: an output of such a shape may be a state that is given back."""
 
     def of(self, output: str) -> OutputFacts:
         """What is told of an output."""
@@ -58,7 +60,8 @@ def model_facts(model: Any) -> ModelFacts:
     inputs = [v.dtype for v in ir.graph.inputs]
     tokens = bool(inputs) and all(dtype is not None and dtype.is_integer() for dtype in inputs)
     batch = shapes[0][0] if shapes and shapes[0] is not None else 1
-    return ModelFacts(outputs, picture, tokens and picture is None, batch)
+    given = frozenset(shape for value in ir.graph.inputs if (shape := shape_of(value)) is not None)
+    return ModelFacts(outputs, picture, tokens and picture is None, batch, given)
 
 
 def _picture_size(shape: tuple[int, ...] | None) -> tuple[int, int] | None:

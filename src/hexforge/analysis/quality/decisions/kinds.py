@@ -63,6 +63,8 @@ def _kind(name: str, array: Array, facts: ModelFacts) -> DecisionMeasure | Suppo
     sides = sum(side > 1 for side in array.shape)
     chosen_from = told in PROBABILITY_OPS
     looked_at = array.ndim >= 3 and not chosen_from and as_picture(array) is not None
+    if array.ndim < 4 and array.shape in facts.given and not looked_at and not chosen_from:
+        return None  # a state, which the next inference is given
     if sides <= 1 or array.ndim == 2:
         return _vector(name, array, told)
     if array.ndim == 3 and sides == 2 and not (looked_at and facts.picture is not None):

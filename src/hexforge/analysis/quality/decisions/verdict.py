@@ -205,7 +205,9 @@ def figure_text(name: str, value: float) -> str:
         return "not known"
     if name.endswith("psnr"):
         return "exact" if math.isinf(value) else f"{value:.1f} dB"
-    return f"{value:g}" if name in ("boxes", "labels") else f"{100 * value:.1f} %" if value < 1 else f"{100 * value:.0f} %"
+    return (
+        f"{value:g}" if name in ("boxes", "labels") else f"{100 * value:.1f} %" if value < 1 else f"{100 * value:.0f} %"
+    )
 
 
 def _margin(part: OutputDecisions) -> float:
