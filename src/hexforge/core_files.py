@@ -23,21 +23,13 @@ OURS = (
         "`hexforge wrap` makes an ONNX model of it, `hexforge info` says what is in it",
         start=_CONTAINER,
         does={
-            "info": f"{_CLI}.contexts.info:print_context",
+            "info": f"{_CLI}.inspect.info:print_context",
             "run": f"{_CLI}.runnable:open_context",
             "show": f"{_CLI}.inspect.show:show_context",
             "estimate": f"{_ANALYSIS}.timed_graphs:graphs_of_context",
             "validate": "hexforge.runtime.contexts.compatibility:validate",
-            "profile": f"{_CLI}.time.profile:profile_model",
-            "diff": f"{_ANALYSIS}.difference.sides:side_of_contexts",
         },
         is_compiled=True,
-    ),
-    FileKind(
-        "a profiling log",
-        "`hexforge profile` makes a page of it, `hexforge diff` compares two",
-        start=rb"HXFPROF\n",
-        does={"profile": f"{_CLI}.time.profile:read_log", "diff": f"{_ANALYSIS}.difference.sides:side_of_log"},
     ),
 )
 """Formats of hexforge's own."""
@@ -49,10 +41,6 @@ _MODEL = {
     "show": f"{_CLI}.inspect.show:show_model",
     "run": f"{_CLI}.runnable:open_placed_model",
     "estimate": f"{_ANALYSIS}.timed_graphs:model_to_time",
-    "profile": f"{_CLI}.time.profile:profile_model",
-    "advise": f"{_CLI}.time.advise:advise_on_model",
-    "compare --dump": f"{_CLI}.quality.departure:departure_of_model",
-    "diff": f"{_ANALYSIS}.difference.sides:side_of_model",
 }
 
 _EXPORT = "where it was made, `torch.onnx.export(model, inputs, 'model.onnx', dynamo=True)` makes an ONNX model of it"
@@ -128,13 +116,11 @@ OTHERS = (
         "a JSON file",
         "`hexforge estimate MODEL --json` prints one that `hexforge diff` compares",
         start=rb"(\xef\xbb\xbf)?\s*\{",
-        does={"diff": f"{_ANALYSIS}.difference.sides:side_of_estimate"},
     ),
     FileKind(
         "a text file",
         "`hexforge explain` reads logs; a model is binary (.onnx)",
         start=rb"([\t-\r\x1b -~]|[\xc2-\xf4][\x80-\xbf]{1,3})+[\xc2-\xf4]?\Z",
-        does={"diff": f"{_ANALYSIS}.difference.sides:side_of_reports"},
     ),
     FileKind("a folder", "give the .onnx file in it", is_folder=True),
     FileKind(
@@ -142,12 +128,7 @@ OTHERS = (
         "`hexforge info` says what it is, `hexforge run` runs it; give the context it names, or the model it is of",
         start=_PROTOBUF,
         recognised_by="hexforge.model.wire:holds_contexts",
-        does={
-            "info": f"{_CLI}.contexts.info:print_context",
-            "run": f"{_CLI}.runnable:open_context_model",
-            "profile": f"{_CLI}.time.profile:profile_model",
-            "diff": f"{_ANALYSIS}.difference.sides:side_of_contexts",
-        },
+        does={"info": f"{_CLI}.inspect.info:print_context", "run": f"{_CLI}.runnable:open_context_model"},
         is_compiled=True,
     ),
     FileKind(

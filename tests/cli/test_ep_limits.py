@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 import hexforge
 import hexforge.ort as ort
-from hexforge.analysis.gate import gate
 from hexforge.cli import app
 from hexforge.errors import UnsupportedError
 from hexforge.frontends.onnx.ep_limits import EP_VERSION
@@ -100,18 +99,6 @@ def test_check_of_the_cpu_backend_says_nothing_of_the_ep(model: Path) -> None:
     said = CliRunner().invoke(app, ["check", str(model), "--backend", "cpu"])
     assert said.exit_code == 0, said.output
     assert "QNN EP" not in said.output
-
-
-def test_the_gate_counts_what_the_ep_leaves_to_the_cpu(model: Path, tmp_path: Path) -> None:
-    budget = tmp_path / "budget.yaml"
-    budget.write_text("models: [{model: model.onnx, refused_nodes: 0}]")
-    found = gate(budget)
-    assert not found.passes
-    (check,) = [check for check in found.checks if check.what == "refused_nodes"]
-    assert (check.value, check.limit) == (1, 0)
-    assert "LpNormalization second: QNN EP" in check.fault
-    budget.write_text("models: [{model: model.onnx, refused_nodes: 1}]")
-    assert gate(budget).passes
 
 
 def test_an_estimate_says_what_the_ep_leaves_to_the_cpu(model: Path) -> None:

@@ -19,9 +19,9 @@ from hexforge.formats.container import Container, Writer
 from hexforge.ir import Array, DType, Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from tests.addons.adapters.test_adapters import CHANGED, OTHER, Made
 from tests.backends.htp.numbers.test_states import _program as state_program
 from tests.runtime.contexts.test_context import net, saved
-from tests.runtime.contexts.test_lora import CHANGED, OTHER, Made
 
 CompiledContext = _native.CompiledContext
 

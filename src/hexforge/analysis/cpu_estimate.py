@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hexforge.analysis.agreement import random_inputs
+from hexforge.analysis.random_inputs import random_inputs
 from hexforge.chips.cpu_cores import REFERENCE_US, CpuCore, cpu_core
 from hexforge.errors import HexforgeError
 from hexforge.frontends.onnx.rewrites.ranges import sequence_length
 from hexforge.model.extraction import extract_parts
-from hexforge.model.standalone import Extract
+from hexforge.model.load_check import Extract
 from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.cpu_timing import CoreTime, known_time, measure, one_thread, part_key, run_bounded

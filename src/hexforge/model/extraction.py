@@ -12,9 +12,9 @@ from onnx_ir import serde
 
 from hexforge.errors import CallError, CapacityError
 from hexforge.ir import Array
+from hexforge.model.load_check import MOST_BYTES, RUNTIME_IR, RUNTIME_OPSET, Extract
 from hexforge.model.reader import Model
 from hexforge.model.source import schema_of
-from hexforge.model.standalone import MOST_BYTES, RUNTIME_IR, RUNTIME_OPSET, Extract
 from hexforge.model.tensors import stored_bytes, unrepeated
 
 OLDEST_IR = 10  # from 4 on initializers need not be inputs; 10 has every data type that onnxruntime takes

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads: whether a model is one that onnx's checker and onnxruntime's defaults take."""
+"""What onnxruntime loads: the newest versions, the largest protobuf, and whether a model is one that it takes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,22 @@ import numpy as np
 import onnx
 
 from hexforge.errors import ModelError
+from hexforge.ir import Array
 
+RUNTIME_OPSET = 26  # the newest that onnxruntime 1.31 loads, and the newest IR version
+RUNTIME_IR = 13
+MOST_BYTES = 3 << 29  # 1.5 GB, a safe step below protobuf's 2 GB
 _CHECKED_BYTES = 1_900_000_000
 """Up to which the checker takes a model as bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """A part of a model that stands alone, for onnxruntime, and the constants that do not fit into its protobuf."""
+
+    proto: onnx.ModelProto
+    constants: dict[str, Array] = field(default_factory=dict)
+    """For SessionOptions.add_external_initializers."""
 
 
 def load_problem(model: bytes | Path, folder: Path | None = None, *, run: bool = False) -> str | None:

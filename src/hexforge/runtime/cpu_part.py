@@ -15,7 +15,7 @@ import onnx
 from hexforge.backend import Spinning
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
-from hexforge.model.standalone import Extract
+from hexforge.model.load_check import Extract
 from hexforge.runtime.conversions import TYPES, Conversion, Conversions
 
 CPU = "CPUExecutionProvider"

@@ -20,12 +20,12 @@ from hexforge.addons.device.scenario.proposals import Aim
 from hexforge.addons.device.scenario.script import parse_script
 from hexforge.addons.device.scenario.search import PlanResult, search_plan
 from hexforge.addons.device.scenario.workload import Limits, ModelLoad, Workload, read_workload
+from hexforge.addons.device.scheduling.clock import VirtualClock
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
 from hexforge.cli import app
 from hexforge.errors import HexforgeError
 from hexforge.formats.backend_extensions import load
-from hexforge.scheduling.clock import VirtualClock
 from tests.addons.device import tiny
 from tests.addons.device.random_scripts import random_script
 

@@ -19,8 +19,8 @@ from hexforge.addons.latency.held_out import (
     predict_held_out,
     unmeasured_width,
 )
+from hexforge.addons.latency.known_work import certainties, profiles, support
 from hexforge.addons.latency.measurements import TARGET_DEVICES, read_families, read_measurements
-from hexforge.addons.latency.support import certainties, profiles, support
 from hexforge.backends.htp.time import band, cost
 from hexforge.chips import soc
 from tests.addons.latency.synthetic import Known, known

@@ -15,6 +15,7 @@ import numpy as np
 
 from hexforge.addons.capi.handed_over import HandedOver
 from hexforge.addons.capi.messages import Stream, read_message, write_message
+from hexforge.addons.qnn_graphs.compiling import compile_graph, context_builder, context_bytes, refusal
 from hexforge.addons.saver.recorder import SavedProgram, SaverBackend, recorded_backend
 from hexforge.backend import Backend, Program
 from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError
@@ -24,7 +25,6 @@ from hexforge.ops.packages import register_op_package
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextGraph
-from hexforge.runtime.qnn_graphs import compile_graph, context_builder, context_bytes, refusal
 
 RECORD = "HEXFORGE_QNN_RECORD"
 """The variable that names a folder for a recording of what a library is asked for."""

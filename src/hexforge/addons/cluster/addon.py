@@ -18,6 +18,7 @@ ADDON = Addon(
             ),
         ),
     ),
+    needs=("tuning",),
     hooks={Hook.CLUSTER_WORKERS: "hexforge.addons.cluster.ray_actors:actors"},
     packages=("ray", "pyarrow"),
     extra="cluster",

@@ -21,13 +21,13 @@ from hexforge.addons.device.contexts.loading import Notify
 from hexforge.addons.device.contexts.tensors import Feed, deregister, register
 from hexforge.addons.device.memory import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.addons.device.power import PROFILES, PerfProfile, PowerConfig
+from hexforge.addons.device.scheduling.clock import ClockTask, Pending, Waits
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.addons.device.simulated_device import Client
 from hexforge.chips.power import Power
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
 from hexforge.options import did_you_mean
-from hexforge.scheduling.clock import ClockTask, Pending, Waits
 
 HTP_API_VERSION = (5, 39, 0)
 """QNN_HTP_API_VERSION_MAJOR, MINOR and PATCH."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Protocol
 
+from hexforge.addons.device.scheduling.scheduler import Inference
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Corner, Power
@@ -13,7 +14,6 @@ from hexforge.chips.soc import CLOCK_SHARE, CORES_SHARE, Soc
 from hexforge.formats.validated import Amount, Count, Within
 from hexforge.ir import Graph
 from hexforge.runtime.registry import timed_backend
-from hexforge.scheduling.scheduler import Inference
 from hexforge.timeline import Timeline
 
 MOST_STEPS = 1_000_000

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
     from hexforge.addons.device.memory import MemHandle
     from hexforge.chips.graph_config import GraphConfig
-    from hexforge.formats.profile.record import HostEvent
+
+
+HEAP_BEFORE, HEAP_AFTER = "DSP:before_context_created", "DSP:after_context_freed"
+"""Events of the device's log that say what the DSP's heap has."""
 
 
 class DeviceProgram(Program):
@@ -159,17 +162,11 @@ def memory_lines(programs: Sequence[DeviceProgram]) -> list[str]:
     return lines
 
 
-def free_contexts(programs: Sequence[DeviceProgram]) -> list[HostEvent]:
-    """Free the contexts of programs; the events of the DSP's heap, where that was profiled."""
-    from hexforge.formats.profile.record import HostEvent
-
+def free_contexts(programs: Sequence[DeviceProgram]) -> Sequence[Mapping[str, Any]]:
+    """Free the contexts of programs; what the DSP's heap had before and after, where that was profiled."""
     for context in dict.fromkeys(program.context for program in programs):
         programs[0].qnn.QnnContext_free(context)
-    stages = {"DSP:before_context_created": "INIT", "DSP:after_context_freed": "DE-INIT"}
-    entries = programs[0].qnn.events(*stages) if programs else []
-    return [
-        HostEvent(stages[e["event"]], e["event"], e["bytes"], "BYTES", timestamp_us=round(e["at_us"])) for e in entries
-    ]
+    return programs[0].qnn.events(HEAP_BEFORE, HEAP_AFTER) if programs else []
 
 
 def _create_sharing_contexts(qnn: Qnn, members: Sequence[tuple[Binary, CreationConfig]]) -> list[DeviceContext]:

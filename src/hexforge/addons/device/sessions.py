@@ -24,6 +24,7 @@ from hexforge.addons.device.contexts.tensors import Feed
 from hexforge.addons.device.extensions import cores_of, creation_config, uses_signed_domain
 from hexforge.addons.device.memory import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.addons.device.power import PerfProfile
+from hexforge.addons.device.scheduling.clock import Pending
 from hexforge.addons.device.shared.address import VARIABLE
 from hexforge.addons.device.shared.remote import SharedDevice, device_of_environment
 from hexforge.backend import Backend, ContextBackend, TimedBackend
@@ -37,7 +38,6 @@ from hexforge.ort.options.config import DynamicOptions, RunConfig
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage
-from hexforge.scheduling.clock import Pending
 
 RUNTIME = "onnx"
 EFFICIENT = "Efficient"

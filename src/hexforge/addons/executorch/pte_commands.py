@@ -17,16 +17,15 @@ from hexforge.cli.screen import bold_start, console, print_json, spinner, table
 from hexforge.errors import CallError, UnsupportedError
 
 if TYPE_CHECKING:
+    from hexforge.addons.diagnosis.sides import Side
     from hexforge.addons.executorch.running.pte_graphs import LoweredMethod
-    from hexforge.analysis.departure import DepartureResult
-    from hexforge.analysis.difference.sides import Side
+    from hexforge.addons.profiler.command import ProfileRecording
+    from hexforge.addons.profiler.record import Profile
+    from hexforge.addons.tuning.advice.command import AskedAdvice
     from hexforge.chips.deployment import Deployment
     from hexforge.cli.arguments import InputArguments
     from hexforge.cli.inspect.show import ShowRequest
-    from hexforge.cli.time.advise import AskedAdvice
-    from hexforge.cli.time.profile import ProfileRecording
-    from hexforge.formats.profile.record import Profile
-    from hexforge.ir import Array
+    from hexforge.cli.models.compare import DumpArguments
     from hexforge.ort.check import ModelCheck
     from hexforge.runtime.model_request import ModelRequest
 
@@ -159,7 +158,7 @@ def show_pte(path: Path, asked: ShowRequest) -> tuple[Sequence[str], str]:
 def profile_pte(path: Path, how: ProfileRecording) -> tuple[Profile, None]:
     """Every delegate of a program as a graph of one profile."""
     from hexforge.addons.executorch.running.pte_graphs import lowered_methods
-    from hexforge.analysis.profile.simulated import profile as simulated
+    from hexforge.addons.profiler.recording.simulated import profile as simulated
 
     profiles = [
         simulated(delegate.program, how.deployment, level=how.given.level, runs=how.given.runs)
@@ -174,8 +173,8 @@ def profile_pte(path: Path, how: ProfileRecording) -> tuple[Profile, None]:
 
 def side_of_pte(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
     """The contexts of a program's delegates, and what is left beside them, as one side of a comparison."""
+    from hexforge.addons.diagnosis.sides import side_of_opened
     from hexforge.addons.executorch.running.pte_graphs import lowered_methods
-    from hexforge.analysis.difference.sides import side_of_opened
 
     methods = lowered_methods(path)
     contexts = [delegate.context for method in methods for delegate in method.delegates]
@@ -186,21 +185,24 @@ def side_of_pte(path: Path, deployment: Deployment, request: ModelRequest) -> Si
     return side_of_opened(path, contexts, deployment, left)
 
 
-def departure_of_pte(
-    path: Path, dump: Path, given: Mapping[str, Array], soc: str, inputs: InputArguments
-) -> DepartureResult:
-    """The first op of a program that departs on the chip that it was lowered for."""
-    from hexforge.addons.executorch.running.pte_departure import first_pte_departure
+def compare_pte_with_dump(
+    path: Path, dump: Path, given: DumpArguments, soc: str, inputs: InputArguments, as_json: bool
+) -> None:
+    """Print which ops of a dump differ from what a program computes on the chip that it was lowered for."""
+    from hexforge.addons.diagnosis.dump_command import given_arrays, print_dump_comparison
+    from hexforge.addons.executorch.running import pte_dump_comparison
 
     if soc or inputs.fix_inputs:
         raise CallError(f"{path}: is compiled; only --input, --write and --json can be given with --dump")
-    return first_pte_departure(path, dump, given)
+    with spinner(f"comparing {dump.name}"):
+        result = pte_dump_comparison.compare_pte_with_dump(path, dump, given_arrays(given))
+    print_dump_comparison(result, dump, given.write, as_json)
 
 
 def run_pte(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
     """A method of a program as `run` and `bench` take it; its inputs are called input_0, input_1 and so on."""
     from hexforge.addons.executorch.formats.pte import TensorValue
-    from hexforge.addons.executorch.running.loading import load
+    from hexforge.addons.executorch.running.pte_loading import load
     from hexforge.ort.signature import NodeArg
 
     if set(options) - {"backend_type", "soc_model"}:

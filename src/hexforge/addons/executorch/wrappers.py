@@ -15,8 +15,8 @@ from hexforge.addons.executorch.qnn_types import (
     Qnn_QuantizationEncoding_t,
     Qnn_TensorType_t,
 )
+from hexforge.addons.qnn_graphs.declarations import QnnOp, QnnTensor, QuantizeParams
 from hexforge.errors import CallError
-from hexforge.frontends.qnn.declarations import QnnOp, QnnTensor, QuantizeParams
 
 
 class TensorWrapper:

@@ -19,8 +19,8 @@ from hexforge.addons.latency.cost_file import SHIPPED, SOURCE, costs_of, differe
 from hexforge.addons.latency.error_figures import summarize
 from hexforge.addons.latency.fitting import CostFit, FitProblem
 from hexforge.addons.latency.held_out import HeldOut, half_widths, predict_held_out, unmeasured_width
+from hexforge.addons.latency.known_work import known_work
 from hexforge.addons.latency.measurements import DATA, read_families, read_measurements
-from hexforge.addons.latency.support import known_work
 from hexforge.addons.latency.tiled_models import TiledModels
 from hexforge.formats.files import write_atomically
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexforge.addons.latency.fitting import MEMBERS, CostFit, FitProblem
-from hexforge.addons.latency.support import certainties
+from hexforge.addons.latency.known_work import certainties
 from hexforge.addons.latency.terms import RATES
 from hexforge.backends.htp.time import band, cost
 from hexforge.chips import soc

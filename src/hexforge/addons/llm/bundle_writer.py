@@ -309,7 +309,7 @@ def _compile(folder: Path, part: BundlePart, request: ExportRequest) -> None:
 
 def _compile_adapter(folder: Path, part: BundlePart, name: str) -> None:
     """One file with what an adapter changes of all graphs of a part."""
-    from hexforge.runtime.contexts.lora import make_adapter_of_models
+    from hexforge.addons.adapters.making import make_adapter_of_models
 
     pairs = [(folder / file, folder / adapted_file(file, name)) for file in part.graphs.values()]
     make_adapter_of_models(folder / part.context, pairs, folder / part.adapters[name])

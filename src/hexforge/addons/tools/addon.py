@@ -32,5 +32,5 @@ ADDON = Addon(
             suffixes=(".dlc",),
         ),
     ),
-    needs=("device", "saver"),
+    needs=("adapters", "device", "profiler", "saver"),
 )

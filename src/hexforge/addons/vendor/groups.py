@@ -18,7 +18,7 @@ from hexforge.addons.vendor.judges import JudgedTensor, Progress, separate_optio
 from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.backend import Backend
-from hexforge.frontends.onnx.pipeline import PlacedModel, reads_of, writes_of
+from hexforge.frontends.onnx.placing import PlacedModel, reads_of, writes_of
 from hexforge.frontends.onnx.separate_units import MADE, grouped_model, unit_tensors
 from hexforge.ir import Array
 from hexforge.model.reader import read

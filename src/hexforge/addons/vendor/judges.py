@@ -16,7 +16,7 @@ import numpy as np
 from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.backend import Backend
-from hexforge.frontends.onnx.pipeline import PlacedModel
+from hexforge.frontends.onnx.placing import PlacedModel
 from hexforge.frontends.onnx.separate_units import MADE, separated_model, shown_model, unit_tensors
 from hexforge.ir import Array
 from hexforge.model.reader import read

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from hexforge.addons.vendor.session import VendorPlacement
-from hexforge.frontends.onnx.pipeline import CONVERTS
+from hexforge.frontends.onnx.placing import CONVERTS
 from hexforge.results import Key, Result, rows
 from hexforge.runtime.cpu_part import QNN
 from hexforge.runtime.prepare import PartitionedModel

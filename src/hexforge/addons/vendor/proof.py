@@ -16,7 +16,7 @@ from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.backend import Backend
 from hexforge.errors import ModelError, PackageError
-from hexforge.frontends.onnx.pipeline import PlacedModel
+from hexforge.frontends.onnx.placing import PlacedModel
 from hexforge.model.reader import Model, read
 from hexforge.quant.steps import ENOUGH
 from hexforge.results import Key, Result, length

@@ -16,7 +16,7 @@ from hexforge.analysis.quality.held_out import sample_names
 from hexforge.analysis.quality.layer_sensitivity import Progress, layer_errors
 from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.analysis.requests import CompareRequest
-from hexforge.analysis.spread.workers import Workers
+from hexforge.analysis.workers import Workers
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
 from hexforge.model.nodes import dims as shape_of

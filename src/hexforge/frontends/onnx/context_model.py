@@ -18,9 +18,9 @@ from hexforge.errors import FormatError, ModelError
 from hexforge.frontends.onnx.context_node import EpContext, is_ep_context, read_node
 from hexforge.ir import Array
 from hexforge.model.declarations import Declared, Metadata, declare, metadata
+from hexforge.model.load_check import MOST_BYTES, RUNTIME_OPSET, Extract
 from hexforge.model.source import bodies, captures, locate, nodes_of, open_source, schema_of
-from hexforge.model.standalone import MOST_BYTES, RUNTIME_OPSET, Extract
-from hexforge.model.wire import has_contexts, strip_contexts
+from hexforge.model.wire import detach_contexts, has_contexts
 
 
 class ContextModel:
@@ -198,10 +198,10 @@ def read_context_model(
     if data is None or not has_contexts(data):
         return None
     where = path.name if path is not None else "model bytes"
-    slimmed = strip_contexts(data)
+    model, detached = detach_contexts(data)
     chosen = Path(folder) if folder is not None else path.parent if path is not None else None
-    opened = open_source(slimmed.model, chosen, where, schemas=False)  # onnxruntime checks the nodes it is left
-    embedded = {i: _aligned(view) for i, view in slimmed.embedded.items()}
+    opened = open_source(model, chosen, where, schemas=False)  # onnxruntime checks the nodes it is left
+    embedded = {i: _aligned(view) for i, view in detached.items()}
     return ContextModel(opened.proto, embedded, where, path, chosen)
 
 

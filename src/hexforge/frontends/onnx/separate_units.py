@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir
 
-from hexforge.frontends.onnx.pipeline import PlacedModel, Placement, node_label, reads_of, writes_of
+from hexforge.frontends.onnx.placing import PlacedModel, Placement, node_label, reads_of, writes_of
 from hexforge.model.extraction import extract
 from hexforge.model.save import to_bytes
 

@@ -14,7 +14,7 @@ from hexforge.errors import CallError, CapacityError, ExistingFileError
 from hexforge.formats.context import Info
 from hexforge.formats.files import Data, write_together
 from hexforge.frontends.onnx.context_node import COMPATIBILITY, EpContext
-from hexforge.model.standalone import MOST_BYTES, Extract
+from hexforge.model.load_check import MOST_BYTES, Extract
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context_builder import PRODUCER, ContextBuilder, ContextGraph
 from hexforge.runtime.cpu_part import CpuPart

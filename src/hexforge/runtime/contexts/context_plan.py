@@ -14,12 +14,12 @@ from hexforge.errors import FormatError, ModelError, NoFallbackError, Unsupporte
 from hexforge.formats.container import MAGIC
 from hexforge.frontends.onnx.context_model import ContextModel
 from hexforge.frontends.onnx.context_node import EpContext
-from hexforge.model.standalone import Extract
+from hexforge.model.load_check import Extract
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.adapted_program import AdaptedProgram, AdapterHolder, Adapters
+from hexforge.runtime.contexts.adapter_config import apply_config
 from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require_compatible
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.lora import apply_config
 from hexforge.runtime.cpu_part import CPU, QNN, CpuPart
 from hexforge.runtime.partition import Part, PartitionStep, partition
 from hexforge.runtime.stages import PlacedNode, Stage, Stages

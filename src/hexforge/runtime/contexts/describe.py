@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -166,8 +165,7 @@ def _weights(context: Context) -> tuple[dict[str, int], int]:
             used.add((offset, size))
             return context.weights(offset, size)
 
-        read = functools.partial(context.container.json, "program", row.program)
-        program = backend.load(row.name, *row.values(), read, get)
+        program = backend.load(row.name, *row.values(), context.saved_program(row.name), get)
         len(program.graph)  # constants that only references use are read with the graph
         by_graph[row.name] = sum(size for _, size in used)
         everywhere |= used

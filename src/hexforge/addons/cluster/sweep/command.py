@@ -61,7 +61,7 @@ def sweep(
     """
     from hexforge.addons.cluster.sweep.run import sweep as swept
     from hexforge.addons.cluster.sweep.table import read_sweep
-    from hexforge.analysis.spread.workers import Workers
+    from hexforge.analysis.workers import Workers
     from hexforge.backend import processors
 
     require_writable(finished, files.csv, files.parquet, files.report)

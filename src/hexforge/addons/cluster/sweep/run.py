@@ -15,13 +15,13 @@ import hexforge
 from hexforge.addons.cluster.sweep.models import SweptModel, models_of
 from hexforge.addons.cluster.sweep.request import SweepRequest
 from hexforge.addons.cluster.sweep.table import Sweep, SweepRow
-from hexforge.analysis.advise import advise
+from hexforge.addons.tuning.advice.advise import advise
 from hexforge.analysis.estimate import Estimate, estimates
-from hexforge.analysis.spread.finished_work import FinishedWork
-from hexforge.analysis.spread.pool import SetAside
-from hexforge.analysis.spread.spread import spread_on
-from hexforge.analysis.spread.workers import Workers
-from hexforge.analysis.timed_graphs import SharedModel
+from hexforge.analysis.finished_work import FinishedWork
+from hexforge.analysis.mapped_tasks import try_tasks
+from hexforge.analysis.timed_graphs import TimedSource
+from hexforge.analysis.worker_pool import SetAside
+from hexforge.analysis.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.file_kinds import kind_of
@@ -120,7 +120,7 @@ def sweep(
         order = sorted(tasks, key=lambda key: -_size(tasks[key].model.path))
         progress(len(timed) - len(order), len(timed))
         placed = workers.for_model(*(tasks[key].model.path for key in order))
-        results = spread_on(_ModelTimes, (advised_soc,), [tasks[key] for key in order], placed, own_process=True)
+        results = try_tasks(_ModelTimes, (advised_soc,), [tasks[key] for key in order], placed, own_process=True)
         for done, (key, result) in enumerate(zip(order, results, strict=True), len(timed) - len(order) + 1):
             if isinstance(result, SetAside | HexforgeError):
                 fault = result.reason if isinstance(result, SetAside) else one_line(result)
@@ -179,7 +179,7 @@ class _ModelTimes:
             fixed = with_batch_of_one(model.path, _of(model.path, model.dims), model.shapes)
             source = read(model.path, dims=fixed.dims, shapes=fixed.shapes)
             source.require_static()
-        timed = estimates(SharedModel(source), task.deployments, cpu_part=False)
+        timed = estimates(TimedSource(source), task.deployments, cpu_part=False)
         best = self._best_advice(source, task.deployments) if self.advised_soc else {}
         rows = [_row(model.name, d, one) for d, one in zip(task.deployments, timed, strict=True)]
         return [replace(row, advice=best.get(row.precision, "")) for row in rows]

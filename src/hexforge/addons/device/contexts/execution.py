@@ -25,11 +25,11 @@ from hexforge.addons.device.contexts.tensors import Feed, check_output, checked_
 from hexforge.addons.device.cores import CoreJob
 from hexforge.addons.device.graph_time import Clocks
 from hexforge.addons.device.memory import MemHandle
+from hexforge.addons.device.scheduling.clock import ClockTask, Waits
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.chips.power import cpu_wake_us
 from hexforge.errors import HexforgeError
 from hexforge.ir import Array
-from hexforge.scheduling.clock import ClockTask, Waits
 
 SHARED_IO_LEFT = 0.5
 """Assumed: the part of the host's work on inputs and outputs that is left where they lie in shared buffers."""

@@ -14,12 +14,12 @@ from hexforge.addons.device.contexts.configs import RESTRICTED, CreationConfig, 
 from hexforge.addons.device.contexts.groups import Group
 from hexforge.addons.device.graph_time import GraphTime, SimulatedTime
 from hexforge.addons.device.memory import CdspSession, Mappings, MemHandle, SessionMemory
+from hexforge.addons.device.scheduling.clock import ClockTask, Pending, Waits
 from hexforge.addons.device.votes import ProfileVotes
 from hexforge.backend import Backend, Program
 from hexforge.chips.priority import Priority
 from hexforge.errors import HexforgeError
 from hexforge.runtime.contexts.context import Context
-from hexforge.scheduling.clock import ClockTask, Pending, Waits
 
 
 class State(StrEnum):

@@ -10,8 +10,8 @@ import numpy as np
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph, Process
 from hexforge.addons.device.memory import MemDescriptor, MemHandle, SharedBuffer
+from hexforge.addons.device.scheduling.clock import Waits
 from hexforge.ir import Array, TensorType
-from hexforge.scheduling.clock import Waits
 
 
 def register(context: DeviceContext, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:

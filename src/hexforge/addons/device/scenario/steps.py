@@ -22,6 +22,7 @@ from hexforge.addons.device.contexts.tensors import Feed, deregister, register
 from hexforge.addons.device.graph_time import MOST_STEPS
 from hexforge.addons.device.memory import AddressRange, MemDescriptor, MemHandle, SharedBuffer
 from hexforge.addons.device.power import PROFILES
+from hexforge.addons.device.scheduling.clock import Waits
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.addons.device.simulated_device import Client, Device
 from hexforge.chips.priority import Priority
@@ -29,7 +30,6 @@ from hexforge.errors import CallError
 from hexforge.formats.validated import Amount, ByName, Count, OneOf, Within, one_size, size_of
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
-from hexforge.scheduling.clock import Waits
 
 FAULTS = ("ssr", "pd", "kill")
 MostSteps = Annotated[int, Within(1, MOST_STEPS)]

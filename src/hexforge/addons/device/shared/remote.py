@@ -31,6 +31,7 @@ from hexforge.addons.device.contexts.loading import CreationNotice, Notify
 from hexforge.addons.device.contexts.tensors import Feed, check_output, checked_feeds, compute_outputs
 from hexforge.addons.device.memory import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.addons.device.power import PerfProfile, PowerConfig
+from hexforge.addons.device.scheduling.clock import ClockTask, Pending
 from hexforge.addons.device.shared.address import VARIABLE, DeviceAddress, default_address
 from hexforge.addons.device.shared.binaries import binary_to_json, config_to_json
 from hexforge.addons.device.shared.connection import DeviceConnection
@@ -41,7 +42,6 @@ from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.validated import Count, arguments, validated
-from hexforge.scheduling.clock import ClockTask, Pending
 
 _PROGRAM = secrets.token_hex(8)
 """By which a device knows that several processes are of this program."""

@@ -19,6 +19,7 @@ from hexforge.addons.device.contexts.tensors import Feed
 from hexforge.addons.device.graph_time import MOST_STEPS
 from hexforge.addons.device.memory import AddressRange, MemDescriptor, MemHandle
 from hexforge.addons.device.power import PerfProfile, PowerConfig
+from hexforge.addons.device.scheduling.clock import Pending, Waits
 from hexforge.addons.device.shared.binaries import GROUPS, binary_from_json
 from hexforge.addons.device.shared.messages import Message, to_json
 from hexforge.addons.device.signal import DeviceSignal
@@ -27,7 +28,6 @@ from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
 from hexforge.formats.validated import Amount, ByName, Count, OneOf, Positive, Within, arguments, validated
 from hexforge.options import did_you_mean
-from hexforge.scheduling.clock import Pending, Waits
 
 MOST_CALLS = 1000
 """That one program may have begun and not waited for."""

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hexforge.addons.device.scheduling.clock import Pending
 from hexforge.addons.device.shared.address import PRIVATE_FILE, DeviceAddress, write_token
 from hexforge.addons.device.shared.messages import (
     LENGTH,
@@ -33,7 +34,6 @@ from hexforge.addons.device.simulated_device import Client, Device
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.validated import Count, arguments, validated
-from hexforge.scheduling.clock import Pending
 
 HELLO_S = 5.0
 """How long a connection may take to say who it is."""

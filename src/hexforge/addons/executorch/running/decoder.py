@@ -19,8 +19,8 @@ import numpy as np
 
 from hexforge.addons.executorch.formats.pte import TensorValue
 from hexforge.addons.executorch.running.chip_time import ChipTime
-from hexforge.addons.executorch.running.loading import PteModule, load
 from hexforge.addons.executorch.running.method import Method
+from hexforge.addons.executorch.running.pte_loading import PteModule, load
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array

@@ -13,7 +13,7 @@ from typing import Any
 from hexforge.addons.executorch import blob
 from hexforge.addons.executorch.formats.pte import ExecutionPlan, KernelCall, PteFile, read_pte
 from hexforge.addons.executorch.running.delegate import QnnDelegate
-from hexforge.addons.executorch.running.loading import BACKEND_ID, open_delegate
+from hexforge.addons.executorch.running.pte_loading import BACKEND_ID, open_delegate
 from hexforge.analysis.timed_graphs import TimedGraphs
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.ir import Graph

@@ -17,8 +17,8 @@ from hexforge.addons.executorch.formats import etdump
 from hexforge.addons.executorch.formats.pte import TensorValue
 from hexforge.addons.executorch.formats.qnn_options import PERFORMANCE_MODES
 from hexforge.addons.executorch.running.event_log import EXECUTE, INIT, LOAD, EventLog
-from hexforge.addons.executorch.running.loading import load
 from hexforge.addons.executorch.running.method import Method
+from hexforge.addons.executorch.running.pte_loading import load
 from hexforge.addons.executorch.running.runner_flags import RunnerFlags
 from hexforge.chips.power import MODES, Corner
 from hexforge.chips.soc import require_chip

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.addons.adapters.safetensors import map_safetensors
 from hexforge.addons.llm.architecture import Architecture, architecture_of_config
 from hexforge.addons.llm.shape import CONFIG, LlmShape
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json
-from hexforge.formats.safetensors import map_safetensors
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
 

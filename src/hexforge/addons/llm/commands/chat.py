@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 
-from hexforge.addons.llm.commands.loading import loaded_model
+from hexforge.addons.llm.commands.command_model import loaded_model
 from hexforge.addons.llm.commands.sampling_arguments import (
     AdapterName,
     BundleFolder,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from hexforge.addons.llm.commands.loading import loaded_model
+from hexforge.addons.llm.commands.command_model import loaded_model
 from hexforge.addons.llm.commands.sampling_arguments import BundleFolder, ContextLength, LlmBackend
 from hexforge.cli.arguments import Json
 from hexforge.cli.say import say

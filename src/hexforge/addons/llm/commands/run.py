@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from hexforge.addons.llm.commands.loading import loaded_model
+from hexforge.addons.llm.commands.command_model import loaded_model
 from hexforge.addons.llm.commands.sampling_arguments import (
     AdapterName,
     BundleFolder,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 import socket
 
-from hexforge.addons.llm.commands.loading import loaded_model
+from hexforge.addons.llm.commands.command_model import loaded_model
 from hexforge.addons.llm.commands.sampling_arguments import BundleFolder, ContextLength, LlmBackend
 from hexforge.cli.arguments import Soc
 from hexforge.cli.say import say

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.addons.adapters.safetensors import read_arrays
 from hexforge.addons.llm.architecture import Architecture
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint, fused_rows, weight_shapes
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json
-from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import Array
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS, PICKLED = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"

@@ -14,7 +14,7 @@ from rich.text import Text
 from hexforge.addons.vendor.commands.push import PushArguments, print_pushed
 from hexforge.addons.vendor.commands.vendor import MemoryMb, Timeout
 from hexforge.cli.arguments import InputArguments, Json, Options, pairs
-from hexforge.cli.quality.picture_arguments import PictureArguments
+from hexforge.cli.models.picture_arguments import PictureArguments
 from hexforge.cli.screen import bars, console, interruptible, print_json, table
 from hexforge.errors import CallError
 from hexforge.request_fields import argument, option
