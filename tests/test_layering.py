@@ -67,7 +67,7 @@ INNER = {
         ("sensitivity", "float_source"),
         ("compare",),
         ("decide",),
-        ("fold",),
+        ("fold", "masks"),
         ("constants", "widen", "data", "steps"),
     ),
     "patterns": (

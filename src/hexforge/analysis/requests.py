@@ -60,8 +60,9 @@ class QuantizeRequest:
     model: ModelSource = field(metadata=MODEL)
     data: Any = field(metadata=spelled(DATA_HELP, kind=str, given=""))
     recipe: str | Path | Recipe = option(
-        DEFAULT_RECIPE, "w8a8, w8a8_channel, w8a16, w4a16_block, w8a8+equalize; MatMul=w8a16 …, or a file.", kind=str
-    )
+        DEFAULT_RECIPE, "w8a8, w8a8_channel, w8a16, w4a16_block, w8a8+equalize; MatMul=w8a16 …, or a file.",
+        "--recipe", "--precision", kind=str,
+    )  # fmt: skip
     output: str | Path | None = option(None, "The file to write.", "--output", "-o", kind=Path, dir_okay=False)
     """Without one the model comes back as bytes."""
     _: KW_ONLY
