@@ -15,9 +15,9 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import Array
-from hexforge.model.nodes import float_constant
+from hexforge.patterns.nodes import float_constant
+from hexforge.quant.constants import set_constant
 from hexforge.quant.data.observe import Statistics, TensorStatistics
-from hexforge.quant.layers import set_constant
 from hexforge.results import Column, Result
 
 UNTOLD = 17.0
