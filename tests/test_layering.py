@@ -146,7 +146,16 @@ INNER = {
 
 # Modules (by prefix) outside which a dependency is not imported.
 HOMES = {
-    "onnx": ("model", "frontends.onnx", "quant", "runtime.cpu_part", "runtime.cpu_timing", "ort", "addons.llm"),
+    "onnx": (
+        "model",
+        "frontends.onnx",
+        "quant",
+        "runtime.cpu_part",
+        "runtime.cpu_timing",
+        "ort",
+        "addons.llm",
+        "addons.tflite",
+    ),
     "onnx_ir": ("model", "frontends.onnx", "quant", "addons.llm"),
     "onnxruntime": (
         "model",
@@ -156,11 +165,13 @@ HOMES = {
         "runtime.cpu_timing",
         "ort",
         "addons.vendor.worker",
+        "addons.tflite.compare",
     ),
     "torch": ("addons.executorch",),
     "executorch": ("addons.executorch",),
     "pyopencl": ("addons.gpu",),
     "onnxruntime_qnn": ("addons.vendor",),
+    "ai_edge_litert": ("addons.tflite.compare",),
     "ray": ("addons.cluster",),
     "ortools": ("addons.device.scenario.proposals",),
     "scipy": ("addons.latency",),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -102,6 +102,11 @@ class FileKind:
     """
     is_compiled: bool = False
     """True where its inputs have their sizes for good."""
+    as_onnx: str = ""
+    """The function, as "module:name", that makes an ONNX model of one: (bytes, its name, member) -> ModelProto.
+
+    A kind that has it is taken wherever an ONNX model is; the member is what stands behind a # in the path.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +165,8 @@ def hook(what: Hook) -> Any:
 def file_kinds() -> tuple[FileKind, ...]:
     """Every kind of file that is told from others, the surest first: the core's, the add-ons', those of others."""
     table = _module(Path(__file__).with_name("core_files.py"), "core_files")
-    return (*table.OURS, *(kind for addon in addons() for kind in addon.files), *table.OTHERS)
+    kinds = (*table.OURS, *(kind for addon in addons() for kind in addon.files), *table.OTHERS)
+    return tuple(replace(k, does={**table.ONNX_MODEL, **k.does}) if k.as_onnx else k for k in kinds)
 
 
 def import_target(target: str) -> Any:

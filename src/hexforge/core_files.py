@@ -44,7 +44,7 @@ OURS = (
 
 _PROTOBUF = rb"[\x08\x12\x1a\x22\x28\x32\x3a\x42\x72]|[\xa2\xca\xd2]\x01"
 """How a field of an ONNX model's message begins."""
-_MODEL = {
+ONNX_MODEL = {
     "check": "hexforge.ort.check:check_file",
     "show": f"{_CLI}.inspect.show:show_model",
     "run": f"{_CLI}.runnable:open_placed_model",
@@ -54,6 +54,7 @@ _MODEL = {
     "compare --dump": f"{_CLI}.quality.departure:departure_of_model",
     "diff": f"{_ANALYSIS}.difference.sides:side_of_model",
 }
+"""What is done with an ONNX model, and with what an add-on makes one of."""
 
 _EXPORT = "where it was made, `torch.onnx.export(model, inputs, 'model.onnx', dynamo=True)` makes an ONNX model of it"
 _PROGRAM = FileKind(
@@ -71,7 +72,6 @@ OTHERS = (
     FileKind("empty", "get the file again", start=rb"\Z"),
     FileKind("a Git LFS pointer, not the model", "fetch it with `git lfs pull`", start=rb"version https://git-lfs"),
     FileKind("in ORT format", "give the ONNX file it was made from", start=rb".{4}ORTM"),
-    FileKind("a TensorFlow Lite model", _TF2ONNX.format("tflite"), start=rb".{4}TFL3"),
     FileKind("an ELF library", "give the ONNX file that a model library was made from", start=rb"\x7fELF"),
     replace(_ENGINE, start=rb"[pf]trt"),
     replace(_KERAS, start=rb"\x89HDF\r\n\x1a\n"),
@@ -154,9 +154,9 @@ OTHERS = (
         "an ONNX model without compiled graphs",
         "`hexforge compile` makes a context of it, `hexforge check` says where its nodes run",
         start=_PROTOBUF,
-        does=_MODEL,
+        does=ONNX_MODEL,
     ),
-    FileKind("no ONNX model, or is cut off or damaged", "get the file again", suffixes=(".onnx",), does=_MODEL),
+    FileKind("no ONNX model, or is cut off or damaged", "get the file again", suffixes=(".onnx",), does=ONNX_MODEL),
     replace(_ENGINE, suffixes=(".engine", ".plan", ".trt")),
 )
 """Formats of others, ONNX among them, and what is no model."""

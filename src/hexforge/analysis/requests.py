@@ -34,7 +34,7 @@ SQNR = "sqnr"
 LOW, HIGH = DEFAULT_RECIPE, "w8a16_channel"
 
 CHIPS = f'Chip by name, number or device: SM8650, "8 Gen 3", "Galaxy S24" ({DEFAULT_SOC}).'
-MODEL = spelled("The ONNX file, or a .pte.", is_argument=True, kind=Path, exists=True, show_default=False)
+MODEL = spelled("The ONNX file, a .tflite or a .pte.", is_argument=True, kind=Path, show_default=False)
 SOC = spelled(CHIPS, "--soc")
 DATA_HELP = "Folder of samples (.npy, .npz, .raw, images), tar or Parquet shards, a URL, or random:8 to try it."
 LABELS = spelled(
