@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -118,9 +119,8 @@ def main() -> None:
     total = sum(counts.values(), Counter[str]())
     print(f"{len(counts)} operators: " + ", ".join(f"{count} {word}" for word, count in total.most_common()))
     if "--record" in sys.argv:
-        np.savez_compressed(
-            RECORD, **{f"{number}-{kind}-{i}": o for (number, kind), each in record.items() for i, o in enumerate(each)}
-        )
+        arrays: Any = {f"{n}-{kind}-{i}": o for (n, kind), each in record.items() for i, o in enumerate(each)}
+        np.savez_compressed(RECORD, **arrays)
 
 
 if __name__ == "__main__":
