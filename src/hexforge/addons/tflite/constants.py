@@ -18,7 +18,7 @@ MOST_DENSE_BYTES = 1 << 30
 
 def array_of(tensor: Tensor, where: str) -> Array:
     """The values of a constant, as integers where it is quantized."""
-    assert tensor.data is not None
+    data = memoryview(b"") if tensor.data is None else tensor.data
     if tensor.type in OTHER_TYPES:
         raise UnsupportedError(f"{where}: constant {tensor.name!r} is of type {tensor.type_name}, which ONNX has not")
     dtype = np.dtype(TYPES[tensor.type])
@@ -27,12 +27,12 @@ def array_of(tensor: Tensor, where: str) -> Array:
     count = math.prod(tensor.shape)
     bits = PACKED_BITS.get(tensor.type)
     wanted = count * dtype.itemsize if bits is None else -(-count * bits // 8)
-    if len(tensor.data) != wanted:
+    if len(data) != wanted:
         raise FormatError(
             f"{where}: constant {tensor.name!r} of shape {list(tensor.shape)} and type {tensor.type_name} has "
-            f"{len(tensor.data)} bytes, not {wanted}; the file is damaged"
+            f"{len(data)} bytes, not {wanted}; the file is damaged"
         )
-    values = _unpacked(tensor.data, bits, dtype)[:count] if bits is not None else np.frombuffer(tensor.data, dtype)
+    values = _unpacked(data, bits, dtype)[:count] if bits is not None else np.frombuffer(data, dtype)
     return values.reshape(tensor.shape)
 
 

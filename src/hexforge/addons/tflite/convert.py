@@ -9,6 +9,7 @@ finish       the graph with the file's inputs, outputs, signatures and metadata
 from __future__ import annotations
 
 import struct
+from functools import partial
 
 import numpy as np
 import onnx
@@ -18,16 +19,20 @@ from hexforge.addons.tflite.bundle import model_bytes
 from hexforge.addons.tflite.graph_writer import GraphWriter, Names
 from hexforge.addons.tflite.model_file import Operator, Subgraph, TfliteModel, parse
 from hexforge.addons.tflite.operator_call import OperatorCall, Translation, UntranslatedError
+from hexforge.addons.tflite.operators.control import CONTROL
 from hexforge.addons.tflite.operators.moves import MOVES
 from hexforge.addons.tflite.operators.pointwise import POINTWISE
 from hexforge.addons.tflite.operators.products import PRODUCTS
 from hexforge.addons.tflite.operators.reductions import REDUCTIONS
 from hexforge.addons.tflite.operators.vision import CUSTOM, VISION
-from hexforge.errors import FormatError, HexforgeError, UnsupportedError
+from hexforge.errors import CapacityError, FormatError, HexforgeError, UnsupportedError
 from hexforge.model.standalone import RUNTIME_IR
 
 OPSET = 21
-TRANSLATIONS: dict[str, Translation] = {**POINTWISE, **PRODUCTS, **REDUCTIONS, **MOVES, **VISION}
+MOST_DEPTH = 6
+"""Of subgraphs that run subgraphs."""
+MOST_NAMES = 1 << 20
+TRANSLATIONS: dict[str, Translation] = {**POINTWISE, **PRODUCTS, **REDUCTIONS, **MOVES, **VISION, **CONTROL}
 """Every builtin operator that is translated, by its name."""
 _MOST_SHOWN = 20
 
@@ -59,7 +64,7 @@ def onnx_model(model: TfliteModel, subgraph: int = 0) -> onnx.ModelProto:
         raise UnsupportedError(f"{model.where}: {error}") from None
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="hexforge")
     made.ir_version = RUNTIME_IR
-    helper.set_model_props(made, _properties(model))
+    helper.set_model_props(made, _properties(model) | _beginnings(writer))
     made.doc_string = model.description
     return made
 
@@ -77,11 +82,9 @@ def translate(writer: GraphWriter, operator: Operator) -> None:
         raise UntranslatedError(
             f"this {whose} is not translated; convert the model without it, or cut it off before it"
         )
-    if not operator.outputs:
-        raise UntranslatedError("it has no output; the file is damaged")
-    writer.owner = writer.tensors[operator.outputs[0]].name
+    writer.owner = writer.tensors[operator.outputs[0]].name if operator.outputs else operator.name
     begin = len(writer.nodes)
-    call = OperatorCall(writer, operator, row.options, lambda number: writer.model.subgraphs[number])
+    call = OperatorCall(writer, operator, row.options, partial(_inline, writer))
     try:
         row.translate(call)
     except HexforgeError:
@@ -89,6 +92,25 @@ def translate(writer: GraphWriter, operator: Operator) -> None:
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError, struct.error) as error:
         raise UntranslatedError(f"its tensors do not fit together ({error}); the file is damaged") from None
     _name_nodes(writer, begin)
+    if len(writer.names) > MOST_NAMES:
+        raise CapacityError(
+            f"{writer.model.where}: has more than {MOST_NAMES} values once its subgraphs are written out"
+        )
+
+
+def _inline(writer: GraphWriter, number: int, given: list[str] | None) -> GraphWriter:
+    """A subgraph that an operator runs, over values of the graph that the operator is in."""
+    model = writer.model
+    if not 0 <= number < len(model.subgraphs):
+        raise FormatError(
+            f"{model.where}: names subgraph {number}, and has {len(model.subgraphs)}; the file is damaged"
+        )
+    inner = GraphWriter(model, model.subgraphs[number], writer.names, given, writer.depth + 1)
+    if inner.depth > MOST_DEPTH or (given is not None and len(given) != len(inner.subgraph.inputs)):
+        raise FormatError(f"{model.where}: subgraph {number} is run with other inputs than it has, or by itself")
+    for operator in inner.subgraph.operators:
+        translate(inner, operator)
+    return inner
 
 
 def _name_nodes(writer: GraphWriter, begin: int) -> None:
@@ -118,6 +140,18 @@ def _refusal(where: str, refused: dict[str, list[str]], total: int) -> str:
         more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
         lines.append(f"  {reason} ({labels[0]}{more})")
     return "\n".join(lines)
+
+
+BEGINS = "begins as "
+"""Of a property whose value is the number that all elements of a variable begin with."""
+
+
+def _beginnings(writer: GraphWriter) -> dict[str, str]:
+    found = {}
+    for name, state in writer.states.items():
+        values = writer.beginnings.get(name, np.zeros(1))
+        found[BEGINS + state.input.name] = f"{values.flat[0]:g}" if np.ptp(values) == 0 else "a constant of the file"
+    return found
 
 
 def _properties(model: TfliteModel) -> dict[str, str]:

@@ -9,6 +9,7 @@ it is made in, which for a convolution of ONNX is channels first, and is transpo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,9 @@ class Names:
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._taken)
+
     def unique(self, wanted: str) -> str:
         """The name that is wanted, with a number behind it where it is taken."""
         wanted = wanted or "value"
@@ -52,11 +56,21 @@ class Names:
         return self.unique(f"{wanted}_{count}")
 
 
+@dataclass(slots=True)
+class StateVariable:
+    """A variable that a model keeps between its runs: an input, and an output with what it is next."""
+
+    input: onnx.ValueInfoProto
+    value: str
+
+
 class GraphWriter:
     """The ONNX graph of one subgraph while it is written."""
 
-    def __init__(self, model: TfliteModel, subgraph: Subgraph, names: Names) -> None:
-        self.model, self.subgraph, self.names = model, subgraph, names
+    def __init__(
+        self, model: TfliteModel, subgraph: Subgraph, names: Names, outer: Sequence[str] | None = None, depth: int = 0
+    ) -> None:
+        self.model, self.subgraph, self.names, self.depth = model, subgraph, names, depth
         self.tensors = subgraph.tensors
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
@@ -64,16 +78,23 @@ class GraphWriter:
         """Constants by tensor, and what follows from constants alone, such as weights stored as float16."""
         self._forms: list[dict[bool, str]] = [{} for _ in self.tensors]
         self._must_be_last = {*subgraph.inputs, *subgraph.outputs}
-        self._names = [names.unique(tensor.name) for tensor in self.tensors]
+        self._names = [t.name if t.type in OTHER_TYPES else names.unique(t.name) for t in self.tensors]
         self.owner = ""
-        for index in dict.fromkeys(subgraph.inputs):
-            self._forms[index][False] = self._names[index]
+        self.states: dict[str, StateVariable] = {}
+        self.beginnings: dict[str, Array] = {}
+        """What variables begin with, where the file says so."""
+        self.handles: dict[int, str] = {}
+        """Names of variables by the tensors that stand for them."""
+        for place, index in enumerate(subgraph.inputs):
+            self._forms[index][False] = self._names[index] if outer is None else outer[place]
 
     # -- constants ----------------------------------------------------------------------------------------------
 
     def constant(self, index: int) -> Array | None:
         """The values of a constant, integers where it is quantized; None for what is computed."""
-        if index not in self.known and self.tensors[index].data is not None and not self._forms[index]:
+        tensor = self.tensors[index]
+        is_given = tensor.data is not None or 0 in tensor.shape
+        if index not in self.known and is_given and not self._forms[index]:
             self.known[index] = array_of(self.tensors[index], self.model.where)
         return self.known.get(index)
 
@@ -230,23 +251,39 @@ class GraphWriter:
                     node.input[place] = name
         return name
 
-    def finish(self, name: str) -> onnx.GraphProto:
-        """The graph, with the inputs and outputs of the subgraph."""
-        inputs = [self._declared(index) for index in dict.fromkeys(self.subgraph.inputs)]
-        outputs = []
+    def declared_inputs(self) -> list[onnx.ValueInfoProto]:
+        """The inputs of the subgraph."""
+        return [self.declared(index) for index in dict.fromkeys(self.subgraph.inputs)]
+
+    def declared_outputs(self) -> list[onnx.ValueInfoProto]:
+        """The outputs of the subgraph, each written by a node of its own."""
         self.owner = "outputs"
+        outputs: list[onnx.ValueInfoProto] = []
         for index in self.subgraph.outputs:
             stored = self.stored(index)
-            if stored != self._names[index] or index in self.subgraph.inputs or self._is_initializer(stored):
-                self.nodes.append(helper.make_node("Identity", [stored], [self.names.unique(f"{stored}/output")]))
-                stored = self.nodes[-1].output[0]
-            outputs.append(self._declared(index, stored))
+            written = any(stored in node.output for node in self.nodes)
+            if not written or any(stored == output.name for output in outputs):
+                stored = self._copied(stored, f"{stored}/output")
+            outputs.append(self.declared(index, stored))
+        return outputs
+
+    def finish(self, name: str) -> onnx.GraphProto:
+        """The graph, with the inputs and outputs of the subgraph, and those of variables behind them."""
+        inputs, outputs = self.declared_inputs(), self.declared_outputs()
+        for variable, state in self.states.items():
+            inputs.append(state.input)
+            outputs.append(onnx.ValueInfoProto())
+            outputs[-1].CopyFrom(state.input)
+            outputs[-1].name = self._copied(state.value, f"{variable}/next")
         return helper.make_graph(self.nodes, name, inputs, outputs, self.initializers)
 
-    def _is_initializer(self, name: str) -> bool:
-        return any(tensor.name == name for tensor in self.initializers)
+    def _copied(self, value: str, wanted: str) -> str:
+        name = self.names.unique(wanted)
+        self.nodes.append(helper.make_node("Identity", [value], [name]))
+        return name
 
-    def _declared(self, index: int, name: str = "") -> onnx.ValueInfoProto:
+    def declared(self, index: int, name: str = "") -> onnx.ValueInfoProto:
+        """A tensor as an input or output."""
         tensor: Tensor = self.tensors[index]
         if tensor.type in OTHER_TYPES:
             raise UnsupportedError(f"tensor {tensor.name!r} is of type {tensor.type_name}, which is not translated")

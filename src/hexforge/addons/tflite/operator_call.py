@@ -13,12 +13,14 @@ import numpy.typing as npt
 from onnx import helper
 
 from hexforge.addons.tflite.graph_writer import GraphWriter, channels_first
-from hexforge.addons.tflite.model_file import Operator, Subgraph, Tensor
+from hexforge.addons.tflite.model_file import Operator, Tensor
 from hexforge.addons.tflite.schema import OTHER_TYPES, TYPES, FusedActivation
 from hexforge.errors import UnsupportedError
 from hexforge.ir import Array
 
 Translate = Callable[["OperatorCall"], None]
+Inline = Callable[[int, list[str] | None], GraphWriter]
+"""Writes a subgraph by its number: over values of the graph outside, or with inputs of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +39,10 @@ class UntranslatedError(UnsupportedError):
 class OperatorCall:
     """One operator: its tensors by place, its options by name, and the graph that it is written to."""
 
-    def __init__(
-        self, writer: GraphWriter, operator: Operator, options: str, subgraph: Callable[[int], Subgraph]
-    ) -> None:
+    def __init__(self, writer: GraphWriter, operator: Operator, options: str, inline: Inline) -> None:
         self.writer, self.operator = writer, operator
         self.inputs, self.outputs = operator.inputs, operator.outputs
-        self.subgraph = subgraph
+        self.inline = inline
         self._fields = options
 
     @cached_property
