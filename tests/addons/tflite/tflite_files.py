@@ -175,7 +175,8 @@ class _Writer:
         )
 
     def tensor(self, tensor: Made, number: int) -> int:
-        dtype = np.dtype(tensor.dtype)
+        is_handle = tensor.dtype == "resource"
+        dtype = np.dtype(np.int32 if is_handle else tensor.dtype)
         buffer = 0 if tensor.data is None else self.buffer(_packed(tensor.data, dtype))
         quantization = None
         if tensor.scale is not None:
@@ -188,13 +189,19 @@ class _Writer:
         sparsity = tensor.sparsity(self) if tensor.sparsity else None
         return self.table(
             (0, "offset", shape),
-            (1, "b", _CODES[dtype.name]),
+            (1, "b", 13 if is_handle else _CODES[dtype.name]),
             (2, "I", buffer),
             (3, "offset", name),
             None if quantization is None else (4, "offset", quantization),
             None if sparsity is None else (6, "offset", sparsity),
             None if signature is None else (7, "offset", signature),
         )
+
+    def field(self, letter: str, value: Any) -> tuple[str, Any]:
+        """A field of options, whose vector or text is made first."""
+        if letter == "text":
+            return "offset", self.made.CreateString(value)
+        return ("offset", self.numbers(value, letter[0])) if letter.endswith("[]") else (letter, value)
 
     def operator(self, operator: MadeOperator) -> int:
         if operator.name not in self.codes:
@@ -203,10 +210,7 @@ class _Writer:
         between = self.numbers(operator.intermediates, "i") if operator.intermediates else None
         options: int | None = None
         if operator.options:
-            made = [(f[0], self.numbers(f[1], f[0][0])) if f and f[0].endswith("[]") else f for f in operator.options]
-            fields = [
-                None if f is None else (i, "offset" if f[0].endswith("[]") else f[0], f[1]) for i, f in enumerate(made)
-            ]
+            fields = [None if f is None else (i, *self.field(*f)) for i, f in enumerate(operator.options)]
             options = self.table(*fields)
         custom = self.made.CreateByteVector(operator.custom) if operator.custom else None
         kind = UNION.get(operator.name, 0)

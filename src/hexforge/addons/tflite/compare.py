@@ -76,7 +76,7 @@ def _random(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype
     if dtype.kind == "f":
         values = random.random(shape, np.float32).astype(dtype)
     elif dtype.kind == "b":
-        values = random.random(shape) > 0.5
+        values = np.asarray(random.random(shape) > 0.5)
     elif dtype.itemsize == 1:
         limits = np.iinfo(dtype)
         values = random.integers(limits.min, limits.max, shape, dtype, endpoint=True)

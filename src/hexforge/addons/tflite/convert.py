@@ -105,9 +105,10 @@ def _inline(writer: GraphWriter, number: int, given: list[str] | None) -> GraphW
         raise FormatError(
             f"{model.where}: names subgraph {number}, and has {len(model.subgraphs)}; the file is damaged"
         )
-    inner = GraphWriter(model, model.subgraphs[number], writer.names, given, writer.depth + 1)
-    if inner.depth > MOST_DEPTH or (given is not None and len(given) != len(inner.subgraph.inputs)):
+    subgraph = model.subgraphs[number]
+    if writer.depth >= MOST_DEPTH or (given is not None and len(given) != len(subgraph.inputs)):
         raise FormatError(f"{model.where}: subgraph {number} is run with other inputs than it has, or by itself")
+    inner = GraphWriter(model, subgraph, writer.names, given, writer.depth + 1)
     for operator in inner.subgraph.operators:
         translate(inner, operator)
     return inner

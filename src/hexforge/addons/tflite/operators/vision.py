@@ -196,7 +196,7 @@ _POOL = ("padding", "stride_w", "stride_h", "filter_w", "filter_h")
 
 
 def _max_pool_with_argmax(call: OperatorCall) -> None:
-    """The maxima, and where in its window each was, as a float: row times the window's width plus column."""
+    """The maxima, and where in its window each was, as a float: row times the window's width plus column, and 0.1."""
     _plain_options(call, *_POOL)
     window, strides = ([call.options[f"{name}_{axis}"] for axis in "hw"] for name in ("filter", "stride"))
     pads = window_pads(call, 0, window, strides, [1, 1])
@@ -208,7 +208,7 @@ def _max_pool_with_argmax(call: OperatorCall) -> None:
     value = call.reshape(call.transpose(value, (0, 1, 3, 5, 2, 4)), [batch, rows, columns, channels, -1])
     call.write(call.node("ReduceMax", value, call.array([-1], np.int64), keepdims=0))
     places = call.node("ArgMax", value, axis=-1, keepdims=0)
-    call.write(call.cast(places, call.result_dtype(1)), 1)
+    call.write(call.node("Add", call.cast(places, np.float32), call.array(0.1, np.float32)), 1)
 
 
 def _max_unpool(call: OperatorCall) -> None:
