@@ -26,6 +26,11 @@ _STORED = {np.dtype(t) for t in (np.int8, np.uint8, np.int16, np.uint16, np.int3
 _SMALL = {"int4", "uint4"}
 
 
+def is_open_axis(tensor: Tensor, axis: int) -> bool:
+    """Whether a size is for the application to say. An open batch is the one that the file has, which is one."""
+    return axis > 0 and axis < len(tensor.signature) and tensor.signature[axis] == -1
+
+
 def channels_first(rank: int) -> tuple[int, ...]:
     """The permutation from channels last to channels first."""
     return (0, rank - 1, *range(1, rank - 1))
@@ -288,6 +293,9 @@ class GraphWriter:
         if tensor.type in OTHER_TYPES:
             raise UnsupportedError(f"tensor {tensor.name!r} is of type {tensor.type_name}, which is not translated")
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[tensor.type]))
-        is_open = -1 in tensor.signature and index not in self.subgraph.inputs
-        shape = [None] * len(tensor.shape) if is_open else tensor.shape
+        is_open = -1 in tensor.signature
+        shape: Sequence[int | str | None] = [None] * len(tensor.shape) if is_open else tensor.shape
+        if is_open and index in self.subgraph.inputs:
+            name = name or self._names[index]
+            shape = [f"{name}_{axis}" if is_open_axis(tensor, axis) else size for axis, size in enumerate(tensor.shape)]
         return helper.make_tensor_value_info(name or self._names[index], kind, shape)

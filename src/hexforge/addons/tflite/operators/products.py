@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from hexforge.addons.tflite.graph_writer import is_open_axis
 from hexforge.addons.tflite.operator_call import OperatorCall, Translation
 
 SAME = 0
@@ -17,17 +20,19 @@ def same_padding(size: int, window: int, stride: int, dilation: int = 1) -> tupl
     return total // 2, total - total // 2
 
 
-def window_pads(
+def window_padding(
     call: OperatorCall, place: int, window: list[int], strides: list[int], dilations: list[int]
-) -> list[int]:
-    """The padding of a window over an image, as ONNX says it: all beginnings, then all ends."""
+) -> dict[str, Any]:
+    """The padding of a window over an image as ONNX says it: all beginnings, then all ends, or SAME of open sizes."""
     if min(*window, *strides, *dilations) <= 0:
         raise call.refuse(f"its window {window} with strides {strides} is none; the file is damaged")
+    image = call.tensor(place)
     if call.options["padding"] != SAME:
-        return [0] * (2 * len(window))
-    sizes = call.shape(place)[1:-1]
-    pairs = [same_padding(*each) for each in zip(sizes, window, strides, dilations, strict=True)]
-    return [before for before, _ in pairs] + [behind for _, behind in pairs]
+        return {"pads": [0] * (2 * len(window))}
+    if any(is_open_axis(image, axis) for axis in range(1, 1 + len(window))):
+        return {"auto_pad": "SAME_UPPER"}
+    pairs = [same_padding(*each) for each in zip(image.shape[1:-1], window, strides, dilations, strict=True)]
+    return {"pads": [before for before, _ in pairs] + [behind for _, behind in pairs]}
 
 
 def _weights(call: OperatorCall, place: int, order: tuple[int, ...], shape: tuple[int, ...] = ()) -> str:
@@ -82,10 +87,10 @@ def _convolve(call: OperatorCall, place: int, weights: str, window: list[int], g
     axes = "dhw"[-len(window) :]
     strides = [call.options[f"stride_{axis}"] for axis in axes]
     dilations = [call.options.get(f"dilation_{axis}", 1) for axis in axes]
-    pads = window_pads(call, place, window, strides, dilations)
+    padding = window_padding(call, place, window, strides, dilations)
     value = call.node(
         "Conv", call.read(place, True), weights, *_bias(call, 2, count),
-        kernel_shape=window, strides=strides, dilations=dilations, pads=pads, group=groups,
+        kernel_shape=window, strides=strides, dilations=dilations, group=groups, **padding,
     )  # fmt: skip
     call.write(call.activated(value), first=True)
 

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from hexforge.addons.tflite.operator_call import OperatorCall, Translation
-from hexforge.addons.tflite.operators.products import window_pads
+from hexforge.addons.tflite.operators.products import window_padding
 
 
 def _reduce(call: OperatorCall, op_type: str) -> None:
@@ -33,27 +34,25 @@ def _arg(call: OperatorCall, op_type: str) -> None:
     call.write(call.cast(call.node(op_type, call.read(0), axis=axis, keepdims=0), call.result_dtype()))
 
 
-def _window(call: OperatorCall) -> tuple[list[int], list[int], list[int]]:
-    """Window, strides and padding of a pool."""
+def _window(call: OperatorCall) -> dict[str, Any]:
+    """Window, strides and padding of a pool, as attributes."""
     window = [call.options["filter_h"], call.options["filter_w"]]
     strides = [call.options["stride_h"], call.options["stride_w"]]
     if call.rank() != 4:
         raise call.refuse(f"its image has {call.rank()} dimensions instead of 4; the file is damaged")
-    return window, strides, window_pads(call, 0, window, strides, [1, 1])
+    return {"kernel_shape": window, "strides": strides, **window_padding(call, 0, window, strides, [1, 1])}
 
 
 def _pool(call: OperatorCall, op_type: str) -> None:
-    window, strides, pads = _window(call)
     more = {"count_include_pad": 0} if op_type == "AveragePool" else {}
-    value = call.node(op_type, call.read(0, True), kernel_shape=window, strides=strides, pads=pads, **more)
+    value = call.node(op_type, call.read(0, True), **_window(call), **more)
     call.write(call.activated(call.as_output(value) if call.options["activation"] else value), first=True)
 
 
 def _l2_pool(call: OperatorCall) -> None:
-    window, strides, pads = _window(call)
     image = call.read(0, True)
     square = call.node("Mul", image, image)
-    mean = call.node("AveragePool", square, kernel_shape=window, strides=strides, pads=pads, count_include_pad=0)
+    mean = call.node("AveragePool", square, **_window(call), count_include_pad=0)
     call.write(call.activated(call.node("Sqrt", mean)), first=True)
 
 

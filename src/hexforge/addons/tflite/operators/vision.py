@@ -10,7 +10,7 @@ import numpy as np
 from flatbuffers import flexbuffers
 
 from hexforge.addons.tflite.operator_call import OperatorCall, Translation
-from hexforge.addons.tflite.operators.products import transpose_conv_with_bias, window_pads
+from hexforge.addons.tflite.operators.products import transpose_conv_with_bias, window_padding
 
 
 def _resize(call: OperatorCall, mode: str) -> None:
@@ -199,8 +199,7 @@ def _max_pool_with_argmax(call: OperatorCall) -> None:
     """The maxima, and where in its window each was, as a float: row times the window's width plus column, and 0.1."""
     _plain_options(call, *_POOL)
     window, strides = ([call.options[f"{name}_{axis}"] for axis in "hw"] for name in ("filter", "stride"))
-    pads = window_pads(call, 0, window, strides, [1, 1])
-    if window != strides or any(pads):
+    if window != strides or any(window_padding(call, 0, window, strides, [1, 1]).get("pads", [1])):
         raise call.refuse("it is translated for windows that do not overlap and need no padding")
     batch, height, width, channels = call.shape(0)
     rows, columns = height // window[0], width // window[1]
