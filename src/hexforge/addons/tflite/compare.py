@@ -14,7 +14,6 @@ from hexforge.errors import ModelError
 from hexforge.ir import Array
 
 JUDGE = "ai_edge_litert"
-_TYPES = {f"tensor({word})": dtype for word, dtype in (("float", np.float32), ("int8", np.int8), ("int16", np.int16))}
 MOST_INDEX = 4
 """Integers that may be indices are drawn below this."""
 
@@ -49,20 +48,22 @@ def difference(wanted: Array, got: Array) -> float:
     return float(apart.max() / max(float(finite.max(initial=0)), 1e-6))
 
 
-def run_litert(tflite: bytes, feeds: list[Array] | None = None, seed: int = 0) -> tuple[list[Array], list[Array]]:
-    """Inputs, random ones where none are given, and what LiteRT's reference kernels make of them."""
+def run_litert(
+    tflite: bytes, feeds: list[Array] | None = None, reference: bool = True
+) -> tuple[list[Array], list[Array]]:
+    """Inputs, random ones where none are given, and what LiteRT's reference kernels, or its usual ones, make of them."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     def interpreter(kernels: OpResolverType) -> Interpreter:
         return Interpreter(model_content=tflite, experimental_op_resolver_type=kernels, num_threads=1)
 
     try:
-        judge = interpreter(OpResolverType.BUILTIN_REF)
+        judge = interpreter(OpResolverType.BUILTIN_REF if reference else OpResolverType.AUTO)
         judge.allocate_tensors()
     except (RuntimeError, ValueError):  # a few operators have no reference kernel
         judge = interpreter(OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
         judge.allocate_tensors()
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     details = judge.get_input_details()
     inputs = feeds or [_random(random, tuple(d["shape"]), np.dtype(d["dtype"])) for d in details]
     for detail, values in zip(details, inputs, strict=True):
@@ -88,11 +89,17 @@ def _random(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype
 def run_onnx(made: bytes, inputs: list[Array]) -> list[Array]:
     """What onnxruntime's CPU makes of the inputs, in their order."""
     session = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"])
+    outputs: list[Array] = session.run(None, feeds_of(session, inputs))
+    return outputs
+
+
+def feeds_of(session: onnxruntime.InferenceSession, inputs: list[Array]) -> dict[str, Array]:
+    """Inputs by name, and variables behind them as they begin."""
     wanted = session.get_inputs()
     feeds = {value.name: values for value, values in zip(wanted, inputs, strict=False)}
     texts = session.get_modelmeta().custom_metadata_map
-    for state in wanted[len(inputs) :]:  # variables, as they begin
-        dtype = np.dtype(_TYPES[state.type])
+    for state in wanted[len(inputs) :]:
+        word = state.type.removeprefix("tensor(").removesuffix(")")
+        dtype = np.dtype("float32" if word == "float" else word)
         feeds[state.name] = np.full(state.shape, float(texts[f"{BEGINS}{state.name}"]), dtype)
-    outputs: list[Array] = session.run(None, feeds)
-    return outputs
+    return feeds
