@@ -88,7 +88,7 @@ def litert_call(data: bytes, inputs: list[Any]) -> Callable[[], Any]:
     judge.allocate_tensors()
     for detail, values in zip(judge.get_input_details(), inputs, strict=True):
         judge.set_tensor(detail["index"], values)
-    return judge.invoke  # type: ignore[no-any-return]
+    return judge.invoke
 
 
 def in_turns(ours: Callable[[], Any], theirs: Callable[[], Any]) -> float:

@@ -14,6 +14,8 @@ from hexforge.errors import ModelError
 from hexforge.ir import Array
 
 JUDGE = "ai_edge_litert"
+LEAST_LARGEST = 1e-2
+"""What counts as the largest number where all are smaller, as those of a sigmoid far to the left are."""
 MOST_INDEX = 4
 """Integers that may be indices are drawn below this."""
 
@@ -45,13 +47,13 @@ def difference(wanted: Array, got: Array) -> float:
     if wanted.dtype.kind in "iu":
         return float(max(apart.max() - 1, 0))
     finite = np.abs(wanted[np.isfinite(wanted)])
-    return float(apart.max() / max(float(finite.max(initial=0)), 1e-6))
+    return float(apart.max() / max(float(finite.max(initial=0)), LEAST_LARGEST))
 
 
 def run_litert(
     tflite: bytes, feeds: list[Array] | None = None, reference: bool = True
 ) -> tuple[list[Array], list[Array]]:
-    """Inputs, random ones where none are given, and what LiteRT's reference kernels, or its usual ones, make of them."""
+    """Inputs, random ones where none are given, and what LiteRT makes of them by its reference or usual kernels."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     def interpreter(kernels: OpResolverType) -> Interpreter:

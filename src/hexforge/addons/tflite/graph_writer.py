@@ -26,11 +26,6 @@ _STORED = {np.dtype(t) for t in (np.int8, np.uint8, np.int16, np.uint16, np.int3
 _SMALL = {"int4", "uint4"}
 
 
-def is_open_axis(tensor: Tensor, axis: int) -> bool:
-    """Whether a size is for the application to say. An open batch is the one that the file has, which is one."""
-    return axis > 0 and axis < len(tensor.signature) and tensor.signature[axis] == -1
-
-
 def channels_first(rank: int) -> tuple[int, ...]:
     """The permutation from channels last to channels first."""
     return (0, rank - 1, *range(1, rank - 1))
@@ -84,6 +79,9 @@ class GraphWriter:
         self._forms: list[dict[bool, str]] = [{} for _ in self.tensors]
         self._must_be_last = {*subgraph.inputs, *subgraph.outputs}
         self._names = [t.name if t.type in OTHER_TYPES else names.unique(t.name) for t in self.tensors]
+        self._has_open_batch = any(
+            tensor.signature[:1] == (-1,) for tensor in map(self.tensors.__getitem__, subgraph.inputs)
+        )
         self.owner = ""
         self.states: dict[str, StateVariable] = {}
         self.beginnings: dict[str, Array] = {}
@@ -128,6 +126,14 @@ class GraphWriter:
         name = self.names.unique(wanted)
         self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(values).reshape(values.shape), name))
         return name
+
+    def is_open(self, index: int, axis: int) -> bool:
+        """Whether a size is not known: for the application to say, or computed while the model runs.
+
+        Where inputs have an open batch it is the one that the file has, which is one, and so it is behind them.
+        """
+        signature = self.tensors[index].signature
+        return axis < len(signature) and signature[axis] == -1 and not (axis == 0 and self._has_open_batch)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -297,5 +303,5 @@ class GraphWriter:
         shape: Sequence[int | str | None] = [None] * len(tensor.shape) if is_open else tensor.shape
         if is_open and index in self.subgraph.inputs:
             name = name or self._names[index]
-            shape = [f"{name}_{axis}" if is_open_axis(tensor, axis) else size for axis, size in enumerate(tensor.shape)]
+            shape = [f"{name}_{n}" if self.is_open(index, n) else size for n, size in enumerate(tensor.shape)]
         return helper.make_tensor_value_info(name or self._names[index], kind, shape)

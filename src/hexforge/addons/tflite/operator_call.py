@@ -87,8 +87,36 @@ class OperatorCall:
         return self.writer.tensors[self.outputs[place]]
 
     def shape(self, place: int) -> tuple[int, ...]:
-        """The shape of an input."""
-        return self.tensor(place).shape
+        """The shape of an input; refused where a size of it is not known."""
+        return self._known_shape(self._index(place))
+
+    def result_shape(self) -> tuple[int, ...]:
+        """The shape of the output; refused where a size of it is not known."""
+        self.result()
+        return self._known_shape(self.outputs[0])
+
+    def _known_shape(self, index: int) -> tuple[int, ...]:
+        tensor = self.writer.tensors[index]
+        if any(self.writer.is_open(index, axis) for axis in range(len(tensor.shape))):
+            raise self.refuse(
+                f"the shape {list(tensor.signature)} of {tensor.name!r} is open; convert it with fixed sizes"
+            )
+        return tensor.shape
+
+    def size(self, place: int, axis: int) -> int:
+        """One size of an input; refused where it is not known."""
+        index = self._index(place)
+        tensor = self.writer.tensors[index]
+        if self.writer.is_open(index, axis % max(len(tensor.shape), 1)):
+            raise self.refuse(
+                f"a size of {tensor.name!r} is open, {list(tensor.signature)}; convert it with fixed sizes"
+            )
+        return tensor.shape[axis]
+
+    def is_open(self, place: int) -> bool:
+        """Whether a size of an input is not known."""
+        index = self._index(place)
+        return any(self.writer.is_open(index, axis) for axis in range(self.rank(place)))
 
     def rank(self, place: int = 0) -> int:
         """How many dimensions an input has."""

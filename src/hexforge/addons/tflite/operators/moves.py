@@ -12,11 +12,11 @@ _FAR = np.iinfo(np.int64).max
 
 def _reshape(call: OperatorCall) -> None:
     """To the shape of input 1, of the options or, where both are silent, of the output."""
-    if call.has(1) and call.constant(1) is None and call.result().shape in ((), (1,)):
+    if call.has(1) and call.constant(1) is None:
         call.write(call.node("Reshape", call.read(0), call.wide(1)))
         return
     shape = call.constant(1) if call.has(1) else None
-    sizes = call.result().shape if shape is None else shape.reshape(-1)
+    sizes = (call.options["new_shape"] or call.result_shape()) if shape is None else shape.reshape(-1)
     call.write(call.node("Reshape", call.read(0), call.array(sizes, np.int64), allowzero=int(0 in list(sizes)) or None))
 
 
@@ -54,7 +54,7 @@ def _unpack(call: OperatorCall) -> None:
 def _split(call: OperatorCall) -> None:
     axis, first = call.axis(call.sizes(0, "axis")[0], 1), call.prefers_first()
     count = len(call.outputs)
-    sizes = call.array([call.shape(1)[axis] // count] * count, np.int64)
+    sizes = call.array([call.size(1, axis) // count] * count, np.int64)
     _write_split(call, 1, axis, sizes, first)
 
 
@@ -68,7 +68,7 @@ def _write_split(call: OperatorCall, place: int, axis: int, sizes: str, first: b
 def _split_v(call: OperatorCall) -> None:
     axis, sizes = call.axis(call.sizes(2, "axis")[0]), call.sizes(1, "sizes")
     if -1 in sizes:
-        sizes[sizes.index(-1)] = call.shape(0)[axis] - sum(size for size in sizes if size >= 0)
+        sizes[sizes.index(-1)] = call.size(0, axis) - sum(size for size in sizes if size >= 0)
     _write_split(call, 0, axis, call.array(sizes, np.int64), False)
 
 
@@ -91,27 +91,27 @@ def _strided_slice(call: OperatorCall) -> None:
     masks = {name: call.options[name] for name in ("begin_mask", "end_mask", "ellipsis", "new_axis", "shrink")}
     if call.options["offset"]:
         end = [b + e for b, e in zip(begin, end, strict=True)]
-    shape = call.shape(0)
+    rank = call.rank()
     named = sum(not masks["new_axis"] >> i & 1 and not masks["ellipsis"] >> i & 1 for i in range(len(begin)))
     starts, ends, steps, axes = [], [], [], []
     new, gone, axis, at = [], [], 0, 0
     for i in range(len(begin)):
         if masks["ellipsis"] >> i & 1:
-            skipped = len(shape) - named
+            skipped = rank - named
             axis, at = axis + skipped, at + skipped
             continue
         if masks["new_axis"] >> i & 1:
             new.append(at)
             at += 1
             continue
-        if axis >= len(shape) or not step[i]:
+        if axis >= rank or not step[i]:
             raise call.refuse("it slices more dimensions than its input has; the file is damaged")
         shrinks = masks["shrink"] >> i & 1
         low = None if masks["begin_mask"] >> i & 1 and not shrinks else begin[i]
         high = None if masks["end_mask"] >> i & 1 else end[i]
         if shrinks:
-            low = (low or 0) % max(shape[axis], 1)
-            high = low + 1
+            low = low or 0
+            high = _FAR if low == -1 else low + 1
             gone.append(at)
         back = step[i] < 0 and not shrinks
         starts.append((_FAR if back else 0) if low is None else low)
@@ -197,7 +197,7 @@ def _dynamic_update_slice(call: OperatorCall) -> None:
 def _sparse_to_dense(call: OperatorCall) -> None:
     shape = call.sizes(1, "shape")
     indices = call.reshape(call.wide(0), [-1, len(shape)])
-    count = call.shape(0)[0] if call.rank(0) else 1
+    count = call.size(0, 0) if call.rank(0) else 1
     start = call.node("Expand", call.reshape(call.read(3), []), call.array(shape, np.int64))
     values = call.node("Expand", call.read(2), call.array([count], np.int64))
     call.write(call.node("ScatterND", start, indices, values))
@@ -321,7 +321,7 @@ def _unique(call: OperatorCall) -> None:
 
 def _matrix_diag(call: OperatorCall) -> None:
     """A row along the diagonal of a matrix of zeros."""
-    size = call.shape(0)[-1]
+    size = call.size(0, -1)
     row = call.node("Unsqueeze", call.read(0), call.array([-1], np.int64))
     call.write(call.node("Where", call.array(np.eye(size, dtype=np.bool_)), row, call.like(0)))
 
@@ -357,7 +357,7 @@ MOVES = {
     "PADV2": Translation(_pad),
     "RANGE": Translation(_range),
     "RANK": Translation(_rank),
-    "RESHAPE": Translation(_reshape),
+    "RESHAPE": Translation(_reshape, "new_shape:i[]"),
     "REVERSE_SEQUENCE": Translation(_reverse_sequence, "time:i batch:i"),
     "REVERSE_V2": Translation(_reverse),
     "SCATTER_ND": Translation(_scatter_nd),

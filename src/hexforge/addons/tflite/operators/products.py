@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+from functools import partial, reduce
 from typing import Any
 
-from hexforge.addons.tflite.graph_writer import is_open_axis
 from hexforge.addons.tflite.operator_call import OperatorCall, Translation
 
 SAME = 0
@@ -26,12 +26,11 @@ def window_padding(
     """The padding of a window over an image as ONNX says it: all beginnings, then all ends, or SAME of open sizes."""
     if min(*window, *strides, *dilations) <= 0:
         raise call.refuse(f"its window {window} with strides {strides} is none; the file is damaged")
-    image = call.tensor(place)
     if call.options["padding"] != SAME:
         return {"pads": [0] * (2 * len(window))}
-    if any(is_open_axis(image, axis) for axis in range(1, 1 + len(window))):
+    if call.is_open(place):
         return {"auto_pad": "SAME_UPPER"}
-    pairs = [same_padding(*each) for each in zip(image.shape[1:-1], window, strides, dilations, strict=True)]
+    pairs = [same_padding(*each) for each in zip(call.shape(place)[1:-1], window, strides, dilations, strict=True)]
     return {"pads": [before for before, _ in pairs] + [behind for _, behind in pairs]}
 
 
@@ -48,7 +47,7 @@ def _weights(call: OperatorCall, place: int, order: tuple[int, ...], shape: tupl
 
 def _bias(call: OperatorCall, place: int, count: int) -> list[str]:
     """The bias as ONNX wants it: one number for each output channel, or none."""
-    if not call.has(place) or not call.shape(place):
+    if not call.has(place) or not call.rank(place):
         return []
     if call.constant(place) is not None and call.rank(place) != 1:
         return [call.writer.read_constant(call.inputs[place], tuple(range(call.rank(place))), (count,))]
@@ -63,7 +62,7 @@ def _require_rank(call: OperatorCall, place: int, rank: int) -> None:
 def _conv_2d(call: OperatorCall) -> None:
     _require_rank(call, 0, 4)
     out, height, width, depth = _filter_shape(call, 1, 4)
-    channels = call.shape(0)[3]
+    channels = call.size(0, 3)
     if not depth or channels % depth:
         raise call.refuse(f"its filter reads {depth} of {channels} channels; the file is damaged")
     _convolve(call, 0, _weights(call, 1, _OUT_FIRST_2D), [height, width], channels // depth, out)
@@ -73,7 +72,7 @@ def _depthwise_conv_2d(call: OperatorCall) -> None:
     _require_rank(call, 0, 4)
     _, height, width, out = _filter_shape(call, 1, 4)
     weights = _weights(call, 1, (3, 0, 1, 2))
-    _convolve(call, 0, weights, [height, width], call.shape(0)[3], out)
+    _convolve(call, 0, weights, [height, width], call.size(0, 3), out)
 
 
 def _filter_shape(call: OperatorCall, place: int, rank: int) -> tuple[int, ...]:
@@ -98,7 +97,7 @@ def _convolve(call: OperatorCall, place: int, weights: str, window: list[int], g
 def _conv_3d(call: OperatorCall) -> None:
     _require_rank(call, 0, 5)
     *window, depth, out = _filter_shape(call, 1, 5)
-    channels = call.shape(0)[4]
+    channels = call.size(0, 4)
     if channels % depth:
         raise call.refuse(f"its filter reads {depth} of {channels} channels; the file is damaged")
     _convolve(call, 0, _weights(call, 1, _OUT_FIRST_3D), list(window), channels // depth, out)
@@ -111,7 +110,7 @@ def _transposed(call: OperatorCall, image: int, filter_order: tuple[int, ...], b
     out_axis = filter_order[1]
     window = [shape[axis] for axis in filter_order[2:]]
     strides = [call.options[f"stride_{axis}"] for axis in "dhw"[-len(window) :]]
-    result = call.result().shape[1:-1]
+    result = call.result_shape()[1:-1]
     if len(result) != len(window) or min(strides) <= 0:
         raise call.refuse("the size of its output is not known; convert it with fixed sizes")
     before, behind, more = [], [], []
@@ -145,14 +144,18 @@ def _fully_connected(call: OperatorCall) -> None:
     if call.options["weights_format"]:
         raise call.refuse("its weights are shuffled for one kernel; convert the model again without that")
     count, depth = _filter_shape(call, 1, 2)
-    shape = call.shape(0)
+    keeps = call.options["keep_dims"] and call.rank() != 2
+    if keeps and call.is_open(0):
+        value = call.node("MatMul", call.read(0), _weights(call, 1, (1, 0)))
+        call.write(call.activated(reduce(partial(call.node, "Add"), _bias(call, 2, count), value)))
+        return
     image = call.read(0)
-    if len(shape) != 2 or shape[1] != depth:
+    if call.rank() != 2 or call.size(0, 1) != depth:
         image = call.as_input(call.reshape(image, [-1, depth]), 0)
     value = call.node("Gemm", image, _weights(call, 1, (0, 1)), *_bias(call, 2, count), transB=1)
     value = call.activated(value)
-    if call.options["keep_dims"] and len(shape) != 2:
-        value = call.reshape(call.as_output(value), [*shape[:-1], count])
+    if keeps:
+        value = call.reshape(call.as_output(value), [*call.shape(0)[:-1], count])
     call.write(value)
 
 

@@ -100,7 +100,7 @@ def _topk(call: OperatorCall) -> None:
 
 def _segments(call: OperatorCall, op_type: str, start: float | str) -> None:
     """Rows of one segment become one row; a segment without rows has the value that changes nothing."""
-    shape = list(call.result().shape)
+    shape = list(call.result_shape())
     dtype = call.dtype()
     if len(shape) == 0 or 0 in shape:
         raise call.refuse("the number of its segments is not known; convert it with fixed sizes")

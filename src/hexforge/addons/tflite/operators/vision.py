@@ -16,11 +16,10 @@ from hexforge.addons.tflite.operators.products import transpose_conv_with_bias, 
 def _resize(call: OperatorCall, mode: str) -> None:
     if call.rank() != 4:
         raise call.refuse(f"its image has {call.rank()} dimensions instead of 4; the file is damaged")
-    _, height, width, _ = call.shape(0)
     size = call.sizes(1, "size")
-    if len(size) != 2 or min(size) <= 0 or not height or not width:
+    if len(size) != 2 or min(size) <= 0:
         raise call.refuse(f"its size {size} is none; the file is damaged")
-    shape = [call.shape(0)[0], call.shape(0)[3], *size]
+    shape = [call.size(0, 0), call.size(0, 3), *size]
     align, half = call.options["align_corners"], call.options["half_pixel"]
     where = "align_corners" if align else "half_pixel" if half else "asymmetric"
     nearest = {"nearest_mode": "round_prefer_ceil" if align or (half and mode == "nearest") else "floor"}
