@@ -10,13 +10,14 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import hexforge
 from hexforge.addons.tflite.compare import difference, run_litert, run_onnx
 from hexforge.addons.tflite.convert import onnx_model
 from hexforge.addons.tflite.model_file import parse
@@ -25,6 +26,8 @@ from hexforge.ir import Array
 from tests.addons.tflite.cases import FLOAT, INT8, INT16, QUANTIZED, RANGE, UINT8, Case
 from tests.addons.tflite.operator_cases import CASES
 
+Run = Callable[[bytes, list[Array]], list[Array]]
+"""An ONNX model and its inputs to its outputs."""
 TOLERANCE = 1e-5
 RECORD = Path(__file__).with_name("litert_results.npz")
 COARSE = {
@@ -66,12 +69,23 @@ def of_litert(case: Case, kind: str) -> list[Array]:
     return run_litert(content, case.feeds(kind))[1]
 
 
-def judge(case: Case, kind: str, wanted: list[Array], in_float: list[Array] | None) -> Verdict:
+def run_npu(made: bytes, feeds: list[Array]) -> list[Array]:
+    """What a simulated chip computes; an error where a node would run on the CPU."""
+    options = {"backend_type": "htp", "soc_model": "SM8650", "offload_graph_io_quantization": "0"}
+    settings = hexforge.SessionOptions()
+    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = hexforge.InferenceSession(made, settings, providers=[("QNNExecutionProvider", options)])
+    names = [value.name for value in session.get_inputs()]
+    results: list[Array] = session.run(None, dict(zip(names, feeds, strict=True)))
+    return results
+
+
+def judge(case: Case, kind: str, wanted: list[Array], in_float: list[Array] | None, run: Run = run_onnx) -> Verdict:
     """A case in one type, given what LiteRT computes of it, and of the same in float."""
     content = case.model(kind, ranges_of(case, kind, in_float), [o.shape for o in wanted]).content()
     try:
         made = onnx_model(parse(content, "case.tflite")).SerializeToString()
-        got = run_onnx(made, case.feeds(kind))
+        got = run(made, case.feeds(kind))
     except HexforgeError as error:
         return Verdict("refused", reason=str(error))
     except Exception as error:  # onnxruntime's own errors have no common class
@@ -99,16 +113,24 @@ def every_case() -> Iterator[tuple[int, Case, str]]:
 
 
 def main() -> None:
-    """Print the table, and what is wrong; with --record keep what LiteRT computes."""
-    only = {name for name in sys.argv[1:] if name != "--record"}
+    """Print the table, and what is wrong; with --record keep what LiteRT computes.
+
+    With --npu integers are computed by a simulated chip and held against the record, which takes no LiteRT.
+    """
+    only = {name for name in sys.argv[1:] if not name.startswith("--")}
+    on_npu = "--npu" in sys.argv
     counts: dict[str, Counter[str]] = {}
     record: dict[tuple[int, str], list[Array]] = {}
     for number, case, kind in every_case():
-        if only and case.operator not in only:
+        if (only and case.operator not in only) or (on_npu and kind not in QUANTIZED):
             continue
         try:
-            record[number, kind] = of_litert(case, kind)
-            verdict = judge(case, kind, record[number, kind], record.get((number, FLOAT)))
+            if on_npu:
+                kept = recorded()
+                verdict = judge(case, kind, kept[number, kind], kept.get((number, FLOAT)), run_npu)
+            else:
+                record[number, kind] = of_litert(case, kind)
+                verdict = judge(case, kind, record[number, kind], record.get((number, FLOAT)))
         except (RuntimeError, ValueError) as error:
             verdict = Verdict("no kernel", reason=str(error))
         counts.setdefault(case.operator, Counter())[verdict.word] += 1

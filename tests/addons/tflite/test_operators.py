@@ -10,14 +10,22 @@ from hexforge.addons.tflite.convert import TRANSLATIONS
 from hexforge.addons.tflite.delegate import DELEGATED
 from hexforge.addons.tflite.operators.control import CONTROL
 from hexforge.addons.tflite.schema import OPERATORS
-from tests.addons.tflite.cases import FLOAT, Case
-from tests.addons.tflite.judged import every_case, judge, of_litert, recorded
+from tests.addons.tflite.cases import FLOAT, QUANTIZED, Case
+from tests.addons.tflite.judged import every_case, judge, of_litert, recorded, run_npu
 from tests.addons.tflite.operator_cases import CASES
 
 WITHOUT_CASE = {"BITCAST", "DENSIFY", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", *CONTROL}
 """Operators that LiteRT has no plain kernel for, or that have tests of their own."""
 
 
+FIRST_INTEGERS = list(
+    {
+        (case.operator, kind): pytest.param(number, case, kind, id=f"{case.operator}-{kind}")
+        for number, case, kind in every_case()
+        if kind in QUANTIZED
+    }.values()
+)
+"""A case of each operator and type."""
 EVERY = [pytest.param(n, c, k, id=f"{c.operator}-{k}") for n, c, k in every_case()]
 
 
@@ -25,6 +33,13 @@ EVERY = [pytest.param(n, c, k, id=f"{c.operator}-{k}") for n, c, k in every_case
 def test_an_operator_computes_what_litert_computed(number: int, case: Case, kind: str) -> None:
     record = recorded()
     verdict = judge(case, kind, record[number, kind], record.get((number, FLOAT)))
+    assert verdict.word in ("agrees", "coarse"), verdict
+
+
+@pytest.mark.parametrize(("number", "case", "kind"), FIRST_INTEGERS)
+def test_the_npu_computes_integers_that_litert_computed(number: int, case: Case, kind: str) -> None:
+    record = recorded()
+    verdict = judge(case, kind, record[number, kind], record.get((number, FLOAT)), run_npu)
     assert verdict.word in ("agrees", "coarse"), verdict
 
 
