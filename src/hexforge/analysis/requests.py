@@ -98,10 +98,10 @@ class CompareRequest:
     """What a quantized model is compared with, and on what."""
 
     float_model: str | Path = field(
-        metadata=spelled("The float ONNX file, or .pte.", is_argument=True, kind=Path, exists=True)
+        metadata=spelled("The float ONNX file, .tflite or .pte.", is_argument=True, kind=Path)
     )
     quantized: str | Path | bytes = field(
-        metadata=spelled("The QDQ file made of it, or a .pte.", is_argument=True, kind=Path, given=None, exists=True)
+        metadata=spelled("The QDQ file made of it, or a .pte.", is_argument=True, kind=Path, given=None)
     )
     data: str | Path | Samples | Iterable[Feeds] = field(metadata=spelled(DATA_HELP, kind=str, given=""))
     _: KW_ONLY

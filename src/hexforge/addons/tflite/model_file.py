@@ -16,8 +16,10 @@ from hexforge.formats.flatbuffer import Flatbuffer, FlatTable
 
 T = TypeVar("T")
 MOST_RANK = 16
-MOST_ELEMENTS = 1 << 40
+MOST_ELEMENTS = 1 << 31
 """Of one tensor; nothing that a phone runs has as many."""
+LONGEST_VECTOR = 1 << 22
+"""Of what is computed and has one dimension: onnx's shape inference looks at each of its elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,8 @@ def _tensor(table: FlatTable, number: int, buffers: Sequence[memoryview | None])
         raise table.fault(f"tensor {name!r} has type {kind}, which the schema read here does not have")
     if len(shape) > MOST_RANK or any(size < 0 for size in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise table.fault(f"tensor {name!r} has shape {list(shape)[:MOST_RANK]}, which no sound file has")
+    if len(shape) == 1 and shape[0] > LONGEST_VECTOR and not table.integer(2, "I"):
+        raise table.fault(f"tensor {name!r} is a vector of {shape[0]} elements; at most {LONGEST_VECTOR} are read")
     if table.integer(10, "I"):
         raise table.fault(f"tensor {name!r} lies in another file; convert the model again with its weights inside")
     data = _item(table, buffers, table.integer(2, "I"), "a buffer")
