@@ -136,6 +136,7 @@ INNER = {
         ("__main__",),
         ("model_compiler", "stand_in", "devices"),
         ("session",),
+        ("on_chip",),
         ("qnn_session",),
         ("prepare", "binding", "check"),
         ("profiling", "signature", "device_runs"),

@@ -162,7 +162,7 @@ def test_backend_by_type() -> None:
         ({"htp_graph_finalization_optimization_mode": "4"}, "from 0 to 3"),
         ({"enable_htp_fp16_precision": "True"}, "expected 0 or 1"),
         ({"htp_share_resource_optimization": "0"}, "expected 1"),
-        ({"htp_arch": "70"}, "68, 69, 73, 75, 79, 81"),
+        ({"htp_arch": "70"}, "68, 69, 73, 75, 79, 81, 85"),
         ({"soc_model": "8 Gen 3"}, "a chip name such as SM8750"),
         ({"op_packages": "Op:lib.so"}, "<OpType>:<PackagePath>:<InterfaceSymbol>"),
         ({"session.disable_cpu_ep_fallback": "1"}, "session config key"),
@@ -225,8 +225,11 @@ def test_run_and_dynamic_options() -> None:
     config, core = sort_run_entries({"qnn.htp_perf_mode": "burst", "memory.enable_memory_arena_shrinkage": "cpu:0"})
     assert config.htp_perf_mode == "burst"
     assert list(core) == ["memory.enable_memory_arena_shrinkage"]
-    with pytest.raises(CallError, match=r"did you mean 'qnn\.htp_perf_mode'"):
-        sort_run_entries({"qnn.perf_mode": "burst"})
+    ignored, _ = sort_run_entries({"qnn.perf_mode": "burst", "kvcache_rewind": "3"})
+    assert [note.split("=")[0] for note in ignored.notes()] == [
+        "run config key qnn.perf_mode",
+        "run config key kvcache_rewind",
+    ]
     options = DynamicOptions().updated({"ep.dynamic.workload_type": "efficient"})
     options = options.updated({"ep.dynamic.qnn_htp_performance_mode": "burst"})
     assert (options.workload_type, options.qnn_htp_performance_mode) == ("Efficient", "burst")

@@ -18,10 +18,12 @@ from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
 
 from benchmarks.conformance.cases import Case, collect
 from benchmarks.models.quantized import quiet
+from benchmarks.placement import control_flow
 
 TYPES = {"A8": (QuantType.QUInt8, QuantType.QUInt8), "A16": (QuantType.QUInt16, QuantType.QUInt8)}
 """set -> data types of activations and weights; the float set has none."""
-SETS = ("float", *TYPES)
+CONTROL = "control flow"
+SETS = ("float", *TYPES, CONTROL)
 NEWEST_IR, NEWEST_OPSET = 13, 26
 """What onnxruntime 1.31 reads."""
 
@@ -38,6 +40,9 @@ class Sample:
 
 def samples(kind: str) -> Iterator[Sample]:
     """The models of a set."""
+    if kind == CONTROL:
+        yield from (Sample(*model) for model in control_flow.models())
+        return
     for case in collect():
         if not case.qnn_types:
             continue

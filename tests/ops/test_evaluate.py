@@ -210,3 +210,11 @@ def test_a_table_is_the_same_function(op: str, dtype: DType) -> None:
     assert got.dtype == want.dtype
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(prepared([array.T])[0], want.T)  # whatever the strides
+
+
+def test_constants_without_axes_keep_none() -> None:
+    x = TensorType(DType.UINT8, (), ScaleOffset(0.5, -4))
+    coefficient = TensorType(DType.UINT8, (), ScaleOffset(0.01, 0))
+    call = Call(lookup("Prelu"), (x, coefficient), (x,), {})
+    (got,) = PreparedCall(call, [None, np.array(50, np.uint8)])([np.array(0, np.uint8), np.array(50, np.uint8)])
+    assert (got.shape, int(got)) == ((), 2)  # -2 times a half

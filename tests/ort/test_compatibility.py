@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnxruntime.capi import onnxruntime_pybind11_state as real
@@ -203,6 +204,47 @@ def test_the_registration_pattern_of_onnxruntime_qnn(tmp_path: Path) -> None:
     strict = subprocess.run([*command[:3], *command[4:]], capture_output=True, text=True)
     assert strict.returncode == 1
     assert "unheard_of" in strict.stderr
+
+
+FOR_THE_CPU = """
+import sys
+import numpy as np
+import onnxruntime
+
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+for rows in (3, 5, 3):
+    y, = session.run(None, {"x": np.ones((rows, 8), np.float32)})
+    print(y.shape, float(y.sum()))
+"""
+
+
+def _open_model(path: Path) -> None:
+    """A product whose batch has a name."""
+    weights = ", ".join(["0.1"] * 32)
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>\n'
+        f"g (float[rows, 8] x) => (float[rows, 4] y) <float[8, 4] w = {{{weights}}}>\n"
+        "{ m = MatMul(x, w)\n y = Softplus(m) }"
+    )
+    onnx.save(model, path)
+
+
+def test_scripts_for_the_cpu_run_on_a_chip(tmp_path: Path) -> None:
+    script, source = tmp_path / "s.py", tmp_path / "m.onnx"
+    script.write_text(FOR_THE_CPU)
+    _open_model(source)
+    command = [sys.executable, "-m", "hexforge.ort"]
+    plain = subprocess.run([*command, str(script), str(source)], capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, "--soc", "SM8650", script, source], capture_output=True, text=True, check=True)
+    shapes, sums = zip(*(line.rsplit(" ", 1) for line in done.stdout.splitlines()), strict=True)
+    right_shapes, right = zip(*(line.rsplit(" ", 1) for line in plain.stdout.splitlines()), strict=True)
+    assert shapes == right_shapes
+    assert done.stdout != plain.stdout  # the chip's halves are not the CPU's floats
+    assert np.allclose([float(s) for s in sums], [float(s) for s in right], rtol=2e-3)
+    assert done.stderr.count("hexforge: m.onnx (x [") == 2
+    assert "2 of 2 nodes on SM8650" in done.stderr
+    wrong = subprocess.run([*command, "--soc", "SM86", script, source], capture_output=True, text=True)
+    assert (wrong.returncode, "--soc: " in wrong.stderr) == (2, True)
 
 
 def test_outside_the_stand_in_onnxruntime_is_untouched() -> None:

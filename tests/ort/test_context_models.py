@@ -347,8 +347,9 @@ def test_the_compiler_replaces_files_unless_told_not_to(tmp_path: Path) -> None:
     assert_same_bits(session(mixed()), session(path))
     before = path.read_bytes()
     flags = onnxruntime.OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS
-    with pytest.raises(CallError, match="is there already"):
+    with pytest.raises(CallError, match="is there already") as caught:
         compiler(sandwich(), flags=flags).compile_to_file(path)
+    assert isinstance(caught.value, onnxruntime.capi.onnxruntime_pybind11_state.Fail)
     assert path.read_bytes() == before
 
 

@@ -115,7 +115,7 @@ def test_measured_kernels_of_the_cpu_backend(tmp_path: Path) -> None:
 
 def test_sources_of_ops(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
-    options = {"enable_framework_op_trace": "1", "framework_op_trace_dir": str(tmp_path)}
+    options = {"enable_framework_op_trace": "1", "framework_op_trace_dir": str(tmp_path / "made" / "here")}
     made = session(profiling_level="detailed", profiling_file_path=str(path), **options)
     made.run(None, FEED)
     assert path.read_text().splitlines()[0] == f"{HEADER},ONNX Source Ops"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnxruntime
 import pytest
 
@@ -20,7 +21,7 @@ QNN = "QNNExecutionProvider"
 
 def test_everything_else_is_onnxruntimes() -> None:
     assert ort.GraphOptimizationLevel is onnxruntime.GraphOptimizationLevel
-    assert ort.OrtValue is onnxruntime.OrtValue
+    assert ort.OrtDevice is onnxruntime.OrtDevice
     assert ort.__version__ == onnxruntime.__version__
     assert set(dir(onnxruntime)) <= set(dir(ort))
     with pytest.raises(AttributeError, match="neither has onnxruntime"):
@@ -44,7 +45,8 @@ def test_submodules_are_the_real_ones() -> None:
         importlib.import_module("hexforge.ort.no_such_thing")
 
 
-def test_devices_and_libraries(tmp_path: Path) -> None:
+def test_devices_and_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("hexforge.ort.devices"), "_unregistered", False)
     ort.register_execution_provider_library(QNN, "onnxruntime_providers_qnn.dll")
     library = tmp_path / "libonnxruntime_providers_qnn.so"
     with pytest.raises(hexforge.CallError, match="the name libonnxruntime_providers_qnn"):
@@ -66,7 +68,29 @@ def test_devices_and_libraries(tmp_path: Path) -> None:
     with pytest.raises(hexforge.CallError, match="same execution provider"):
         options.add_provider_for_devices(ort.get_ep_devices(), {})
     ort.unregister_execution_provider_library(QNN)
+    assert any(device.ep_name == QNN for device in ort.get_ep_devices())
     ort.unregister_execution_provider_library("npu")
+    assert not any(device.ep_name == QNN for device in ort.get_ep_devices())
+
+
+def test_the_default_severity_makes_sessions_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    script = (
+        "import sys, hexforge.ort as o\no.set_default_logger_severity(0)\n"
+        "o.InferenceSession(sys.stdin.buffer.read(), providers=['QNNExecutionProvider'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], input=mixed(), capture_output=True, check=True)
+    assert b"Node placements" in done.stderr
+
+
+def test_values_in_shared_memory() -> None:
+    x = np.arange(8, dtype=np.float32).reshape(1, 8)
+    value = ort.OrtValue.ortvalue_from_numpy(x, "QnnHtpShared", 0)
+    assert isinstance(value, ort.OrtValue)
+    assert np.array_equal(value.numpy(), x)
+    assert value.data_ptr() % 4096 == 0
+    empty = ort.OrtValue.ortvalue_from_shape_and_type([2, 3], np.int32, "QnnHtpShared")
+    assert (empty.shape(), empty.numpy().sum()) == ([2, 3], 0)
+    assert isinstance(ort.OrtValue.ortvalue_from_numpy(x), ort.OrtValue)
 
 
 def test_selection_policy() -> None:

@@ -19,7 +19,7 @@ _CHIP_NAMES = r"[0-9]+|[A-Za-z]+[0-9][A-Za-z0-9_-]*"
 class HtpConfig(OptionTable):
     """The chips that graphs are prepared for, and how."""
 
-    ARCHITECTURES: ClassVar = (68, 69, 73, 75, 79, 81)
+    ARCHITECTURES: ClassVar = (68, 69, 73, 75, 79, 81, 85)
     soc_model: tuple[str, ...] = texts(
         ("0",),
         r"[^,]+",

@@ -52,7 +52,7 @@ class PreparedCall:
                 if self._path == "bilinear" and index == 1 and _fits_float32(call, ready):
                     self._working = np.float32
                     ready = ready.astype(np.float32)
-                self._prepared[index] = np.ascontiguousarray(ready)
+                self._prepared[index] = np.asarray(ready, order="C")
                 self.prepared_bytes += ready.nbytes
 
     def __call__(self, arrays: Sequence[Array | None]) -> tuple[Array, ...]:

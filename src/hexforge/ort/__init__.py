@@ -22,24 +22,37 @@ if TYPE_CHECKING:
         unregister_execution_provider_library,
     )
     from hexforge.ort.model_compiler import ModelCompiler
+    from hexforge.ort.notes import set_default_logger_severity
     from hexforge.ort.options.providers import get_available_providers
     from hexforge.ort.options.session_options import RunOptions, SessionOptions
     from hexforge.ort.session import InferenceSession
+    from hexforge.ort.values import OrtValue
 
 __all__ = [
     "IOBinding",
     "InferenceSession",
     "ModelCompiler",
+    "OrtValue",
     "RunOptions",
     "SessionOptions",
     "get_available_providers",
     "get_ep_devices",
     "register_execution_provider_library",
+    "set_default_logger_severity",
     "unregister_execution_provider_library",
 ]
 
 _REAL = "onnxruntime"
-_HOMES = ("binding", "devices", "model_compiler", "options.session_options", "options.providers", "session")
+_HOMES = (
+    "binding",
+    "devices",
+    "model_compiler",
+    "notes",
+    "options.session_options",
+    "options.providers",
+    "session",
+    "values",
+)
 
 
 def __getattr__(name: str) -> object:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m hexforge.ort [--like-the-ep] SCRIPT [ARG…]` or `-m MODULE [ARG…]`: run it with hexforge as onnxruntime."""
+"""`python -m hexforge.ort [--like-the-ep] [--soc CHIP] SCRIPT [ARG…]` or `-m MODULE [ARG…]`: run it with hexforge."""
 
 from __future__ import annotations
 
@@ -8,23 +8,36 @@ import sys
 import types
 from pathlib import Path
 
+from hexforge.errors import HexforgeError
+from hexforge.ort.on_chip import put_sessions_on
 from hexforge.ort.options.compatibility import be_like_the_ep
 from hexforge.ort.stand_in import install
 
 _LIKE_THE_EP = "--like-the-ep"
+_SOC = "--soc"
 _USAGE = (
-    f"usage: python -m hexforge.ort [{_LIKE_THE_EP}] SCRIPT [ARG...]\n"
-    f"       python -m hexforge.ort [{_LIKE_THE_EP}] -m MODULE [ARG...]\n"
+    f"usage: python -m hexforge.ort [{_LIKE_THE_EP}] [{_SOC} CHIP] SCRIPT [ARG...]\n"
+    f"       python -m hexforge.ort [{_LIKE_THE_EP}] [{_SOC} CHIP] -m MODULE [ARG...]\n"
     f"{_LIKE_THE_EP}: sessions take unknown options, bad values and open shapes as the QNN execution provider does "
-    "(hexforge.compatibility=ep)"
+    "(hexforge.compatibility=ep)\n"
+    f"{_SOC} CHIP: sessions that ask for no QNNExecutionProvider compute what this chip would, open dimensions as the "
+    "inputs of each run have them"
 )
 
 
 def main(arguments: list[str]) -> int:
     """Run what the arguments name; the exit status is the one Python itself would give."""
-    if arguments and arguments[0] == _LIKE_THE_EP:
-        be_like_the_ep()
-        arguments = arguments[1:]
+    while arguments and arguments[0] in (_LIKE_THE_EP, _SOC):
+        if arguments[0] == _LIKE_THE_EP:
+            be_like_the_ep()
+            arguments = arguments[1:]
+            continue
+        try:
+            put_sessions_on(arguments[1] if len(arguments) > 1 else "")
+        except HexforgeError as error:
+            print(f"python -m hexforge.ort: {_SOC}: {error}", file=sys.stderr)
+            return 2
+        arguments = arguments[2:]
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
         print(_USAGE, file=sys.stdout if arguments and arguments[0] != "-m" else sys.stderr)
         return 0 if arguments and arguments[0] != "-m" else 2

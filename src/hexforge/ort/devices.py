@@ -18,6 +18,8 @@ from hexforge.runtime.cpu_part import QNN
 _LIBRARY = re.compile(r"(?:lib)?onnxruntime_providers_qnn(?:\.so(?:\.\d+)*|\.dll|\.dylib)?", re.IGNORECASE)
 _registered: dict[str, str] = {}
 """The libraries of QNNExecutionProvider by the names they were registered under."""
+_unregistered = False
+"""Whether a library was registered, and the last one is gone again, as its devices are then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,12 @@ class EpDevice:
 
 
 def get_ep_devices() -> list[Any]:
-    """onnxruntime's devices, and those of QNNExecutionProvider: the NPU, and a GPU for each OpenCL device."""
+    """onnxruntime's devices, and those of QNNExecutionProvider: the NPU, and a GPU for each OpenCL device.
+
+    The provider's are there without a library, too; they leave with the last one that is unregistered.
+    """
+    if _unregistered:
+        return [*onnxruntime.get_ep_devices()]
     library = next(iter(_registered.values()), "")
     metadata = {"library_path": library} if library else {}
     npu = EpDevice(HardwareDevice(onnxruntime.OrtHardwareDeviceType.NPU), ep_metadata=metadata)
@@ -70,6 +77,7 @@ def register_execution_provider_library(registration_name: str, library_path: st
 
     Its name alone is enough; a path must be that of a file. CallError for another library under the provider's name.
     """
+    global _unregistered
     given = str(library_path)
     folder, name = re.fullmatch(r"(?s)(.*[\\/])?(.*)", given).groups()  # type: ignore[union-attr]
     if _LIBRARY.fullmatch(name):
@@ -81,6 +89,7 @@ def register_execution_provider_library(registration_name: str, library_path: st
         if registration_name in _registered:
             raise CallError(f"register_execution_provider_library: {registration_name!r} is registered already")
         _registered[registration_name] = given
+        _unregistered = False
         return
     if registration_name == QNN:
         raise CallError(
@@ -92,7 +101,9 @@ def register_execution_provider_library(registration_name: str, library_path: st
 
 def unregister_execution_provider_library(registration_name: str) -> None:
     """Undo a registration."""
+    global _unregistered
     if registration_name in _registered:
         del _registered[registration_name]
+        _unregistered = not _registered
         return
     onnxruntime.unregister_execution_provider_library(registration_name)

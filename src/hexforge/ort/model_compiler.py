@@ -12,6 +12,7 @@ import onnxruntime
 
 from hexforge.errors import CallError
 from hexforge.ort.context_callbacks import sender
+from hexforge.ort.errors import raises_onnxruntime_errors
 from hexforge.ort.options.parsing import parse_options
 from hexforge.ort.options.providers import uses_qnn
 from hexforge.ort.options.session_options import SessionOptions, requested_providers
@@ -25,6 +26,7 @@ _Flags = onnxruntime.OrtCompileApiFlags
 class ModelCompiler(onnxruntime.ModelCompiler):  # type: ignore[misc]
     """Compiles a model into one with EPContext nodes; the providers are those added to the session options."""
 
+    @raises_onnxruntime_errors
     def __init__(
         self,
         sess_options: Any,
@@ -70,6 +72,7 @@ class ModelCompiler(onnxruntime.ModelCompiler):  # type: ignore[misc]
         self._choose = get_initializer_location_func
         self._send: Callable[[str, bytes], None] | None = None
 
+    @raises_onnxruntime_errors
     def compile_to_file(self, output_model_path: str | os.PathLike[str] | None = None) -> None:
         """Compile to a file, `<model>_ctx.onnx` unless one is given; what is not embedded goes beside it."""
         if not self._ours:
@@ -85,6 +88,7 @@ class ModelCompiler(onnxruntime.ModelCompiler):  # type: ignore[misc]
             path = default_context_path(Path(self._source))
         self._compile(path)
 
+    @raises_onnxruntime_errors
     def compile_to_bytes(self) -> bytes:
         """Compile to the bytes of the context model."""
         if not self._ours:
@@ -93,6 +97,7 @@ class ModelCompiler(onnxruntime.ModelCompiler):  # type: ignore[misc]
         assert made is not None
         return made
 
+    @raises_onnxruntime_errors
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
         """Compile, and have the bytes of the context model written by a function."""
         if not self._ours:

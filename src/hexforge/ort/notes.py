@@ -23,12 +23,25 @@ OVERFLOWED = (
 )
 
 
+_default_severity: list[int] = []
+"""What set_default_logger_severity asked for last, if it was called."""
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Log from this severity on where no session says otherwise: 0 is verbose, 4 is fatal."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(severity)
+    _default_severity[:] = [severity]
+
+
 class Notes:
-    """Lines in the order they came; `least_severe` is the provider option log_severity_level."""
+    """Lines in the order they came; `least_severe` is what the session or its provider asks to be logged from."""
 
     def __init__(self, least_severe: int | None) -> None:
         self.lines: tuple[str, ...] = ()
-        self._least_severe = least_severe
+        default = _default_severity[0] if _default_severity else None
+        self._least_severe = default if least_severe is None else least_severe
         self._lock = threading.Lock()
 
     def add(self, *notes: str) -> None:

@@ -14,6 +14,7 @@ from hexforge.errors import CallError
 from hexforge.ir import Graph
 from hexforge.options import did_you_mean
 from hexforge.ort.errors import raises_onnxruntime_errors
+from hexforge.ort.on_chip import OnChipSession, chip_of_sessions
 from hexforge.ort.options.compatibility import ProviderNotMadeError
 from hexforge.ort.options.providers import providers_of_call, uses_qnn
 from hexforge.ort.options.session_options import SessionOptions, is_session_options, requested_providers
@@ -69,6 +70,10 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         if isinstance(sess_options, SessionOptions):
             sess_options.hand_over()
         super().__init__(path_or_bytes, sess_options, providers, provider_options, **kwargs)
+        if chip_of_sessions() and type(self) is InferenceSession:
+            self.__class__ = _OnChip
+            assert isinstance(self, _OnChip)
+            self.begin(path_or_bytes, 0 if sess_options is None else sess_options.intra_op_num_threads)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -100,6 +105,10 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             self.__init__(source, self._sess_options_initial, providers, provider_options)  # type: ignore[misc]
         else:
             super().set_providers(providers, provider_options)
+
+
+class _OnChip(OnChipSession, InferenceSession):
+    """What an InferenceSession becomes where the command names a chip and the session none."""
 
 
 class _WithQnn(QnnSession, InferenceSession):

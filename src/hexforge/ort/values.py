@@ -35,7 +35,33 @@ class SharedMemory(Protocol):
         """A tensor in it, over its own memory."""
 
 
-OrtValue = onnxruntime.OrtValue
+class _IsOnnxruntimes(type):
+    """A class whose instances are onnxruntime's values, whoever made them."""
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, onnxruntime.OrtValue)
+
+
+class OrtValue(onnxruntime.OrtValue, metaclass=_IsOnnxruntimes):  # type: ignore[misc]
+    """onnxruntime's OrtValue, which also lies in memory that host and HTP share: device type QnnHtpShared."""
+
+    @classmethod
+    def ortvalue_from_numpy(cls, numpy_obj: Array, /, device_type: str = "cpu", *device: Any, **named: Any) -> Any:
+        """A value over an array, or with its numbers in shared memory."""
+        if device_type != SHARED:
+            return onnxruntime.OrtValue.ortvalue_from_numpy(numpy_obj, device_type, *device, **named)
+        made = shared_value(numpy_obj.shape, numpy_obj.dtype)
+        to_array(made)[...] = numpy_obj
+        return made
+
+    @classmethod
+    def ortvalue_from_shape_and_type(
+        cls, shape: Sequence[int], element_type: Any, device_type: str = "cpu", *device: Any, **named: Any
+    ) -> Any:
+        """A value of a shape and an element type, with shared memory of its own where that is asked for."""
+        if device_type != SHARED:
+            return onnxruntime.OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, *device, **named)
+        return shared_value(shape, numpy_dtype(element_type))
 
 
 def to_array(value: Any) -> Any:

@@ -43,7 +43,7 @@ from tests import ROOT
 from tests.digits import MODEL, held_out
 from tests.ops.test_samples import SAMPLES
 
-ARCHS = (68, 69, 73, 75, 79, 81)
+ARCHS = (68, 69, 73, 75, 79, 81, 85)
 U8, U16 = ScaleOffset(0.1, -128), ScaleOffset(0.001, -32768)
 SYMMETRIC = ScaleOffset(0.01)
 FLOAT = DType.FLOAT32

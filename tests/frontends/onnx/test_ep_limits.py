@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.placement import control_flow
 from hexforge.frontends.onnx.ep_limits import EP_VERSION, LIMITS, Evidence, Refuser, ep_refuses
 from hexforge.frontends.onnx.ep_limits.subject import Subject
 from hexforge.model.reader import read
@@ -386,9 +387,28 @@ def test_every_limit_has_a_sample() -> None:
         unit, opset = sample.unit()
         subject = Subject(unit, opset)
         refused.update(row.reason for row in LIMITS.of(subject.op) if row.applies(subject))
-    # QLinearConv is a unit of its own kind, GroupQueryAttention of another domain; their samples are below
-    left = {row.reason for row in LIMITS} - refused
+    # QLinearConv is a unit of its own kind, GroupQueryAttention of another domain, If has bodies; samples are below
+    left = {row.reason for row in LIMITS if "If" not in row.ops} - refused
     assert {reason.partition("; ")[0] for reason in left} <= {"weights computed at run time", "GroupQueryAttention"}
+
+
+CONTROL_FLOW = {
+    "If of own values": None,
+    "If of own constants": None,
+    "If of an outer initializer in one": "fails: a branch that reads a constant of the graph around",
+    "If of an outer value and an outer initializer": "refuses it: branches that read a constant and a result",
+    "If in an If that reads an outer initializer": "fails: a branch that reads a constant",
+    "If of an outer computed value": None,
+}
+"""As the EP answers, of the models of `python -m benchmarks.placement --set "control flow"`."""
+
+
+@pytest.mark.parametrize("name", CONTROL_FLOW)
+def test_branches_that_read_constants_of_the_graph_around(name: str) -> None:
+    model = next(model for known, _, model in control_flow.models() if known == f"{name}, opset 17")
+    said = [ep_refuses(unit) for unit in units(read(model).ir) if unit.target.op_type == "If"]
+    assert len(said) == 1
+    assert (said[0] is None) if CONTROL_FLOW[name] is None else (CONTROL_FLOW[name] in said[0])
 
 
 @pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16])

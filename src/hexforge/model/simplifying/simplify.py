@@ -15,7 +15,15 @@ from hexforge.errors import ModelError
 from hexforge.model.simplifying.folding import Fold
 from hexforge.model.simplifying.known_values import read_constant
 from hexforge.model.simplifying.shapes import CORRECTED, better_shape, infer_node
-from hexforge.model.simplifying.tidying import all_nodes, fix_names, is_flat, lift_constants, remove_unused, sort_nodes
+from hexforge.model.simplifying.tidying import (
+    OF_A_BRANCH,
+    all_nodes,
+    fix_names,
+    is_flat,
+    lift_constants,
+    remove_unused,
+    sort_nodes,
+)
 from hexforge.model.source import schema_of
 
 MOST_ROUNDS = 8
@@ -39,6 +47,7 @@ def simplify(
     try:
         _tidy(model, flat)
         if not flat:
+            _mark_constants_of_branches(model)
             common.LiftSubgraphInitializersToMainGraphPass()(model)
         sort_nodes(model, flat)
         declared: Declared = {**late_shapes, **_take_shapes(model, flat)}
@@ -77,6 +86,14 @@ def _root(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
+
+
+def _mark_constants_of_branches(model: onnx_ir.Model) -> None:
+    """Note of what bodies have as constants that it is theirs, as the EP knows, and not of the graph around them."""
+    for graph in model.graphs():
+        if graph is not model.graph:
+            for value in graph.initializers.values():
+                value.meta[OF_A_BRANCH] = True
 
 
 def _tidy(model: onnx_ir.Model, flat: bool) -> bool:

@@ -17,6 +17,8 @@ from onnx_ir.passes import common
 from hexforge.model.source import schema_of
 
 BODIES = (onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS)
+OF_A_BRANCH = "constant of a branch"
+"""Among the notes (`meta`) of a constant that a body had before it was moved to the graph around it."""
 
 
 def has_body(node: onnx_ir.Node) -> bool:

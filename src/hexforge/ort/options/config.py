@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from hexforge.backend import Spinning
 from hexforge.errors import CallError
@@ -209,6 +209,13 @@ class SessionConfig(OptionTable):
         return ORT_SESSION_KEYS
 
 
+def _rewind() -> Any:
+    """The option of a run, and of a session as it goes on."""
+    return integer(
+        None, "tokens to rewind the KV cache by", "Genie exists only on Windows on Snapdragon", "kvcache_rewind"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RunConfig(OptionTable):
     """The run config keys of QNNExecutionProvider."""
@@ -226,16 +233,17 @@ class RunConfig(OptionTable):
         "file of lines <graph>;<adapter file>: LoRA adapters for a context model, from this run on",
         key="qnn.lora_config",
     )
+    perf_mode: str = text(
+        "another name that documents have for the performance mode",
+        "onnxruntime's provider ignores it; qnn.htp_perf_mode is the one that acts",
+        key="qnn.perf_mode",
+    )
+    kvcache_rewind: int | None = _rewind()
 
     @classmethod
     def title(cls) -> str:
         """What one of the options is called in messages."""
         return "run config key"
-
-    @classmethod
-    def _hint(cls, key: str) -> str:
-        # some documents call it so, and by its letters another key is nearer
-        return "; did you mean 'qnn.htp_perf_mode'?" if key == "qnn.perf_mode" else ""
 
     @classmethod
     def _neighbours(cls) -> Iterable[str]:
@@ -255,9 +263,7 @@ class DynamicOptions(OptionTable):
     qnn_htp_performance_mode: str = choice(
         PERFORMANCE_MODES, "performance mode from now on", key="ep.dynamic.qnn_htp_performance_mode", backend="htp"
     )
-    kvcache_rewind: int | None = integer(
-        None, "tokens to rewind the KV cache by", "Genie exists only on Windows on Snapdragon", "kvcache_rewind"
-    )
+    kvcache_rewind: int | None = _rewind()
 
     @classmethod
     def title(cls) -> str:

@@ -87,7 +87,7 @@ class ProviderOptions(OptionTable):
         backend="htp",
     )
     enable_htp_fp16_precision: bool = flag(
-        False,
+        True,
         "compute float32 models in float16",
         "HTP has no float32 math: the htp backend always computes them in float16, as QNN SDK 2.35 and newer do",
     )

@@ -33,7 +33,12 @@ class RequestedDumps:
         return any(folder is not None for folder in self.folders)
 
     def check(self) -> None:
-        """CallError where a folder is not there."""
+        """CallError where a folder is not there; that of op traces is made, as the provider makes it."""
+        if self.op_trace is not None:
+            try:
+                self.op_trace.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise CallError(f"framework_op_trace_dir: {self.op_trace}: cannot be made: {error.strerror}") from None
         for folder in self.folders:
             if folder is not None and not folder.is_dir():
                 raise CallError(f"{folder}: no such folder; make it, or name another for the dump")

@@ -11,16 +11,14 @@ w8a8; MatMul=w8a16; /encoder/*=w8a16; tensor:logits=a16; /head/*=float       exc
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hexforge.errors import CallError
+from hexforge.formats.json_text import read_yaml
 from hexforge.ir import DType
 from hexforge.options import did_you_mean
 from hexforge.quant.decide.ranges import INT16_WEIGHT_RANGE
@@ -223,14 +221,7 @@ def check_method(text: str) -> str:
 
 
 def _from_file(path: Path) -> Recipe:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CallError(f"recipe {path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        data = json.loads(text) if path.suffix.lower() == ".json" else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        raise CallError(f"recipe {path}: not {path.suffix[1:].upper()}: {' '.join(str(error).split())}") from None
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise CallError(f"recipe {path}: expected keys and values ({', '.join(_KEYS)}), found {type(data).__name__}")
     faults: list[str] = []

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits import moves, pointwise, products, reductions, tensors, vision
+from hexforge.frontends.onnx.ep_limits import control, moves, pointwise, products, reductions, tensors, vision
 from hexforge.frontends.onnx.ep_limits.evidence import Refuser
 from hexforge.frontends.onnx.ep_limits.subject import Subject
 from hexforge.frontends.onnx.unit import Unit
@@ -13,7 +13,15 @@ EP_VERSION = "2.7.0"
 """The release of onnxruntime-qnn that the limits hold for, with the HTP backend and onnxruntime 1.31."""
 
 LIMITS = RuleTable(
-    (*tensors.LIMITS, *pointwise.LIMITS, *reductions.LIMITS, *products.LIMITS, *moves.LIMITS, *vision.LIMITS)
+    (
+        *tensors.LIMITS,
+        *pointwise.LIMITS,
+        *reductions.LIMITS,
+        *products.LIMITS,
+        *moves.LIMITS,
+        *vision.LIMITS,
+        *control.LIMITS,
+    )
 )
 
 
