@@ -13,11 +13,12 @@ import onnx
 import pytest
 
 import hexforge
+from hexforge.addons.tflite.bundle import models_in
 from hexforge.addons.tflite.convert import onnx_model
 from hexforge.addons.tflite.model_file import parse
 from hexforge.cli import main
 from hexforge.errors import CallError, FormatError, UnsupportedError
-from tests.addons.tflite.tflite_files import Made, MadeModel, MadeOperator, MadeSubgraph
+from tests.addons.tflite.tflite_files import Made, MadeModel, MadeOperator, MadeSubgraph, litertlm
 
 _CONV = [("b", 0), ("i", 2), ("i", 2), ("b", 1)]
 FILTER = np.random.default_rng(3).normal(0, 0.3, (4, 3, 3, 2)).astype(np.float32)
@@ -126,6 +127,16 @@ def test_a_bundle_names_its_models(tmp_path: Path, run_command: Command) -> None
     assert hexforge.check(tmp_path / "two.task#detector").totals["refused"] == 0
     with pytest.raises(CallError, match="no model 'nose'"):
         hexforge.check(tmp_path / "two.task#nose")
+
+
+def test_sections_of_a_bundle_are_models(tmp_path: Path) -> None:
+    content = litertlm({"prefill_decode": net().content(), "embedder": net().content()})
+    (tmp_path / "llm.litertlm").write_bytes(content)
+    assert list(models_in(content, "llm.litertlm")) == ["prefill_decode", "embedder"]
+    assert hexforge.check(tmp_path / "llm.litertlm#embedder").totals["refused"] == 0
+    for end in (8, 40, 60, 1100):
+        with pytest.raises((FormatError, UnsupportedError)):
+            models_in(content[:end], "llm.litertlm")
 
 
 @pytest.mark.parametrize("end", [8, 40, 200, 700])

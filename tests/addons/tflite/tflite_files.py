@@ -225,6 +225,22 @@ class _Writer:
         )
 
 
+def litertlm(models: Mapping[str, bytes]) -> bytes:
+    """A .litertlm with these models, each in a section that says what it is."""
+    place, writer, sections = 1024, _Writer(), []
+    for name, data in models.items():
+        text = writer.table((0, "offset", writer.made.CreateString(f"tf_lite_{name}")))
+        key = writer.made.CreateString("model_type")
+        item = writer.offsets([writer.table((0, "offset", key), (1, "B", 9), (2, "offset", text))])
+        sections.append(writer.table((0, "offset", item), (1, "q", place), (2, "q", place + len(data)), (3, "B", 3)))
+        place += len(data)
+    listed = writer.table((0, "offset", writer.offsets(sections)))
+    writer.made.Finish(writer.table((1, "offset", listed)))
+    header = bytes(writer.made.Output())
+    begin = b"LITERTLM" + bytes(16) + (32 + len(header)).to_bytes(8, "little") + header
+    return begin.ljust(1024, b"\0") + b"".join(models.values())
+
+
 def _packed(data: Any, dtype: np.dtype) -> bytes:
     values = np.asarray(data).astype(dtype)
     if dtype in (np.dtype(ml_dtypes.int4), np.dtype(ml_dtypes.uint4)):
