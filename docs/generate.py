@@ -11,7 +11,9 @@ import dataclasses
 import enum
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -237,13 +239,18 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 def _attribute_docs(thing: type) -> dict[str, str]:
-    """Texts that stand below the fields of a class."""
-    try:
-        source = inspect.getsource(thing)
-    except (OSError, TypeError):
-        return {}
-    found = re.findall(r'^    (\w+): [^\n]+\n    """(.*?)"""', source, re.MULTILINE | re.DOTALL)
-    return {name: " ".join(text.split()) for name, text in found}
+    """Texts that stand below the fields of a class or of its bases, else what the command line says of a field."""
+    spelled = [field for field in dataclasses.fields(thing) if "spelling" in field.metadata]
+    told = {field.name: field.metadata["spelling"].sentence for field in spelled}
+    for part in reversed(thing.__mro__):
+        try:
+            (definition,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
+        except (OSError, TypeError, ValueError):
+            continue
+        for field, text in pairwise(definition.body):  # type: ignore[attr-defined]
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                told[field.target.id] = " ".join(str(text.value.value).split())
+    return told
 
 
 def _members(thing: type) -> Iterator[str]:

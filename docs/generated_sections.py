@@ -7,14 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from docs.doctor_tables import checks_table, questions_table, releases_table
 from hexforge.addons.device.codes import codes_table
 from hexforge.addons.device.scenario.steps import steps_table
+from hexforge.qnn_api.calls import calls_table
 from hexforge.qnn_api.enumerations import unconfirmed_table
 
 FOLDER = Path(__file__).parent
 SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
     "c_api.md": {"unconfirmed numbers": unconfirmed_table},
-    "device.md": {"codes": codes_table, "steps": steps_table},
+    "device.md": {"calls": calls_table, "codes": codes_table, "steps": steps_table},
+    "doctor.md": {"checks": checks_table, "questions": questions_table},
+    "versions.md": {"releases": releases_table},
 }
 """By page and name: what writes the section."""
 

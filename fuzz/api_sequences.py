@@ -14,7 +14,7 @@ from pathlib import Path
 from hexforge.addons.capi.library import include_path, lib_path
 from hexforge.ir import DType, Graph, Role, TensorType
 from hexforge.runtime import registry
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 
 SEQUENCES = 100
 """Sequences of a round: 100 rounds are 10,000."""
@@ -34,7 +34,7 @@ def driver() -> tuple[tempfile.TemporaryDirectory[str], Path, Path]:
         graph = Graph(name)
         like = TensorType(DType.FLOAT32, (1, 8))
         graph.node("Relu", [graph.value("x", like, Role.APP_WRITE)], [graph.value("y", like, Role.APP_READ)])
-        builder.add(ContextGraph(name, backend.compile(graph)))
+        builder.add(PreparedGraph(name, backend.compile(graph)))
     builder.writer().write(context)
     return folder, program, context
 

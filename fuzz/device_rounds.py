@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hexforge.addons.device.codes import DeviceError
 from hexforge.addons.device.contexts.binary import Binary, GraphSpec
 from hexforge.addons.device.contexts.configs import CreationConfig
 from hexforge.addons.device.graph_time import DeclaredTime
@@ -23,6 +24,7 @@ from hexforge.addons.device.shared.served_process import ServedProcess
 from hexforge.addons.device.simulated_device import Device
 from hexforge.errors import HexforgeError
 from hexforge.formats.validated import arguments
+from hexforge.qnn_api.calls import messages
 from tests.addons.device import tiny
 from tests.addons.device.log_rules import broken_rules
 from tests.addons.device.random_scripts import Undisturbed, lost, random_script
@@ -70,6 +72,9 @@ def device_messages(seed: int) -> Sequence[str]:
                 answer = process.do(do, sent)
                 if isinstance(answer, dict) and "call" in answer:
                     calls.append(answer["call"])
+        except DeviceError as error:
+            if do in messages() and error.code not in messages()[do].codes:
+                faults.append(f"seed {seed}: {do} ends with {error}, which its row does not have")
         except HexforgeError:
             pass
         except Exception as error:

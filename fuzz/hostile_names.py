@@ -43,7 +43,20 @@ OWN = re.compile(r"\x1b\[(?!66;6m)[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AKCDG]|\r
 """What tables, colours and progress bars of commands write themselves."""
 UNESCAPED = ("<b id=pwned>", "<img src=x")
 NAMELESS = frozenset(
-    {"addons", "op-package", "config", "ops", "devices", "options", "socs", "demo", "lib-path", "sdk-root", "phone"}
+    {
+        "addons",
+        "op-package",
+        "config",
+        "ops",
+        "devices",
+        "options",
+        "socs",
+        "demo",
+        "lib-path",
+        "sdk-root",
+        "phone",
+        "versions",
+    }
 )
 """Commands that read no file with names: sources, lists of what there is, a model of our own."""
 SAMPLES, INPUT = "samples", (1, 3, 8, 8)
@@ -137,6 +150,7 @@ LINES = (
     "tool qnn-profile-viewer --input_log profile/qnn-profiling-data.log --output viewed.json",
     "diff m.onnx other.onnx --report diff.html", "diff two.bin one.bin", "diff two.bin m.onnx", "diff m.onnx x.raw",
     "explain device.log --model m.onnx --all", "explain device.log --json",
+    "doctor . --soc SM8650", "doctor device.log --json",
     "replay saver_output", "gate budget.yaml", "eval m.onnx --data samples --labels labels.csv --metric top1",
     "search m.onnx --data samples --soc SM8650 --jobs 1",
     "optimize m.onnx --data samples --soc SM8650 -o fast --jobs 1",

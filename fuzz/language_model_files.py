@@ -15,8 +15,8 @@ import numpy as np
 
 from hexforge.addons.llm.bundle import read_bundle
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
+from hexforge.addons.llm.checkpoints.peft_adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter
 from hexforge.addons.llm.generate import load
-from hexforge.addons.llm.lora.peft_adapter import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter
 from hexforge.errors import HexforgeError
 from tests.addons.llm import SMALL
 

@@ -22,7 +22,7 @@ from hexforge.errors import HexforgeError
 from hexforge.formats.container import Container, Writer
 from hexforge.ir import DType, Graph, Role, Value
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 from tests.ops.test_samples import SAMPLES
 
 BACKEND = HtpBackend(threads=1)
@@ -69,7 +69,7 @@ def context_of(number: int) -> Container | None:
         graph = made[number]() if number < len(made) else _sample_graph(number - len(made))
         builder = ContextBuilder("htp")
         program = BACKEND.compile(graph)
-        builder.add(ContextGraph(program.graph.name, program))
+        builder.add(PreparedGraph(program.graph.name, program))
     except HexforgeError:
         return None
     container = Container(builder.writer().to_bytes())

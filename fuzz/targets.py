@@ -19,27 +19,28 @@ from fuzz import language_model_files as language_models
 from fuzz import step_wiring as wiring
 from fuzz import tflite_files
 from fuzz.native_context import native_context
+from hexforge.addons.adapters import making
+from hexforge.addons.adapters.safetensors import read_arrays
 from hexforge.addons.executorch.formats.ptd import read_ptd
 from hexforge.addons.executorch.formats.pte import TensorValue, read_pte
 from hexforge.addons.executorch.formats.qnn_options import read_options
-from hexforge.addons.executorch.running.loading import PteModule
+from hexforge.addons.executorch.running.pte_loading import PteModule
+from hexforge.addons.profiler import linting, log
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import HexforgeError
 from hexforge.formats import encodings
 from hexforge.formats.adapter import Adapter
 from hexforge.formats.container import Container, Writer, checksum
-from hexforge.formats.profile import linting, log
-from hexforge.formats.safetensors import read_arrays
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from hexforge.quant.decide.recipe_reading import recipe
-from hexforge.runtime.contexts import lora
+from hexforge.runtime.contexts import adapter_config
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 from tests.addons.executorch.pte_files import delegated, ptd_bytes, pte, viewed
 from tests.addons.executorch.test_pte import PLAN
 from tests.addons.executorch.test_running import counted
+from tests.addons.profiler.test_log import made as made_profile
 from tests.digits import MODEL
-from tests.formats.profile.test_log import made as made_profile
 
 BACKEND = HtpBackend(threads=1)
 U8 = ScaleOffset(0.05, -128)
@@ -107,7 +108,7 @@ def context_bytes(of: Callable[[], Graph] = graph, **more: Any) -> bytes:
     """A small context."""
     builder = ContextBuilder("htp")
     program = BACKEND.compile(of())
-    builder.add(ContextGraph(program.graph.name, program, **more))
+    builder.add(PreparedGraph(program.graph.name, program, **more))
     return builder.writer().to_bytes()
 
 
@@ -195,7 +196,7 @@ def lora_config(data: bytes) -> None:
     """A LoRA config file."""
     _FILE.write_bytes(data)
     with contextlib.suppress(HexforgeError):
-        lora.read_config(_FILE)
+        adapter_config.read_config(_FILE)
 
 
 def safetensors(data: bytes) -> None:
@@ -325,7 +326,7 @@ def adapter_table() -> bytes:
     weight = changed.values["w"]
     assert weight.data is not None
     weight.data = weight.data[::-1].copy()
-    maker = lora.AdapterBuilder(_BASE)
+    maker = making.AdapterBuilder(_BASE)
     maker.add("g", BACKEND.compile(changed), ["w"])
     found = Container(maker.writer().to_bytes())
     return bytes(found.section("adapter", "")) + b"\0\0" + bytes(found.section("weights", ""))
@@ -348,7 +349,7 @@ def context_model(folder: Path) -> bytes:
 
 def profile_log(data: bytes) -> None:
     """A profiling log: its frames' contents behind right checksums, then all views of what is read."""
-    from hexforge.analysis.profile.profile_text import average_reports
+    from hexforge.addons.profiler.profile_text import average_reports
 
     frames, at = [log.to_bytes(_PROFILE)[:16]], 0
     for kind in (b"PROF", b"GRPH", b"RUN_"):

@@ -30,7 +30,7 @@ FLOORS = (
     ("frontends.*", "backends.*"),
     ("quant",),
     ("passes", "model"),
-    ("formats", "scheduling"),
+    ("formats", "patterns"),
     ("backend",),
     ("ops", "timeline", "chips", "rules"),
     ("ir", "chrome_trace"),
@@ -46,7 +46,7 @@ FLOORS = (
 INNER = {
     "frontends.onnx": (
         ("separate_units",),
-        ("pipeline", "support"),
+        ("placing", "written_ops"),
         ("fusions", "rewrites", "ep_limits"),
         ("context_writer", "context_wrapper"),
         ("context_model", "context_constants", "translate"),
@@ -64,14 +64,20 @@ INNER = {
     "quant": (
         ("improve", "as_if_quantized"),
         ("write", "input_ranges"),
-        ("search", "sensitivity", "float_source"),
+        ("sensitivity", "float_source"),
         ("compare",),
         ("decide",),
         ("fold",),
-        ("layers", "widen", "data", "steps"),
+        ("constants", "widen", "data", "steps"),
+    ),
+    "patterns": (
+        ("activations", "normalizations", "dynamic_products", "affine", "layers", "pieces"),
+        ("written_out",),
+        ("nodes", "qnn_nodes", "permutation"),
+        ("language",),
     ),
     "runtime": (
-        ("opening", "nonfinite", "qnn_graphs"),
+        ("opening", "nonfinite"),
         ("contexts",),
         ("plan", "nonfinite", "shared_placing"),
         ("prepare",),
@@ -80,9 +86,9 @@ INNER = {
         ("conversions", "collecting"),
     ),
     "runtime.contexts": (
-        ("manage", "describe", "wrap", "loading"),
+        ("manage", "describe", "wrap", "load_contexts"),
         ("context_plan", "context_model"),
-        ("lora",),
+        ("adapter_config",),
         ("compile",),
         ("share", "request", "compatibility"),
         ("context",),
@@ -100,48 +106,47 @@ INNER = {
         ("cores", "signal"),
         ("memory", "votes"),
         ("graph_time", "log"),
+        ("scheduling",),
         ("power",),
         ("codes",),
     ),
     "analysis": (
-        ("optimize", "gate", "departure"),
-        ("recommend",),
-        ("difference",),
-        ("quality", "advise", "profile", "explain"),
-        ("rewrite_trial", "placement_advice"),
-        ("mixed_precision", "advice", "whole_cost"),
+        ("quality",),
         ("estimate",),
         ("cpu_estimate", "estimate_views"),
         ("requests",),
-        ("timed_graphs", "agreement", "spread"),
+        ("timed_graphs", "random_inputs", "in_turn", "mapped_tasks"),
+        ("worker_pool", "worker_processes"),
+        ("workers", "ranged_tasks", "finished_work"),
     ),
     "addons.latency": (
         ("addon",),
         ("__main__", "calibrate_command"),
         ("held_out", "error_figures"),
-        ("support", "calibration"),
+        ("known_work", "calibration"),
         ("cost_file",),
         ("fitting",),
         ("critical_path", "least_squares"),
-        ("tiled_models", "terms"),
+        ("tiled_graphs", "terms"),
         ("measurements",),
     ),
     "addons.llm.time": (("__main__",), ("fitting", "estimate"), ("costs", "measurements"), ("terms",)),
-    "frontends.qnn": (
-        ("graph", "recorded"),
-        ("tensors", "operations", "grouped", "library_limits", "rotary", "table_forms"),
+    "addons.qnn_graphs": (
+        ("addon", "compiling"),
+        ("graph",),
+        ("tensor_types", "operations", "grouped", "library_limits", "rotary", "table_forms"),
         ("declarations",),
     ),
     "ort": (
         ("__main__",),
-        ("model_compiler", "stand_in", "devices"),
+        ("model_compiler", "stand_in"),
         ("session",),
         ("on_chip",),
         ("qnn_session",),
-        ("prepare", "binding", "check"),
-        ("profiling", "signature", "device_runs"),
+        ("session_plan", "binding", "check"),
+        ("signature", "observed_runs", "provider_listing"),
         ("options",),
-        ("assignment", "notes", "values", "context_callbacks", "errors"),
+        ("values", "errors"),
     ),
 }
 
@@ -156,8 +161,9 @@ HOMES = {
         "ort",
         "addons.llm",
         "addons.tflite",
+        "addons.doctor.models",
     ),
-    "onnx_ir": ("model", "frontends.onnx", "quant", "addons.llm"),
+    "onnx_ir": ("model", "frontends.onnx", "patterns", "quant", "addons.llm"),
     "onnxruntime": (
         "model",
         "frontends.onnx",
@@ -366,7 +372,7 @@ def test_the_rules_apply() -> None:
     assert not allowed("backends.htp.pipeline", "backends.cpu")
     assert not allowed("ops.products.conv", "backend")
     assert not allowed("ir.graph", "")
-    assert allowed_inside("frontends.onnx.pipeline", "frontends.onnx.unit")
+    assert allowed_inside("frontends.onnx.placing", "frontends.onnx.unit")
     assert not allowed_inside("frontends.onnx.unit", "frontends.onnx.translate.builder")
     assert not allowed_inside("backends.htp.time.cost", "backends.htp.numbers.program")
     assert allowed_inside("backends.htp.time.cost", "backends.htp.time.tile")

@@ -15,12 +15,12 @@ import pytest
 import hexforge
 from hexforge.addons.device.scenario.play import play
 from hexforge.addons.device.scenario.script import read_script
+from hexforge.addons.profiler import log
+from hexforge.addons.profiler.recording.retime import retime
 from hexforge.addons.tools import tool_command
 from hexforge.addons.tools.throughput_on_chip import ChipThread, on_chips
-from hexforge.analysis.profile.retime import retime
 from hexforge.chips.power import Corner
 from hexforge.errors import CallError
-from hexforge.formats.profile import log
 from hexforge.runtime.registry import timed_backend
 from tests import ROOT
 from tests.addons.device import tiny

@@ -125,7 +125,6 @@ class House:
             "functions called to_json": self.matches(r"def to_json\("),
             "classes named *Model*, *Context*": sum("Model" in name or "Context" in name for name in self.classes),
             "modules outside that import backends.htp": sum(self._imports_below(module, htp) for module in outside),
-            "modules that call place_model": self.holders("place_model("),
             "protocols asked at run time": self.matches(r"@runtime_checkable"),
             "modules naming dlbc_weights": self.holders("dlbc_weights"),
             "fold_relu": self.holders("fold_relu"),

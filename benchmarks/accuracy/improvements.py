@@ -24,7 +24,7 @@ from benchmarks.arguments import add_names
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
-from hexforge.quant.data.feeds import ModelRunner
+from hexforge.quant.data.feeds import SampleRunner
 from hexforge.quant.decide.recipe import Recipe
 from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.quant.fold import fold
@@ -42,7 +42,7 @@ ROWS: dict[str, tuple[str, ...]] = {
 """row -> improvements; each step is kept only where held-out calibration samples agree."""
 
 
-def emulator(model: onnx_ir.Model) -> ModelRunner:
+def emulator(model: onnx_ir.Model) -> SampleRunner:
     """A session on the htp emulator."""
     session = hexforge.InferenceSession(to_bytes(model), providers=[("QNNExecutionProvider", {"backend_type": "htp"})])
     names = [output.name for output in session.get_outputs()]

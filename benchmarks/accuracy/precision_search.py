@@ -20,12 +20,12 @@ import numpy as np
 
 from benchmarks.accuracy.models_with_data import PAIRS, Array, Pair
 from benchmarks.arguments import add_names
+from hexforge.addons.tuning.mixes import Point
+from hexforge.addons.tuning.requests import Scoring, SearchSpace
+from hexforge.addons.tuning.search import SearchResult, search
 from hexforge.analysis.quality.quantize import quantize
 from hexforge.analysis.quality.runners import runner
-from hexforge.analysis.quality.search import SearchResult, search
-from hexforge.analysis.requests import Scoring, SearchSpace
-from hexforge.analysis.spread.workers import Workers
-from hexforge.quant.search import Point
+from hexforge.analysis.workers import Workers
 from hexforge.runtime.registry import backend_for
 
 DEFAULT = ("digits", "ppocr_cls")

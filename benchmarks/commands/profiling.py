@@ -23,9 +23,9 @@ import numpy as np
 
 import hexforge
 from benchmarks.models.quantized import file
-from hexforge.analysis.profile.simulated import profile
-from hexforge.formats.profile.record import Activity, Profile
-from hexforge.report.qhas import qhas_page
+from hexforge.addons.profiler.qhas import qhas_page
+from hexforge.addons.profiler.record import Activity, Profile
+from hexforge.addons.profiler.recording.simulated import profile
 
 QNN = "QNNExecutionProvider"
 MOST_OVERHEAD = 0.05

@@ -177,7 +177,7 @@ for _ in range(2):  # the first brings libraries in, and the file
     context = Context(sys.argv[1])
     name = context.graphs[0].name
     program = passed(lambda: context.programs([name], htp)[name])
-    program.threads = 1
+    program.running.threads = 1
     feeds = {n: np.zeros(t.shape, t.dtype.numpy) for n, t in context.graph(name).inputs}
     for _ in range(3):
         passed(lambda: program.run(feeds))

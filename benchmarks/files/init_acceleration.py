@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 import hexforge
 from hexforge.addons.device.contexts.loading import ACCELERATED
 from hexforge.backend import processors
-from hexforge.runtime.contexts.loading import ContextConfig, load_context
+from hexforge.runtime.contexts.load_contexts import ContextConfig, load_context
 
 WIDTH = 2048
 

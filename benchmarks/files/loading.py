@@ -32,13 +32,12 @@ def _read() -> Callable[[str], str]:
 
 def _place() -> Callable[[str], str]:
     from hexforge.backends.cpu import CpuBackend
-    from hexforge.frontends.onnx.pipeline import place_model
     from hexforge.model.reader import read
+    from hexforge.runtime.prepare import prepare_model
 
     def run(path: str) -> str:
         model = read(path)
-        model.require_static()
-        placements = place_model(model, CpuBackend()).placements
+        placements = prepare_model(model, CpuBackend()).placed.placements
         return f"{sum(p.taken for p in placements)} of {len(placements)} units taken"
 
     return run

@@ -19,12 +19,13 @@ from statistics import median
 import numpy as np
 
 from benchmarks.models.quantized import file
+from hexforge.addons.adapters.low_rank import merge_weights
+from hexforge.addons.adapters.making import make_adapter
 from hexforge.formats.adapter import Adapter
 from hexforge.frontends.onnx.context_constants import Constants
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compile import compile, compiled_programs
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.lora import make_adapter, merge_weights
 from hexforge.runtime.contexts.request import ContextRequest
 
 TARGET = 20.0

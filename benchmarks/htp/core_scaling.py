@@ -42,7 +42,7 @@ class TimedStep:
 def time_steps(program: HtpProgram, threads: int) -> list[TimedStep]:
     """Every native step of a program, the best of several rounds."""
     steps: list[TimedStep] = []
-    for segment, runner in zip(program._stages(), program._runners, strict=True):
+    for segment, runner in zip(program._stages, program._runners, strict=True):
         if not isinstance(segment, Segment):
             continue
         sizes = [t for t in segment.tensors if not isinstance(t, np.ndarray)]

@@ -44,7 +44,7 @@ class Timed:
 
 def timed(program: HtpProgram) -> list[Timed]:
     """Every native step of a program."""
-    return [_timed(s, call) for s in program._stages() if isinstance(s, Segment) for call in s.calls]
+    return [_timed(s, call) for s in program._stages if isinstance(s, Segment) for call in s.calls]
 
 
 def _timed(segment: Segment, step: NativeCall) -> Timed:

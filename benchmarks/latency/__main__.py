@@ -33,7 +33,7 @@ from hexforge.addons.latency.measurements import (
     read_families,
     read_measurements,
 )
-from hexforge.addons.latency.tiled_models import TiledModels
+from hexforge.addons.latency.tiled_graphs import TiledGraphs
 from hexforge.chips.deployment import RUNTIMES
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -112,7 +112,7 @@ def results(data: Path, members: int) -> dict[str, Any]:
     """Everything that results.json holds."""
     families = read_families(data)
     rows = [row for row in read_measurements(data) if row.device in TARGET_DEVICES]
-    models = TiledModels(data)
+    models = TiledGraphs(data)
     problem = FitProblem(models, rows, families)
     every = np.ones(len(rows), bool)
     aside = np.array([families[row.model].aside for row in rows])

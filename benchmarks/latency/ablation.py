@@ -13,9 +13,9 @@ import numpy as np
 from hexforge.addons.latency import fitting, least_squares
 from hexforge.addons.latency.error_figures import figures, select
 from hexforge.addons.latency.held_out import folds
-from hexforge.addons.latency.measurements import MEASURED_PRECISIONS, TARGET_DEVICES, Measurement, ModelFamily
+from hexforge.addons.latency.measurements import MEASURED_PRECISIONS, TARGET_DEVICES, MeasuredFamily, Measurement
 from hexforge.addons.latency.terms import PARAMETER_INDEX
-from hexforge.addons.latency.tiled_models import TiledModels
+from hexforge.addons.latency.tiled_graphs import TiledGraphs
 from hexforge.backends.htp.time import schedule, tile, work
 from hexforge.ir import Graph
 
@@ -84,14 +84,14 @@ def patched(patches: Sequence[Patch]) -> Iterator[None]:
             setattr(module, name, value)
 
 
-def ablate(folder: Path, rows: Sequence[Measurement], families: Mapping[str, ModelFamily]) -> None:
+def ablate(folder: Path, rows: Sequence[Measurement], families: Mapping[str, MeasuredFamily]) -> None:
     """Print a line for each mechanism: median and mean error on the target devices, qnn_dlc and onnx together."""
     some = [r for r in rows if r.device in TARGET_DEVICES and r.runtime != "tflite"]
     graphs: dict[str, Graph] = {}
     print("median and mean error in %, float, w8a8, w8a16; mean of all logarithmic errors")
     for name, patches in WITHOUT.items():
         with patched(patches()):
-            problem = fitting.FitProblem(TiledModels(folder, graphs), some, families)
+            problem = fitting.FitProblem(TiledGraphs(folder, graphs), some, families)
             members = 0 if name != "nothing removed" else fitting.MEMBERS
             logs = np.zeros(len(some))
             for train, test in folds(problem.fold):

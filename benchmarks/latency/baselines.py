@@ -13,13 +13,13 @@ from threadpoolctl import threadpool_limits
 from hexforge.addons.latency.fitting import FitProblem
 from hexforge.addons.latency.held_out import folds
 from hexforge.addons.latency.terms import HMX_KINDS, HVX_KINDS, RATES
-from hexforge.addons.latency.tiled_models import TiledModels, key_of
+from hexforge.addons.latency.tiled_graphs import TiledGraphs, key_of
 
 
 class Baselines:
     """The rows' graphs as a few sums."""
 
-    def __init__(self, problem: FitProblem, models: TiledModels) -> None:
+    def __init__(self, problem: FitProblem, models: TiledGraphs) -> None:
         self.problem = problem
         tasks = {k: models[k].tasks for k in {key_of(r) for r in problem.rows}}
         sums = {}

@@ -17,8 +17,8 @@ import hexforge
 from hexforge.addons.latency.cost_file import costs_of, text_of
 from hexforge.addons.latency.fitting import MEMBERS, CostFit, FitProblem
 from hexforge.addons.latency.held_out import HeldOut, half_widths
+from hexforge.addons.latency.known_work import certainties, known_work
 from hexforge.addons.latency.measurements import Measurement
-from hexforge.addons.latency.support import certainties, known_work
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import HexforgeError
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hexforge.backend import Backend
 from hexforge.errors import HexforgeError
-from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.model.reader import read
+from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend
 
 SOC_MODEL = "60"
@@ -37,8 +37,7 @@ def judge(model: bytes, on: Backend) -> Verdict:
     """Place a model, and judge every unit that htp takes by the EP's limits."""
     try:
         source = read(model)
-        source.require_static()
-        placements = place_model(source, on).placements
+        placements = prepare_model(source, on).placed.placements
     except HexforgeError as error:
         return Verdict(f"{type(error).__name__}: {error}", f"{type(error).__name__}: {error}", 1)
     refused = [f"{p.unit.op}: {p.reason}" for p in placements if not p.taken]

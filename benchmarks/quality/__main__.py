@@ -25,11 +25,11 @@ import hexforge
 from benchmarks.accuracy.recipes import no_output
 from benchmarks.arguments import add_names
 from benchmarks.quality.models import CALIBRATION, MODELS, Feeds, PackagedModel
-from hexforge.analysis.optimize import optimize
+from hexforge.addons.tuning.optimize import optimize
+from hexforge.addons.tuning.requests import OptimizeRequest
 from hexforge.analysis.quality.decisions.judge import DecisionCollector, DecisionJudge
 from hexforge.analysis.quality.decisions.verdict import Decisions
 from hexforge.analysis.quality.runners import runner
-from hexforge.analysis.requests import OptimizeRequest
 from hexforge.chips.deployment import Deployment
 from hexforge.model.reader import read
 

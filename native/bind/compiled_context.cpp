@@ -79,11 +79,24 @@ void bind_compiled_context(nb::module_& module) {
       std::rethrow_exception(thrown);
     } catch (const ContextError& error) {
       nb::object type = nb::module_::import_("hexforge.errors").attr(class_of(error.kind));
-      nb::object made = error.kind == ContextError::Kind::format && error.offset >= 0 ? type(error.what(), error.offset)
-                                                                                      : type(error.what());
+      const nb::object code = error.code ? nb::cast(error.code) : nb::none();
+      nb::object made = error.kind == ContextError::Kind::format && error.offset >= 0
+                            ? type(error.what(), error.offset, nb::arg("code") = code)
+                            : type(error.what(), nb::arg("code") = code);
       PyErr_SetObject(type.ptr(), made.ptr());
     }
   });
+  module.def(
+      "read_sections",
+      [](const Raw& data, const std::string& where) {
+        const Bytes all = std::as_bytes(std::span(data.data(), data.size()));
+        std::vector<std::tuple<std::string, std::string, std::int64_t, std::int64_t, std::uint32_t>> rows;
+        for (const Container::Section& section : Container::read_table(all, where))
+          rows.emplace_back(section.kind, section.name, section.offset, section.bytes, section.crc32c);
+        return rows;
+      },
+      nb::arg("data"), nb::arg("where"),
+      "The table of a container's sections: kind, name, offset, bytes and checksum of each.");
   nb::class_<CompiledGraph>(module, "CompiledGraph", "A graph of a context, ready to run without Python.")
       .def_prop_ro("inputs", [](const CompiledGraph& graph) { return rows(graph.info().inputs); })
       .def_prop_ro("outputs", [](const CompiledGraph& graph) { return rows(graph.info().outputs); })

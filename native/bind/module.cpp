@@ -59,11 +59,13 @@ NB_MODULE(_native, module) {
       "Multiply-accumulates per second of a loop that only touches registers, for u8, s16 or f32: the kernels' floor.");
   module.def(
       "crc32c",
-      [](nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> data, std::uint32_t before) {
+      [](nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> data, std::uint32_t before,
+         int threads, std::size_t least_part) {
         nb::gil_scoped_release release;
-        return hexforge::crc32c(data.data(), data.size(), before);
+        return hexforge::crc32c(data.data(), data.size(), before, threads, least_part);
       },
-      nb::arg("data"), nb::arg("before") = 0, "CRC-32C of bytes that follow data with the checksum `before`.");
+      nb::arg("data"), nb::arg("before") = 0, nb::arg("threads") = 1, nb::arg("least_part") = std::size_t{4} << 20,
+      "CRC-32C of bytes that follow data with the checksum `before`; of many bytes each thread computes a part.");
   module.def(
       "widen_halves",
       [](nb::ndarray<const std::uint16_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> halves,

@@ -10,6 +10,7 @@
 #include "context/error.h"
 #include "context/inflate.h"
 #include "core/aligned_memory.h"
+#include "core/mapping.h"
 #include "core/program.h"
 #include "core/schema.h"
 #include "kernels/halves.h"
@@ -110,6 +111,13 @@ constexpr std::array<FileForm, 4> kForms{{
      }},
 }};
 
+struct WholeArray {
+  WholeArray(std::shared_ptr<std::byte> memory, std::shared_ptr<const void> source)
+      : memory(std::move(memory)), source(std::move(source)) {}
+  std::shared_ptr<std::byte> memory;
+  std::shared_ptr<const void> source;
+};
+
 std::shared_ptr<std::byte> memory(std::size_t bytes) {
   auto* start = static_cast<std::byte*>(allocate_aligned(kLine, (bytes / kLine + 1) * kLine));
   if (!start) throw ContextError(ContextError::Kind::memory, "a program's arrays cannot be held in memory");
@@ -148,7 +156,9 @@ StoredArray ArrayCache::read(const Json& described, const ReadBytes& read) {
   const std::int64_t bytes = times({count, type.bytes});
   const Numbers place = described["at"].integers();
   if (place.size() != 2) malformed("an array lies at an offset with a size");
-  const Bytes raw = read(place[0], place[1]);
+  const KeptBytes source = read(place[0], place[1]);
+  const Bytes raw = source.bytes;
+  const int mapping = mapping_of(raw.data());
   const FileForm* form = nullptr;
   for (const FileForm& known : kForms) {
     if (!described.find(known.word)) continue;
@@ -157,7 +167,7 @@ StoredArray ArrayCache::read(const Json& described, const ReadBytes& read) {
   }
   if (!form) {
     if (bytes != size_of(raw)) malformed("an array has not as many bytes as its shape says");
-    return {raw.data(), bytes, Container::kSlack, nullptr};  // of which `read` has made sure
+    return {raw.data(), bytes, source.room, source.owner, type, mapping};
   }
   const Json& given = described[form->word];
   const Numbers data =
@@ -171,10 +181,17 @@ StoredArray ArrayCache::read(const Json& described, const ReadBytes& read) {
   if (!whole) {
     const std::shared_ptr<std::byte> made = memory(static_cast<std::size_t>(bytes + kRoom));
     form->fill(data, raw, type, made.get(), count);
+    require_whole(mapping);
     std::memset(made.get() + bytes, 0, static_cast<std::size_t>(kRoom));
-    known = whole = made;
+    // kept with what it was made of: no other bytes can be where those are
+    whole = {std::make_shared<const WholeArray>(made, source.owner), made.get()};
+    known = whole;
+    if (whole_.size() > most_) {
+      std::erase_if(whole_, [](const auto& entry) { return entry.second.expired(); });
+      most_ = 2 * whole_.size() + 64;
+    }
   }
-  return {whole.get(), bytes, kRoom, whole};
+  return {whole.get(), bytes, kRoom, whole, type, -1};
 }
 
 }  // namespace hexforge

@@ -247,13 +247,14 @@ const GraphInfo& CompiledContext::info(const std::string& graph) const {
   throw ContextError(ContextError::Kind::call, where() + ": has no graph '" + graph + "'; it has " + have);
 }
 
-Bytes CompiledContext::weights(std::int64_t offset, std::int64_t bytes) const {
+KeptBytes CompiledContext::weights(std::int64_t offset, std::int64_t bytes) const {
   const std::int64_t all = weights_bytes() - Container::kSlack;  // kernels may read a little past
   if (offset < 0 || bytes < 0 || offset > all || bytes > all - offset) {
     malformed(where() + ": a program refers to bytes " + std::to_string(offset) + " and " + std::to_string(bytes) +
               " more of the weights, which are " + std::to_string(weights_bytes()));
   }
-  return weights_.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
+  return {weights_.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes)), Container::kSlack,
+          container_.shared_file()};
 }
 
 std::shared_ptr<CompiledGraph> CompiledContext::graph(const std::string& name) {
@@ -271,8 +272,7 @@ std::shared_ptr<CompiledGraph> CompiledContext::made(const std::string& name) {
   try {
     const Json program = container_.json("program", row.program);
     auto loaded = std::make_shared<const LoadedProgram>(
-        row, program, [this](std::int64_t offset, std::int64_t bytes) { return weights(offset, bytes); }, arrays_,
-        std::vector{container_.shared_file()});
+        row, program, [this](std::int64_t offset, std::int64_t bytes) { return weights(offset, bytes); }, arrays_);
     return made_[name] = std::make_shared<CompiledGraph>(row, std::move(loaded));
   } catch (const ContextError& error) {
     if (std::string_view(error.what()).starts_with(where())) throw;
@@ -362,17 +362,17 @@ void CompiledContext::apply(const std::shared_ptr<const Container>& adapter, con
         }
         *place = change.list(2)[1];
       }
-      const ReadBytes read = [&](std::int64_t offset, std::int64_t bytes) {
+      const ReadBytes read = [&](std::int64_t offset, std::int64_t bytes) -> KeptBytes {
         if (offset < first) return weights(offset, bytes);
         const std::int64_t all = static_cast<std::int64_t>(own.size()) - Container::kSlack;
         if (bytes < 0 || offset - first > all || bytes > all - (offset - first)) {
           malformed("refers to bytes behind its arrays");
         }
-        return own.subspan(static_cast<std::size_t>(offset - first), static_cast<std::size_t>(bytes));
+        return {own.subspan(static_cast<std::size_t>(offset - first), static_cast<std::size_t>(bytes)),
+                Container::kSlack, adapter->shared_file()};
       };
       made(name);
-      programs[name] = std::make_shared<const LoadedProgram>(
-          known, program, read, arrays_, std::vector{container_.shared_file(), adapter->shared_file()});
+      programs[name] = std::make_shared<const LoadedProgram>(known, program, read, arrays_);
     }
   } catch (const ContextError& error) {
     if (error.kind != ContextError::Kind::format) throw;

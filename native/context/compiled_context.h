@@ -122,7 +122,7 @@ class CompiledContext : public std::enable_shared_from_this<CompiledContext> {
   CompiledContext(std::shared_ptr<const FileBytes> file, std::string where, const OpenOptions& options);
 
  private:
-  Bytes weights(std::int64_t offset, std::int64_t bytes) const;
+  KeptBytes weights(std::int64_t offset, std::int64_t bytes) const;
   std::string identity(const GraphInfo& graph) const;
   void apply(const std::shared_ptr<const Container>& adapter, const std::string& graph, bool verify);
   std::shared_ptr<CompiledGraph> made(const std::string& name);

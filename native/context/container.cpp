@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/container.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 #if defined(_WIN32)
 #include <windows.h>
 
@@ -120,8 +122,8 @@ FileBytes::~FileBytes() {
 #endif
 }
 
-void FileBytes::require_whole() const {
-  if (!mapping_lost(mapping_)) return;
+void require_whole(int mapping) {
+  if (!mapping_lost(mapping)) return;
   malformed(
       "a file that holds its constants was truncated while it was open; write contexts anew, and rename them over the "
       "old");
@@ -130,38 +132,45 @@ void FileBytes::require_whole() const {
 bool Container::recognises(Bytes bytes) { return text_of(bytes).starts_with(kMagic); }
 
 Container::Container(std::shared_ptr<const FileBytes> file, std::string where)
-    : file_(std::move(file)), where_(std::move(where)) {
-  const Bytes all = file_->bytes();
+    : file_(std::move(file)), where_(std::move(where)), sections_(read_table(file_->bytes(), where_)) {
+  for (std::size_t i = 0; i < sections_.size(); ++i) by_name_[{sections_[i].kind, sections_[i].name}] = i;
+}
+
+std::vector<Container::Section> Container::read_table(Bytes all, const std::string& where) {
   const auto size = static_cast<std::int64_t>(all.size());
   if (!recognises(all)) {
-    malformed(where_ + ": is not a hexforge context" + resemblance(text_of(all).substr(0, 16)), 0);
+    malformed(where + ": is not a hexforge context" + resemblance(text_of(all).substr(0, 16)), 0);
   }
-  if (size < kHeader) malformed(where_ + ": ends within the header", size);
+  if (size < kHeader) malformed(where + ": ends within the header", size);
   if (little<std::uint32_t>(all, 60) != crc32c(all.data(), 60, 0)) {
-    malformed(where_ + ": the header is damaged: its checksum is wrong", 60);
+    malformed(where + ": the header is damaged: its checksum is wrong", 60);
   }
   const auto version = little<std::uint32_t>(all, 8);
   if (version != kVersion || little<std::uint32_t>(all, 12) != kHeader) {
-    malformed(where_ + ": is of format version " + std::to_string(version) + ", this hexforge reads " +
+    malformed(where + ": is of format version " + std::to_string(version) + ", this hexforge reads " +
                   std::to_string(kVersion) + "; compile the model again",
               8, kBinaryVersion);
   }
   if (little<std::uint64_t>(all, 16) != all.size()) {
-    malformed(where_ + ": has " + std::to_string(size) + " bytes, its header says another size", 16);
+    const auto said = little<std::uint64_t>(all, 16);
+    malformed(where + ": has " + std::to_string(size) + " bytes, its header says " + std::to_string(said),
+              static_cast<std::int64_t>(std::min<std::uint64_t>(said, all.size())));
   }
   const auto at = little<std::uint64_t>(all, 24), table_bytes = little<std::uint64_t>(all, 32);
   const auto count = little<std::uint32_t>(all, 40);
   if (count > kMostSections || table_bytes > kMostTable || at < kPage || at > all.size() ||
       table_bytes != all.size() - at) {
-    malformed(where_ + ": the header puts the table of sections outside the file", 24);
+    malformed(where + ": the header puts the table of sections outside the file", 24);
   }
   const Bytes table = all.subspan(at);
   const auto first = static_cast<std::int64_t>(at);
   if (crc32c(table.data(), table.size(), 0) != little<std::uint32_t>(all, 44)) {
-    malformed(where_ + ": the table of sections is damaged: its checksum is wrong", first);
+    malformed(where + ": the table of sections is damaged: its checksum is wrong", first);
   }
   try {
-    const Json rows = Json::parse(text_of(table), where_, first);
+    const Json rows = Json::parse(text_of(table), where, first);
+    std::vector<Section> sections;
+    std::set<std::pair<std::string, std::string>> seen;
     std::int64_t end = kPage;
     for (const Json& row : rows.list(count)) {
       const Json::List& fields = row.list(5);
@@ -169,17 +178,16 @@ Container::Container(std::shared_ptr<const FileBytes> file, std::string where)
       const std::int64_t crc = fields[4].integer();
       section.crc32c = static_cast<std::uint32_t>(crc);
       if (crc > UINT32_MAX || section.offset != end || section.bytes > first ||
-          section.offset > first - section.bytes ||
-          !by_name_.try_emplace({section.kind, section.name}, sections_.size()).second) {
+          section.offset > first - section.bytes || !seen.emplace(section.kind, section.name).second) {
         malformed("a section lies outside its place, or two have one name");
       }
       end += (section.bytes + kPage - 1) / kPage * kPage;
-      sections_.push_back(std::move(section));
+      sections.push_back(std::move(section));
     }
     if (end != first) malformed("the sections do not fill the file");
+    return sections;
   } catch (const ContextError& error) {
-    malformed(where_ + ": the table of sections is malformed: " + error.what(),
-              error.offset < 0 ? first : error.offset);
+    malformed(where + ": the table of sections is malformed: " + error.what(), error.offset < 0 ? first : error.offset);
   }
 }
 

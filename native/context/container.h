@@ -18,6 +18,9 @@ namespace hexforge {
 
 using Bytes = std::span<const std::byte>;
 
+// Throws where the file of a mapping was truncated; nothing of -1.
+void require_whole(int mapping);
+
 // A file's bytes, mapped or in memory, at a multiple of 64.
 class FileBytes {
  public:
@@ -29,7 +32,7 @@ class FileBytes {
   ~FileBytes();
 
   Bytes bytes() const { return bytes_; }
-  void require_whole() const;  // throws where the file was truncated since
+  void require_whole() const { hexforge::require_whole(mapping_); }
 
  private:
   FileBytes() = default;
@@ -50,6 +53,8 @@ class Container {
   };
 
   Container(std::shared_ptr<const FileBytes> file, std::string where);
+  // The sections of a file's bytes, of which the header and the table are verified.
+  static std::vector<Section> read_table(Bytes all, const std::string& where);
   static bool recognises(Bytes bytes);  // whether they begin as a container does
 
   const std::string& where() const { return where_; }

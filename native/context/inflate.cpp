@@ -11,6 +11,7 @@ namespace hexforge {
 namespace {
 
 [[noreturn]] void damaged() { malformed("a table's steps are damaged"); }
+[[noreturn]] void other_size() { malformed("a table is not what its steps make"); }
 
 constexpr int kMostBits = 15;
 
@@ -57,7 +58,7 @@ class Stream {
         default: damaged();
       }
     }
-    if (at_ != out_.size()) damaged();
+    if (at_ != out_.size()) other_size();
     held_ = 0;
     count_ = 0;
     std::uint32_t low = 1, high = 0, wanted = 0;
@@ -85,7 +86,7 @@ class Stream {
     return value;
   }
   void put(std::byte value) {
-    if (at_ == out_.size()) damaged();
+    if (at_ == out_.size()) other_size();
     out_[at_++] = value;
   }
   unsigned symbol(const Code& code) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Zlib streams (RFC 1950, RFC 1951), for tables of a context that lie compressed in it.
+// Zlib streams (RFC 1950, RFC 1951), for tables of a context that lie compressed in it (native/README.md says why it is
+// ours).
 #pragma once
 #include <cstddef>
 #include <span>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON of a context's sections: a reader that trusts nothing, and what it reads.
+// JSON of a context's sections: a reader that trusts nothing, and what it reads (native/README.md says why it is ours).
 #pragma once
 #include <cstdint>
 #include <map>

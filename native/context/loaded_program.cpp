@@ -2,12 +2,7 @@
 #include "context/loaded_program.h"
 
 #include <algorithm>
-#include <charconv>
-#include <climits>
-#include <cmath>
 #include <cstring>
-#include <limits>
-#include <new>
 
 #include "context/error.h"
 #include "kernels/halves.h"
@@ -16,27 +11,9 @@
 namespace hexforge {
 namespace {
 
-constexpr std::int64_t kLowest = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t kLine = 64;
 
 std::int64_t whole_lines(std::int64_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
-
-// A real number with every bit of it, as Python's float.hex writes it: "0x1.8p+3", "-inf".
-double real(const Json& text) {
-  std::string_view left = text.text();
-  const bool negative = left.starts_with('-');
-  if (negative) left.remove_prefix(1);
-  double value = 0;
-  if (left == "inf" || left == "nan") {
-    value = left == "inf" ? std::numeric_limits<double>::infinity() : std::numeric_limits<double>::quiet_NaN();
-  } else {
-    if (!left.starts_with("0x")) malformed("something is no real number");
-    left.remove_prefix(2);
-    const auto [end, error] = std::from_chars(left.data(), left.data() + left.size(), value, std::chars_format::hex);
-    if (error != std::errc() || end != left.data() + left.size()) malformed("something is no real number");
-  }
-  return negative ? -value : value;
-}
 
 // The op of a node in the text of a graph, "?" where it is not seen.
 std::string op_of(const std::string& graph, const std::string& node) {
@@ -107,9 +84,8 @@ std::size_t LoadedProgram::add(Slot slot) {
   return slots_.size() - 1;
 }
 
-LoadedProgram::LoadedProgram(const GraphInfo& info, const Json& program, const ReadBytes& read, ArrayCache& arrays,
-                             std::vector<std::shared_ptr<const FileBytes>> files)
-    : name_(info.name), files_(std::move(files)) {
+LoadedProgram::LoadedProgram(const GraphInfo& info, const Json& program, const ReadBytes& read, ArrayCache& arrays)
+    : name_(info.name) {
   register_steps();
   try {
     const Json::List& stages = program["stages"].list();
@@ -145,143 +121,33 @@ LoadedProgram::LoadedProgram(const GraphInfo& info, const Json& program, const R
       all = times({all + whole_lines(slot.bytes + kRoom)});  // throws where it is too much
   } catch (const ContextError& error) {
     if (error.kind != ContextError::Kind::format) throw;
-    malformed("program '" + name_ + "': its steps are malformed: " + error.what(), error.offset);
-  } catch (const std::bad_alloc&) {
-    throw ContextError(ContextError::Kind::memory, "program '" + name_ + "' cannot be held in memory");
-  } catch (const std::logic_error& error) {  // what steps refuse
+    const std::string subject = "program '" + name_ + "': ";
+    if (std::string_view(error.what()).starts_with(subject)) throw;
+    malformed(subject + "its steps are malformed: " + error.what(), error.offset);
+  } catch (const std::logic_error& error) {  // sizes that no memory has
     malformed("program '" + name_ + "': its steps are malformed: " + error.what());
   }
-  for (const auto& file : files_) file->require_whole();
 }
 
-StoredArray LoadedProgram::array(const Json& described, const ReadBytes& read, ArrayCache& arrays) {
-  StoredArray array = arrays.read(described, read);
-  if (array.owner) kept_.push_back(array.owner);
-  return array;
-}
-
-Attributes LoadedProgram::attributes(const Json& given, const ReadBytes& read, ArrayCache& arrays) {
-  Attributes made;
-  for (const auto& [name, value] : given.object()) {
-    if (value.is_integer()) {
-      made.integers[name] = {value.integer(kLowest)};
-    } else if (value.is_list()) {
-      made.integers[name] = value.integers(kLowest);
-    } else if (const Json* number = value.find("real")) {
-      made.reals[name] = {real(*number)};
-    } else {
-      const StoredArray constant = array(value, read, arrays);
-      made.constants[name] = {constant.data, constant.bytes};
-    }
-  }
-  return made;
-}
-
-LoadedProgram::Stage LoadedProgram::stage(const Json& segment, const ReadBytes& read, ArrayCache& arrays,
+LoadedProgram::Stage LoadedProgram::stage(const Json& described, const ReadBytes& read, ArrayCache& arrays,
                                           Known& known) {
-  Stage made;
-  for (const Json& name : segment["reads"].list()) {
-    const auto found = known.find(name.text());
-    if (found == known.end()) malformed("a stage reads tensor '" + name.text() + "', which is not there");
+  Stage made{load_segment(name_, described, read, arrays), {}, {}};
+  for (const LoadedSegment::Read& tensor : made.segment.reads) {
+    const auto found = known.find(tensor.name);
+    if (found == known.end() || slots_[found->second].bytes != tensor.bytes) {
+      malformed("a stage reads tensor '" + tensor.name + "', which is not there, or not of that size");
+    }
     made.reads.push_back(found->second);
     ++slots_[found->second].readers;
   }
-  Known written;
-  for (const Json& row : segment["writes"].list()) {
-    const Json::List& fields = row.list(3);
-    const StoredType type = stored_type(fields[1].text());
-    std::int64_t bytes = type.bytes;
-    for (std::int64_t dim : fields[2].integers()) bytes = times({bytes, dim});
-    made.writes.push_back(add({bytes, type, false, true}));
-    if (!written.try_emplace(fields[0].text(), made.writes.back()).second) malformed("a stage writes a tensor twice");
+  for (const LoadedSegment::Write& tensor : made.segment.writes) {
+    made.writes.push_back(add({tensor.bytes, tensor.type, tensor.room, true}));
+    known[tensor.name] = made.writes.back();
   }
-  wire(segment, read, arrays, made);
-  for (const auto& [name, slot] : written) known[name] = slot;
+  for (const auto& [output, input] : made.segment.program->states()) {
+    slots_[made.writes[static_cast<std::size_t>(output)]].state_of = made.reads[static_cast<std::size_t>(input)];
+  }
   return made;
-}
-
-// The tensors by their numbers, and the steps over them.
-void LoadedProgram::wire(const Json& segment, const ReadBytes& read, ArrayCache& arrays, Stage& stage) {
-  stage.program = std::make_unique<Program>(segment["arena_bytes"].integer());
-  const Json::List& tensors = segment["tensors"].list();
-  const Json::List& steps = segment["steps"].list();
-  const auto numbers = [&](const Json& given) {
-    std::vector<int> made;
-    for (std::int64_t number : given.integers()) {
-      if (number >= static_cast<std::int64_t>(tensors.size())) malformed("a step has a tensor that is not there");
-      made.push_back(static_cast<int>(number));
-    }
-    return made;
-  };
-  // an output that a step reads again has bytes behind its end; inputs have none, so steps that need them refuse
-  std::vector<bool> again(tensors.size());
-  for (const Json& step : steps) {
-    const auto kind = step_kinds().find(step.list(4)[0].text());
-    const int exact = kind == step_kinds().end() ? INT_MAX
-                      : kind->second.schema.room ? kind->second.schema.exact_from
-                                                 : 0;
-    int position = 0;
-    for (int tensor : numbers(step.list(4)[1])) {
-      if (position++ < exact) again[static_cast<std::size_t>(tensor)] = true;
-    }
-  }
-  std::map<int, std::size_t> inputs, outputs;  // slots by the numbers of their tensors
-  std::size_t reads = 0, writes = 0;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (tensors[i].is_object()) {
-      const StoredArray constant = array(tensors[i], read, arrays);
-      stage.program->tensor({Tensor::Place::constant, 0, constant.bytes, constant.data, constant.room});
-      continue;
-    }
-    const Json::List& fields = tensors[i].list(3);
-    const std::string& place = fields[0].text();
-    const std::int64_t offset = fields[1].integer(), bytes = fields[2].integer();
-    if (place == "arena") {
-      stage.program->tensor({Tensor::Place::arena, offset, bytes, nullptr});
-    } else if (place == "input") {
-      if (reads == stage.reads.size() || slots_[stage.reads[reads]].bytes != bytes) {
-        malformed("a stage reads a tensor that is not there, or not of that size");
-      }
-      inputs[static_cast<int>(i)] = stage.reads[reads];
-      stage.program->tensor({Tensor::Place::input, static_cast<std::int64_t>(reads++), bytes, nullptr, 0});
-    } else if (place == "output") {
-      if (writes == stage.writes.size() || slots_[stage.writes[writes]].bytes != bytes) {
-        malformed("a stage writes a tensor that is not there, or not of that size");
-      }
-      slots_[stage.writes[writes]].room = again[i];
-      outputs[static_cast<int>(i)] = stage.writes[writes];
-      const std::int64_t room = again[i] ? kRoom : 0;
-      stage.program->tensor({Tensor::Place::output, static_cast<std::int64_t>(writes++), bytes, nullptr, room});
-    } else {
-      malformed("no place is named '" + place + "'");
-    }
-  }
-  if (reads != stage.reads.size() || writes != stage.writes.size()) {
-    malformed("a stage has not as many tensors as it reads and writes");
-  }
-  for (const Json& step : steps) {
-    const Json::List& fields = step.list(4);
-    stage.program->step(fields[0].text(), numbers(fields[1]), numbers(fields[2]), attributes(fields[3], read, arrays));
-  }
-  stage.program->require_assigned();
-  note_states(steps, inputs, outputs);
-}
-
-// Outputs that are an input with something put in, where no other step reads that input.
-void LoadedProgram::note_states(const Json::List& steps, const std::map<int, std::size_t>& inputs,
-                                const std::map<int, std::size_t>& outputs) {
-  std::map<std::int64_t, int> reads;
-  for (const Json& step : steps) {
-    for (const Json& tensor : step.list(4)[1].list()) ++reads[tensor.integer()];
-  }
-  for (const Json& step : steps) {
-    const Json::List& fields = step.list(4);
-    if (!fields[0].text().starts_with("scatter_") || fields[1].list().empty() || fields[2].list().empty()) continue;
-    const std::int64_t source = fields[1].list()[0].integer(), target = fields[2].list()[0].integer();
-    const auto input = inputs.find(static_cast<int>(source)), output = outputs.find(static_cast<int>(target));
-    if (input == inputs.end() || output == outputs.end() || reads[source] != 1) continue;
-    slots_[output->second].state_of = input->second;
-  }
 }
 
 void LoadedProgram::run(std::span<const Buffer> inputs, std::span<const Buffer> outputs, std::int64_t at, int threads,
@@ -361,9 +227,11 @@ void LoadedProgram::run(std::span<const Buffer> inputs, std::span<const Buffer> 
     writes.clear();
     for (std::size_t slot : stage.reads) reads.push_back(places[slot]);
     for (std::size_t slot : stage.writes) writes.push_back(places[slot]);
-    stage.program->run(reads, writes, threads, Spinning{}, pause);
+    stage.segment.program->run(reads, writes, threads, Spinning{}, pause);
   }
-  for (const auto& file : files_) file->require_whole();
+  for (const Stage& stage : stages_) {
+    for (int mapping : stage.segment.mappings) require_whole(mapping);
+  }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Port& port = outputs_[i];
     const Buffer to = part(outputs[i], port);
@@ -389,7 +257,8 @@ void LoadedProgram::run(std::span<const Buffer> inputs, std::span<const Buffer> 
 }
 
 bool LoadedProgram::overflowed() const {
-  return std::any_of(stages_.begin(), stages_.end(), [](const Stage& stage) { return stage.program->overflowed(); });
+  return std::any_of(stages_.begin(), stages_.end(),
+                     [](const Stage& stage) { return stage.segment.program->overflowed(); });
 }
 
 }  // namespace hexforge

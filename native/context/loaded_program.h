@@ -12,15 +12,15 @@
 #include "context/arrays.h"
 #include "context/compiled_context.h"
 #include "context/json.h"
+#include "context/segment.h"
 #include "core/program.h"
 
 namespace hexforge {
 
 class LoadedProgram {
  public:
-  // `files` hold the arrays that `read` gives, and are kept. Throws ContextError.
-  LoadedProgram(const GraphInfo& info, const Json& program, const ReadBytes& read, ArrayCache& arrays,
-                std::vector<std::shared_ptr<const FileBytes>> files);
+  // Throws ContextError.
+  LoadedProgram(const GraphInfo& info, const Json& program, const ReadBytes& read, ArrayCache& arrays);
   // One run over buffers of the sizes that the info says, each `at` times that far into a batch.
   void run(std::span<const Buffer> inputs, std::span<const Buffer> outputs, std::int64_t at, int threads,
            const std::function<void()>& pause) const;
@@ -44,9 +44,8 @@ class LoadedProgram {
     Conversion conversion;
     std::int64_t bytes;  // of the client's buffer
   };
-  // Steps that run in one call.
   struct Stage {
-    std::unique_ptr<Program> program;
+    LoadedSegment segment;
     std::vector<std::size_t> reads, writes;  // slots
   };
   using Known = std::map<std::string, std::size_t>;
@@ -54,16 +53,9 @@ class LoadedProgram {
   static Port port(const TensorInfo& tensor, std::size_t slot);
   static Slot stored(const TensorInfo& tensor);
   std::size_t add(Slot slot);
-  Stage stage(const Json& segment, const ReadBytes& read, ArrayCache& arrays, Known& known);
-  void note_states(const Json::List& steps, const std::map<int, std::size_t>& inputs,
-                   const std::map<int, std::size_t>& outputs);
-  void wire(const Json& segment, const ReadBytes& read, ArrayCache& arrays, Stage& stage);
-  Attributes attributes(const Json& given, const ReadBytes& read, ArrayCache& arrays);
-  StoredArray array(const Json& described, const ReadBytes& read, ArrayCache& arrays);
+  Stage stage(const Json& described, const ReadBytes& read, ArrayCache& arrays, Known& known);
 
   std::string name_;
-  std::vector<std::shared_ptr<const FileBytes>> files_;
-  std::vector<std::shared_ptr<const void>> kept_;  // arrays that were made whole
   std::vector<Slot> slots_;
   std::vector<Port> inputs_, outputs_;
   std::vector<Stage> stages_;

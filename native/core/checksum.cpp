@@ -2,8 +2,11 @@
 // CRC-32C: the CPU's instruction on three streams at a time where it has one, else tables of eight bytes.
 #include "core/checksum.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
@@ -84,7 +87,46 @@ __attribute__((target("sse4.2"))) std::uint32_t fast(const unsigned char* at, st
 
 #endif
 
+// Of two polynomials, modulo CRC-32C's; the lowest power is in the highest bit, as checksums have theirs.
+std::uint32_t product(std::uint32_t first, std::uint32_t second) {
+  std::uint32_t result = 0;
+  for (int bit = 31; bit >= 0; --bit) {
+    if (first >> bit & 1) result ^= second;
+    second = second >> 1 ^ (second & 1 ? kPolynomial : 0);
+  }
+  return result;
+}
+
+// The checksum of two pieces one after the other, out of theirs.
+std::uint32_t joined(std::uint32_t first, std::uint32_t second, std::size_t second_bytes) {
+  std::uint32_t moved = 1U << 31, power = 1U << 30;  // the polynomials 1 and x
+  for (std::size_t bits = 8 * second_bytes; bits; bits >>= 1) {
+    if (bits & 1) moved = product(power, moved);
+    power = product(power, power);
+  }
+  return product(moved, first) ^ second;
+}
+
 }  // namespace
+
+std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t before, int threads, std::size_t least_part) {
+  const std::size_t most = bytes / std::max<std::size_t>(1, least_part);
+  const std::size_t parts = std::min(static_cast<std::size_t>(std::max(1, threads)), most);
+  if (parts < 2) return crc32c(data, bytes, before);
+  const std::size_t size = (bytes + parts - 1) / parts;
+  std::vector<std::uint32_t> sums(parts);
+  std::vector<std::thread> crew;
+  const auto part = [&](std::size_t i) {
+    const std::size_t first = i * size;
+    const std::size_t some = first < bytes ? std::min(size, bytes - first) : 0;
+    sums[i] = crc32c(static_cast<const char*>(data) + first, some, 0);
+  };
+  for (std::size_t i = 1; i < parts; ++i) crew.emplace_back(part, i);
+  part(0);
+  for (std::thread& thread : crew) thread.join();
+  for (std::size_t i = 0; i * size < bytes; ++i) before = joined(before, sums[i], std::min(size, bytes - i * size));
+  return before;
+}
 
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t before) {
   const auto* at = static_cast<const unsigned char*>(data);

@@ -151,7 +151,43 @@ void Program::step(const std::string& kind, std::vector<int> ins, std::vector<in
   Run run = factory(attributes, in_tensors, out_tensors);
   attributes.require_all_asked(kind);
   follow(kind, in_tensors, out_tensors);
-  steps_.push_back({std::move(ins), std::move(outs), std::move(run)});
+  steps_.push_back({kind, std::move(ins), std::move(outs), std::move(run)});
+}
+
+std::map<std::int64_t, std::int64_t> Program::states() const {
+  std::map<int, int> reads;
+  for (const Step& step : steps_) {
+    for (int tensor : step.ins) ++reads[tensor];
+  }
+  std::map<std::int64_t, std::int64_t> made;
+  for (const Step& step : steps_) {
+    if (!step.kind.starts_with("scatter_") || step.ins.empty() || step.outs.empty()) continue;
+    const Tensor &source = at(step.ins[0]), &target = at(step.outs[0]);
+    const bool borders = source.place == Tensor::Place::input && target.place == Tensor::Place::output;
+    if (borders && reads[step.ins[0]] == 1) made[target.offset] = source.offset;
+  }
+  return made;
+}
+
+std::vector<std::size_t> Program::last_steps() const {
+  std::vector<std::size_t> last;
+  const auto whole_after = [&](const Tensor& tensor, std::size_t count) {
+    if (tensor.place != Tensor::Place::output) return;
+    const auto index = static_cast<std::size_t>(tensor.offset);
+    if (last.size() <= index) last.resize(index + 1);
+    last[index] = std::max(last[index], count);
+  };
+  for (const Tensor& tensor : tensors_) whole_after(tensor, 0);
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    for (int tensor : steps_[i].outs) whole_after(at(tensor), i + 1);
+  }
+  return last;
+}
+
+std::vector<std::string> Program::kinds_of_steps() const {
+  std::vector<std::string> all;
+  for (const Step& step : steps_) all.push_back(step.kind);
+  return all;
 }
 
 WrittenBytes* Program::memory_of(const Tensor& tensor) {

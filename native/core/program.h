@@ -172,6 +172,11 @@ class Program {
   };
   std::vector<StepTime> time_steps(std::span<const void* const> inputs, std::span<void* const> outputs,
                                    int threads) const;
+  // Outputs that are an input with something put in, where no other step reads that input: by the indices of both.
+  std::map<std::int64_t, std::int64_t> states() const;
+  // Of each output the number of steps after which it is whole.
+  std::vector<std::size_t> last_steps() const;
+  std::vector<std::string> kinds_of_steps() const;  // in their order
   const Tensor& at(int index) const { return tensors_.at(static_cast<std::size_t>(index)); }
   std::size_t steps() const { return steps_.size(); }
   // True once a run had a number past what float16 holds.
@@ -179,6 +184,7 @@ class Program {
 
  private:
   struct Step {
+    std::string kind;
     std::vector<int> ins, outs;
     Run run;
   };

@@ -52,9 +52,14 @@ def peak_macs(kind: str) -> float:
     """
 
 def crc32c(
-    data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)], before: int = 0
+    data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)],
+    before: int = 0,
+    threads: int = 1,
+    least_part: int = 4194304,
 ) -> int:
-    """CRC-32C of bytes that follow data with the checksum `before`."""
+    """
+    CRC-32C of bytes that follow data with the checksum `before`; of many bytes each thread computes a part.
+    """
 
 def widen_halves(
     halves: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order="C", device="cpu", writable=False)],
@@ -131,8 +136,43 @@ class Program:
         """
 
     @property
+    def states(self) -> dict[int, int]:
+        """
+        Outputs that are an input with something put in, where no other step reads that input.
+        """
+
+    @property
+    def last_steps(self) -> list[int]:
+        """Of each output the number of steps after which it is whole."""
+
+    @property
+    def kinds(self) -> list[str]:
+        """Of its steps."""
+
+    @property
+    def constants(self) -> list[tuple[int, str, int]]:
+        """
+        Of a program from a file, where the arrays of its steps lie: step, name, address.
+        """
+
+    @property
     def overflowed(self) -> bool:
         """True once a run had a number past what float16 holds, but 65536."""
+
+def load_program(name: str, text: bytes, get: object) -> tuple:
+    """
+    The stages that a program's JSON in a context describes, and which tensors are bfloat16 to the model, or None. A stage is a program, its bytes of working memory, names and bytes of what it reads, names, data types, shapes of what it writes and whether bytes must lie behind; or a node, what it reads and writes.
+    """
+
+def read_array(text: bytes, get: object) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)]:
+    """The bytes of an array that a program's JSON describes."""
+
+def move_to_large_pages(
+    packed: Sequence[object], others: Sequence[object]
+) -> list[Annotated[NDArray[numpy.uint8], dict(shape=(None,), writable=False)] | None]:
+    """
+    Copies of arrays of a mapped file that programs share, None of what stays where it is: for tests.
+    """
 
 def release_free_memory() -> None:
     """
@@ -179,6 +219,13 @@ def levels() -> list[str]:
 
 def set_level(level: str) -> None:
     """Use a lower instruction set than the CPU has: for tests."""
+
+def read_sections(
+    data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order="C", device="cpu", writable=False)], where: str
+) -> list[tuple[str, str, int, int, int]]:
+    """
+    The table of a container's sections: kind, name, offset, bytes and checksum of each.
+    """
 
 class CompiledGraph:
     """A graph of a context, ready to run without Python."""

@@ -34,17 +34,23 @@ class Hook(StrEnum):
     """(stages, backend, options, embedded) -> runs that take the device's time."""
     ATTACH_TO_DEVICE = "run sessions on the device that programs share"
     """The same for the device of DEVICE_VARIABLE; None where the session runs on no chip."""
+    RUN_TOGETHER = "run models at the same time"
+    """(estimates, priorities) -> what each of them takes on the chip that they share, and what there is to draw."""
     PLACE_CONTEXTS = "put contexts on a simulated device"
     """(files, chip, config) -> by name the graphs, as programs that take the device's time."""
+    WRITE_DUMPS = "write a session's graphs"
+    """(what is wanted, plan, backend, model or None, name), which writes them."""
+    PROFILE_SESSION = "profile a session"
+    """(prefix of onnxruntime's own trace or None, power) -> the ort.observed_runs.SessionRecord of a session."""
     SHARED_BUFFER = "share memory with the device"
     """(bytes) -> a buffer with `address`, `bytes` and `array(shape, dtype)`."""
-    SCENARIO_FIGURES = "play a scenario"
-    """(file) -> what its models cost together."""
     OPENCL_DEVICES = "list OpenCL devices"
     """() -> the devices; UnsupportedError where there is no OpenCL."""
     PROGRAM_GRAPHS = "lower a program of torch"
     """(program) -> the graphs that are timed of it; None for what is no exported program."""
-    CLUSTER_WORKERS = "spread work over a cluster"
+    EXAMINE_FOLDER = "examine a folder that is shipped"
+    """(folder) -> what would stop its sessions, as JSON."""
+    CLUSTER_WORKERS = "share work with a cluster"
     """(code, workers, tasks) -> what starts a worker, how many there is room for, and tasks that nobody has read."""
 
 
@@ -58,6 +64,10 @@ class Command:
     help: str
     examples: tuple[str, ...] = ()
     """Commands as people type them; a test parses each."""
+    is_about_chips: bool = False
+    """True for a command that simulates the NPU of a chip, whatever else could run a model: it takes no --backend."""
+    takes_numbers: bool = False
+    """True for a command whose arguments may be negative numbers, which are no options."""
     is_program: bool = False
     """True for a command that runs a program: what stands behind the program's name is the program's own."""
 
@@ -95,7 +105,7 @@ class FileKind:
     estimate: (request, graph), the graphs that are timed, or a model to place;
     profile: (recording), a profile, and the model where it can be rewritten;
     advise: (what is asked), which it prints;
-    compare --dump: (folder, inputs, chip, request), which op departs first;
+    compare --dump: (what is asked), the first op that a device computed otherwise, which it prints;
     diff: (deployment, request), the file as one side of a comparison;
     validate: (chip), how well it suits;
     tensors: (), name and reader of each tensor of a log.
@@ -128,6 +138,8 @@ class Addon:
     """Functions from an estimate to a section of its page, or to None where they have nothing to say."""
     files: tuple[FileKind, ...] = ()
     """The kinds of files that it knows."""
+    does: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Kind of files of another, by its name -> what it does with them, as in FileKind.does."""
     hooks: Mapping[Hook, str] = field(default_factory=dict)
     """What the core asks of whoever can do it -> the function that does it."""
     needs: tuple[str, ...] = ()
@@ -165,8 +177,17 @@ def hook(what: Hook) -> Any:
 def file_kinds() -> tuple[FileKind, ...]:
     """Every kind of file that is told from others, the surest first: the core's, the add-ons', those of others."""
     table = _module(Path(__file__).with_name("core_files.py"), "core_files")
-    kinds = (*table.OURS, *(kind for addon in addons() for kind in addon.files), *table.OTHERS)
-    return tuple(replace(k, does={**table.ONNX_MODEL, **k.does}) if k.as_onnx else k for k in kinds)
+    rows = (*table.OURS, *(kind for addon in addons() for kind in addon.files), *table.OTHERS)
+    model = _with_add_ons(next(kind for kind in rows if kind.name == table.ONNX)).does
+    return tuple(replace(k, does={**model, **k.does}) if k.as_onnx else _with_add_ons(k) for k in rows)
+
+
+def _with_add_ons(kind: FileKind) -> FileKind:
+    """A kind with what add-ons do with its files."""
+    for addon in addons():
+        if kind.name in addon.does:
+            kind = replace(kind, does={**kind.does, **addon.does[kind.name]})
+    return kind
 
 
 def import_target(target: str) -> Any:

@@ -8,15 +8,16 @@ that are made for chips). `docs/adding_a_backend.md` shows a whole backend.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -35,8 +36,16 @@ Put = Callable[[Any], tuple[int, int]]
 """Stores an array or bytes in a context file and says where: offset and size."""
 Get = Callable[[int, int], memoryview]
 """The bytes of a context file that are there; FormatError where there are none."""
-Read = Callable[[], Any]
-"""What `Program.save` gave, read from a context file again: a program keeps what it runs with, not all that it is."""
+
+
+class Read(Protocol):
+    """What `Program.save` gave, read from a context file again: a program keeps what it runs with, no more."""
+
+    def __call__(self) -> Any:
+        """As plain data."""
+
+    def text(self) -> bytes:
+        """As the JSON of the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +60,30 @@ class ProgramFacts:
     """The memory that its tensors share."""
 
 
-class Program(ABC):
-    """A compiled graph, ready to run from several threads."""
+@dataclass(frozen=True, slots=True)
+class Spinning:
+    """How long threads that wait for work stay awake before they sleep; 0: they sleep at once."""
+
+    during_us: int = 1000
+    """While a run is in flight."""
+    after_us: int = 100
+    """When a run has ended and the next may follow."""
+
+
+@dataclass(slots=True)
+class Running:
+    """How a program runs, which may change until it first does."""
 
     threads: int = 0
-    """Threads of one run, set until it first runs; 0: as many as there are processors. A library's own ignore it."""
+    """Of one run; 0: as many as there are processors. A library's own ignore it."""
+    spinning: Spinning = field(default_factory=Spinning)
+    """How long its threads stay awake where they wait for work."""
     on_first_run: Callable[[], None] | None = None
     """Called once, before a program that is made for a chip first runs."""
+
+
+class Program(ABC):
+    """A compiled graph, ready to run from several threads."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -66,6 +92,11 @@ class Program(ABC):
     def graph(self) -> Graph:
         """The QNN graph that it computes."""
         return self._graph
+
+    @functools.cached_property
+    def running(self) -> Running:
+        """How it runs."""
+        return Running()
 
     @abstractmethod
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -96,10 +127,15 @@ class Program(ABC):
 
 
 class WrappedProgram(Program):
-    """A program that runs another one: the graph, the facts and what a file holds are those of the inner program."""
+    """A program that runs another one, whose are the graph, the facts and what a file holds."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
+
+    @property
+    def running(self) -> Running:
+        """How the inner program runs."""
+        return self._program.running
 
     @property
     def graph(self) -> Graph:
@@ -160,16 +196,6 @@ def timed_kernels() -> Iterator[list[KernelTime]]:
         yield times
     finally:
         kernel_times.reset(token)
-
-
-@dataclass(frozen=True, slots=True)
-class Spinning:
-    """How long threads that wait for work stay awake before they sleep; 0: they sleep at once."""
-
-    during_us: int = 1000
-    """While a run is in flight."""
-    after_us: int = 100
-    """When a run has ended and the next may follow."""
 
 
 # -- backends ---------------------------------------------------------------------------------------------------------

@@ -23,38 +23,27 @@ OURS = (
         "`hexforge wrap` makes an ONNX model of it, `hexforge info` says what is in it",
         start=_CONTAINER,
         does={
-            "info": f"{_CLI}.contexts.info:print_context",
+            "info": f"{_CLI}.inspect.info:print_context",
             "run": f"{_CLI}.runnable:open_context",
             "show": f"{_CLI}.inspect.show:show_context",
             "estimate": f"{_ANALYSIS}.timed_graphs:graphs_of_context",
             "validate": "hexforge.runtime.contexts.compatibility:validate",
-            "profile": f"{_CLI}.time.profile:profile_model",
-            "diff": f"{_ANALYSIS}.difference.sides:side_of_contexts",
         },
         is_compiled=True,
-    ),
-    FileKind(
-        "a profiling log",
-        "`hexforge profile` makes a page of it, `hexforge diff` compares two",
-        start=rb"HXFPROF\n",
-        does={"profile": f"{_CLI}.time.profile:read_log", "diff": f"{_ANALYSIS}.difference.sides:side_of_log"},
     ),
 )
 """Formats of hexforge's own."""
 
 _PROTOBUF = rb"[\x08\x12\x1a\x22\x28\x32\x3a\x42\x72]|[\xa2\xca\xd2]\x01"
 """How a field of an ONNX model's message begins."""
-ONNX_MODEL = {
+ONNX = "an ONNX model without compiled graphs"
+"""The kind of what an add-on makes of files that are taken as ONNX is (`FileKind.as_onnx`)."""
+_MODEL = {
     "check": "hexforge.ort.check:check_file",
     "show": f"{_CLI}.inspect.show:show_model",
     "run": f"{_CLI}.runnable:open_placed_model",
     "estimate": f"{_ANALYSIS}.timed_graphs:model_to_time",
-    "profile": f"{_CLI}.time.profile:profile_model",
-    "advise": f"{_CLI}.time.advise:advise_on_model",
-    "compare --dump": f"{_CLI}.quality.departure:departure_of_model",
-    "diff": f"{_ANALYSIS}.difference.sides:side_of_model",
 }
-"""What is done with an ONNX model, and with what an add-on makes one of."""
 
 _EXPORT = "where it was made, `torch.onnx.export(model, inputs, 'model.onnx', dynamo=True)` makes an ONNX model of it"
 _PROGRAM = FileKind(
@@ -128,13 +117,11 @@ OTHERS = (
         "a JSON file",
         "`hexforge estimate MODEL --json` prints one that `hexforge diff` compares",
         start=rb"(\xef\xbb\xbf)?\s*\{",
-        does={"diff": f"{_ANALYSIS}.difference.sides:side_of_estimate"},
     ),
     FileKind(
         "a text file",
         "`hexforge explain` reads logs; a model is binary (.onnx)",
         start=rb"([\t-\r\x1b -~]|[\xc2-\xf4][\x80-\xbf]{1,3})+[\xc2-\xf4]?\Z",
-        does={"diff": f"{_ANALYSIS}.difference.sides:side_of_reports"},
     ),
     FileKind("a folder", "give the .onnx file in it", is_folder=True),
     FileKind(
@@ -142,21 +129,16 @@ OTHERS = (
         "`hexforge info` says what it is, `hexforge run` runs it; give the context it names, or the model it is of",
         start=_PROTOBUF,
         recognised_by="hexforge.model.wire:holds_contexts",
-        does={
-            "info": f"{_CLI}.contexts.info:print_context",
-            "run": f"{_CLI}.runnable:open_context_model",
-            "profile": f"{_CLI}.time.profile:profile_model",
-            "diff": f"{_ANALYSIS}.difference.sides:side_of_contexts",
-        },
+        does={"info": f"{_CLI}.inspect.info:print_context", "run": f"{_CLI}.runnable:open_context_model"},
         is_compiled=True,
     ),
     FileKind(
-        "an ONNX model without compiled graphs",
+        ONNX,
         "`hexforge compile` makes a context of it, `hexforge check` says where its nodes run",
         start=_PROTOBUF,
-        does=ONNX_MODEL,
+        does=_MODEL,
     ),
-    FileKind("no ONNX model, or is cut off or damaged", "get the file again", suffixes=(".onnx",), does=ONNX_MODEL),
+    FileKind("no ONNX model, or is cut off or damaged", "get the file again", suffixes=(".onnx",), does=_MODEL),
     replace(_ENGINE, suffixes=(".engine", ".plan", ".trt")),
 )
 """Formats of others, ONNX among them, and what is no model."""

@@ -98,10 +98,6 @@ class Column(Key):
         """The figure of a result as a screen's table has it."""
         return figure_text(self.value(result), self.kind, self.digits) if self.text is None else self.text(result)
 
-    def headed(self, name: str) -> Column:
-        """The same column under another heading."""
-        return dataclasses.replace(self, name=name, key=self.json_key)
-
 
 class Result:
     """What an action gives; `described` says what programs get of it, all fields by their names where it is empty."""

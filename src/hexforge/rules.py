@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules: what is refused of which ops, when, why, and how that is known; and refusals told, each reason once.
 
-Everything that is refused is a row of a table: `backends/htp/support.py`, `backends/gpu/support.py`,
-`frontends/onnx/ep_limits` and `frontends/qnn/library_limits.py`. Each table judges something of its own: a node, a node
-on a chip, a unit of a model.
+Everything that is refused is a row of a table: `backends/htp/support.py`, `addons/gpu/support.py`,
+`frontends/onnx/ep_limits` and `addons/qnn_graphs/library_limits.py`. Each table judges something of its own: a node, a
+node on a chip, a unit of a model.
 """
 
 from __future__ import annotations

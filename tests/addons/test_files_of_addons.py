@@ -47,3 +47,8 @@ def test_they_come_before_files_of_others() -> None:
     names = [kind.name for kind in file_kinds()]
     places = sorted(names.index(kind.name) for addon in addons() for kind in addon.files)
     assert names.index("a context") < places[0] <= places[-1] < names.index("a zip archive")
+
+
+def test_what_addons_do_with_files_of_others_is_of_kinds_that_there_are() -> None:
+    names = {kind.name for kind in file_kinds()}
+    assert [(addon.name, kind) for addon in addons() for kind in addon.does if kind not in names] == []

@@ -17,10 +17,10 @@ import hexforge
 from hexforge.chips.cpu_cores import CPU_CORES, cpu_core
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import SOCS
+from hexforge.cli.inspect.estimate import estimate
 from hexforge.cli.request_options import CommandGroup
-from hexforge.cli.time.estimate import estimate
 from hexforge.errors import CallError
-from hexforge.model.standalone import Extract
+from hexforge.model.load_check import Extract
 from hexforge.report import page
 from hexforge.runtime import cpu_timing
 from hexforge.runtime.cpu_part import CpuPart

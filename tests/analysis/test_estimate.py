@@ -14,10 +14,9 @@ import pytest
 
 import hexforge
 from hexforge.analysis.estimate import estimate_all_chips
-from hexforge.analysis.timed_graphs import SharedModel, built_graphs, graphs_of
+from hexforge.analysis.timed_graphs import TimedSource, built_graphs, graphs_of
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, UnsupportedError
-from hexforge.frontends.onnx.pipeline import place_model
 from hexforge.model.reader import read
 from hexforge.quant.decide.assign import assign
 from hexforge.runtime.prepare import prepare_model
@@ -36,7 +35,7 @@ def test_a_chip_by_its_keyword() -> None:
 def test_placing_leaves_the_model_alone() -> None:
     loaded = read(quantized())
     before = [(n.op_type, [v.name for v in n.inputs if v is not None]) for n in loaded.ir.graph]
-    place_model(loaded, backend_for(Deployment("SM8650")))
+    prepare_model(loaded, backend_for(Deployment("SM8650")))
     assert [(n.op_type, [v.name for v in n.inputs if v is not None]) for n in loaded.ir.graph] == before
 
 
@@ -181,7 +180,7 @@ def test_a_model_is_promised_once_for_chips_of_one_arithmetic(monkeypatch: pytes
         return assign(*given, **named)
 
     monkeypatch.setattr("hexforge.quant.as_if_quantized.assign", counted)
-    shared = SharedModel(_partly_refused())
+    shared = TimedSource(_partly_refused())
     for chip in timed_backend(Deployment()).chips:
         assert built_graphs(shared, Deployment(chip, "w8a16")).built
     assert len(made) == len(set(made)) <= 8  # with and without float math, wide products, and nodes on the CPU

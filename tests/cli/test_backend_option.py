@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 
 from hexforge.cli import main
-from hexforge.cli.lazy_group import ABOUT_CHIPS
+from hexforge.cli.command_table import commands
 
 
-@pytest.mark.parametrize("command", sorted(ABOUT_CHIPS))
+@pytest.mark.parametrize("command", sorted(row.name for row in commands().values() if row.is_about_chips))
 def test_a_backend_is_refused_in_words(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     for asked in (["--backend", "gpu"], ["--backend=gpu"]):
         with pytest.raises(SystemExit) as ended:

@@ -11,22 +11,22 @@ from pathlib import Path
 
 import pytest
 
+from hexforge.addons.tuning import demo_command as demo
 from hexforge.cli.command_table import commands
-from hexforge.cli.inspect import demo
 from hexforge.cli.progress_lines import ProgressLines
 from hexforge.cli.screen import bar, read_by_program
 from tests import ROOT
+from tests.addons.adapters.lora_models import transformer
 from tests.addons.llm import SMALL
 from tests.addons.tflite.test_files import net
 from tests.cli.test_cli import run
 from tests.digits import MODEL
-from tests.runtime.contexts.lora_models import transformer
 
 QUICK = {
     "addons",
     *("ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner", "explain", "lib-path"),
     *("vendor", "verify"),  # what they do long needs Qualcomm's package
-    *("trace", "phone", "sdk-root", "calibrate"),
+    *("trace", "phone", "sdk-root", "calibrate", "doctor", "versions"),
 }
 """Commands that read nothing large; `tool` and `executor-runner` have the vendor's flags and output."""
 DATA = ("--data", "random:4")

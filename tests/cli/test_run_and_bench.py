@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hexforge.cli.time.bench import BenchTimes, time_calls
+from hexforge.cli.inspect.bench import BenchTimes, time_calls
 from tests.cli.test_cli import run
 from tests.digits import MODEL, held_out
 

@@ -9,7 +9,7 @@ from onnx import TensorProto
 import hexforge
 from benchmarks.conformance.cases import Case, collect
 from benchmarks.conformance.judge import CRASHED, REFUSED, RIGHT, WRONG, Verdict, judge
-from hexforge.frontends.onnx import support
+from hexforge.frontends.onnx import written_ops
 from hexforge.frontends.onnx.translate.builder import AROUND
 
 HTP_LIMITS = (
@@ -90,7 +90,7 @@ def test_foreign_types_are_named(verdicts: list[Verdict]) -> None:
 
 
 def test_support_matrix_names_what_nodes_became(verdicts: list[Verdict]) -> None:
-    matrix = support.onnx_ops()
+    matrix = written_ops.onnx_ops()
     backend = [("QNNExecutionProvider", {"backend_type": "cpu"})]
     options = hexforge.SessionOptions()
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")

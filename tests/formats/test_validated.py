@@ -123,7 +123,7 @@ def test_what_no_json_can_hold_is_said() -> None:
 
 
 def test_declaring_a_record_loads_no_pydantic() -> None:
-    code = "import sys, hexforge.formats.budget; print('pydantic' in sys.modules)"
+    code = "import sys, hexforge.addons.budgets.limits; print('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout.split() == [b"False"]
 
 

@@ -15,10 +15,9 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 from hexforge.errors import CallError, ModelError
 from hexforge.model.declarations import fix_shapes
-from hexforge.model.load_check import load_problem
+from hexforge.model.load_check import RUNTIME_IR, load_problem
 from hexforge.model.reader import read
 from hexforge.model.simplifying import shapes
-from hexforge.model.standalone import RUNTIME_IR
 
 
 def text(body: str, opset: int = 17, extra: str = "") -> onnx.ModelProto:

@@ -13,9 +13,9 @@ import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 import hexforge
-from hexforge.analysis.advise import advise_and_rewrite
+from hexforge.addons.tuning.advice.advise import advise_and_rewrite
 from hexforge.chips.deployment import Deployment
-from hexforge.model.patterns.dynamic_quantization import is_dynamically_quantized
+from hexforge.model.dynamic_quantization import is_dynamically_quantized
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
 from hexforge.quant.float_source import as_float

@@ -18,10 +18,10 @@ from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedEr
 from hexforge.formats.container import Container, Writer
 from hexforge.ir import Array, DType, Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
+from tests.addons.adapters.test_adapters import CHANGED, OTHER, Made
 from tests.backends.htp.numbers.test_states import _program as state_program
 from tests.runtime.contexts.test_context import net, saved
-from tests.runtime.contexts.test_lora import CHANGED, OTHER, Made
 
 CompiledContext = _native.CompiledContext
 
@@ -128,7 +128,7 @@ def test_buffers_lie_anywhere_and_hold_whole_batches(dtype: DType, encoding: Sca
     graph = typed_graph(dtype, encoding)
     program = HtpBackend().compile(graph)
     builder = ContextBuilder("htp")
-    builder.add(ContextGraph("g", program))
+    builder.add(PreparedGraph("g", program))
     native = opened(builder.writer().to_bytes()).graph("g")
     given = [random_feeds(graph.inputs, seed)[0] for seed in range(3)]
     wanted = b"".join(program.run({"x": array})["y"].tobytes() for array in given)
@@ -143,7 +143,7 @@ def test_buffers_lie_anywhere_and_hold_whole_batches(dtype: DType, encoding: Sca
 
 def test_calls_that_do_not_fit_are_refused() -> None:
     builder = ContextBuilder("htp")
-    builder.add(ContextGraph("net", HtpBackend().compile(net())))
+    builder.add(PreparedGraph("net", HtpBackend().compile(net())))
     context = opened(builder.writer().to_bytes())
     with pytest.raises(CallError, match="has no graph 'other'; it has net"):
         context.graph("other")
@@ -169,7 +169,7 @@ def test_eight_threads_run_one_graph() -> None:
     graph = net(12)
     program = HtpBackend().compile(graph)
     builder = ContextBuilder("htp")
-    builder.add(ContextGraph("net", program))
+    builder.add(PreparedGraph("net", program))
     native = opened(builder.writer().to_bytes()).graph("net")
     given = [random_feeds(graph.inputs, seed)[0] for seed in range(8)]
     wanted = [program.run({"x": array})["y"] for array in given]
@@ -191,7 +191,7 @@ def test_eight_threads_run_one_graph() -> None:
 def test_a_cache_may_be_one_buffer_before_and_after(dtype: DType) -> None:
     program = state_program(dtype)
     builder = ContextBuilder("htp")
-    builder.add(ContextGraph("cache", program))
+    builder.add(PreparedGraph("cache", program))
     native = opened(builder.writer().to_bytes()).graph("cache")
     given = random_feeds(program.inputs)
     names = [value.name for value in program.inputs]
@@ -237,7 +237,7 @@ def test_the_timeline_is_the_schematic_of_the_file() -> None:
         "columns": ["name", "op", "start_us", "us", "cycles", "bound", "weight_bytes", "spill_bytes", "nodes"],
     }  # fmt: skip
     builder = ContextBuilder("htp")
-    builder.add(ContextGraph("net", HtpBackend().compile(net()), schematics={"SM8650": schematic}))
+    builder.add(PreparedGraph("net", HtpBackend().compile(net()), schematics={"SM8650": schematic}))
     context = opened(builder.writer().to_bytes())
     assert context.timeline("net", "SM8650") == [tuple(row[:5]) for row in rows]
     assert context.timeline("net") == []
@@ -248,7 +248,7 @@ def test_the_timeline_is_the_schematic_of_the_file() -> None:
 
 def test_damage_is_found_where_it_is() -> None:
     builder = ContextBuilder("htp")
-    builder.add(ContextGraph("net", HtpBackend().compile(net())))
+    builder.add(PreparedGraph("net", HtpBackend().compile(net())))
     data = builder.writer().to_bytes()
     for at, message in (
         (3, "is not a hexforge context"),
@@ -294,7 +294,7 @@ def context_with_table() -> bytes:
     like = TensorType(DType.INT16, (1, 64, 64, 1), ScaleOffset(1 / 32768))
     made.node("Sigmoid", [x], [made.value("y", like, Role.APP_READ)])
     builder = ContextBuilder("htp")
-    builder.add(ContextGraph("g", HtpBackend().compile(made)))
+    builder.add(PreparedGraph("g", HtpBackend().compile(made)))
     return builder.writer().to_bytes()
 
 

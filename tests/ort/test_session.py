@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -141,12 +140,9 @@ def test_options_of_the_whole_model_stay_what_they_are(kind: type[Any], tmp_path
     options.add_free_dimension_override_by_denotation("DATA_BATCH", 2)
     options.add_free_dimension_override_by_name("N", 2)
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    options.enable_profiling = True
-    options.profile_file_prefix = str(tmp_path / "profile")
     made = session(mixed("N"), sess_options=options)
     made.run(None, {"x": x23()})
     assert list(tmp_path.iterdir()) == []
-    assert options.enable_profiling
     assert options.optimized_model_filepath == str(tmp_path / "optimized.onnx")
     assert "optimized_model_filepath has no effect" in made.notes[0]
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
@@ -286,20 +282,6 @@ def test_run_options() -> None:
     options.add_run_config_entry("qnn.htp_perf_mod", "burst")
     with pytest.raises(hexforge.CallError, match=r"did you mean 'qnn\.htp_perf_mode'"):
         made.run(None, feeds, options)
-
-
-def test_profile(tmp_path: Path) -> None:
-    options = hexforge.SessionOptions()
-    options.enable_profiling = True
-    options.profile_file_prefix = str(tmp_path / "profile")
-    made = session(sandwich(), sess_options=options)
-    made.run(None, {"x": np.zeros((2, 3, 3), np.float32)})
-    assert made.get_profiling_start_time_ns() > 0
-    events = json.loads(Path(made.end_profiling()).read_text(encoding="utf-8"))
-    ops = [e for e in events if e["name"].endswith("_kernel_time")]
-    assert [e["args"].get("provider") for e in events if e not in ops] == [None, QNN, CPU, QNN, None]
-    assert {e["args"]["provider"] for e in ops} == {QNN}
-    assert list(tmp_path.iterdir()) == [Path(made.end_profiling())]
 
 
 def test_quantization_of_inputs_and_outputs_is_left_to_the_cpu() -> None:

@@ -119,7 +119,7 @@ def test_one_buffer_gives_the_bits_of_two(bits: int) -> None:
         before += tokens
         assert np.count_nonzero(held["pk"].any((0, 1, 3))) == before
         if not bits:  # no step but the update itself writes as much as a cache
-            (segment,) = program._stages()
+            (segment,) = program._stages
             large = [c.kind for c in segment.calls for t in c.outs if _bytes(segment.tensors[t]) >= held["pk"].nbytes]
             assert large == ["scatter_f32", "scatter_f32"]
 

@@ -23,7 +23,7 @@ def session(**entries: str) -> hexforge.InferenceSession:
 
 def spinning(made: hexforge.InferenceSession) -> Spinning:
     (program,) = [s.runner for s in made.stages if isinstance(s.runner, HtpProgram)]
-    return program.spinning
+    return program.running.spinning
 
 
 @pytest.mark.parametrize(

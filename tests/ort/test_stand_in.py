@@ -46,7 +46,7 @@ def test_submodules_are_the_real_ones() -> None:
 
 
 def test_devices_and_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("hexforge.ort.devices"), "_unregistered", False)
+    monkeypatch.setattr(importlib.import_module("hexforge.ort.provider_listing"), "_unregistered", False)
     ort.register_execution_provider_library(QNN, "onnxruntime_providers_qnn.dll")
     library = tmp_path / "libonnxruntime_providers_qnn.so"
     with pytest.raises(hexforge.CallError, match="the name libonnxruntime_providers_qnn"):

@@ -194,8 +194,8 @@ def test_crops_are_inside_where_float32_says_so(mode: str, region: tuple[float, 
 def test_an_index_of_an_axis_above_31_bits_keeps_its_value() -> None:
     """Such an axis has no room in a test: the constant indices of the graph are looked at."""
     from hexforge.backends.cpu import CpuBackend
-    from hexforge.frontends.onnx.pipeline import place_model
     from hexforge.model.reader import read
+    from hexforge.runtime.prepare import prepare_model
 
     size, places = 2**31 + 10, np.array([3, 2**31 + 5, -1])
     for op, indices in (("Gather", places), ("GatherElements", places), ("GatherND", places[:, None])):
@@ -205,7 +205,7 @@ def test_an_index_of_an_axis_above_31_bits_keeps_its_value() -> None:
             [value("y", None, TensorProto.UINT8)],
             {"i": indices},
         )
-        (placement,) = place_model(read(made), CpuBackend()).placements
+        (placement,) = prepare_model(read(made), CpuBackend()).placements
         assert placement.graph is not None, placement.reason
         read_by = placement.graph.nodes[0].inputs[1]
         assert read_by is not None
@@ -222,7 +222,7 @@ def test_a_constant_of_terabytes_is_not_spread_out(quantized: bool) -> None:
     constants = {"n": np.array([2**20, 2**20]), "s": np.float32(0.1), "z": np.uint8(3)}
     made = model(nodes, [value("x", (2,))], [value("y", (2,))], constants)
     from hexforge.backends.htp.backend import HtpBackend
-    from hexforge.frontends.onnx.pipeline import place_model
     from hexforge.model.reader import read
+    from hexforge.runtime.prepare import prepare_model
 
-    assert place_model(read(made), HtpBackend()).placements
+    assert prepare_model(read(made), HtpBackend()).placements

@@ -7,7 +7,6 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.ir import Graph
 from hexforge.ir.text import loads
 from hexforge.passes import NEUTRAL, run
-from hexforge.passes.permutation import compose, identity, inverse, moves_nothing
 
 
 def test_each_pass_runs_once_in_order_and_is_observed() -> None:
@@ -33,11 +32,3 @@ def test_an_identity_between_input_and_output_stays() -> None:
 def test_a_constant_output_stays_computed() -> None:
     graph = loads('graph "g" { %c: float32[1] = STATIC [2.0] n: %y = ElementWiseExp(%c) : float32[1] return %y }')
     assert run(graph, NEUTRAL) == 0
-
-
-def test_permutations() -> None:
-    p, q = (0, 2, 3, 1), (3, 1, 0, 2)
-    assert compose(p, inverse(p)) == identity(4)
-    assert compose(p, q) == (1, 2, 0, 3)
-    assert moves_nothing((0, 2, 3, 1), (5, 7, 1, 1))
-    assert not moves_nothing((0, 2, 3, 1), (5, 7, 2, 1))

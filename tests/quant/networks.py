@@ -11,14 +11,14 @@ import onnx_ir
 from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.ir import DType, ScaleOffset
-from hexforge.model.nodes import float_constant
 from hexforge.model.reader import read
+from hexforge.patterns.layers import layer
+from hexforge.patterns.nodes import float_constant
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.ranges import encoding, weight_encoding
 from hexforge.quant.improve.side_by_side import Walk, session
-from hexforge.quant.layers import layer
 
 Array = np.ndarray[Any, Any]
 

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 import hexforge
-from hexforge.analysis.optimize import optimize
-from hexforge.analysis.requests import OptimizeRequest
+from hexforge.addons.tuning.optimize import optimize
+from hexforge.addons.tuning.requests import OptimizeRequest
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
 from hexforge.model.reader import read

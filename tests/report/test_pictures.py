@@ -12,7 +12,7 @@ from PIL import Image
 
 from hexforge.analysis.quality.pictures import PictureComparison, QuantizedPicture
 from hexforge.report import Picture, Pictures, Section, page
-from hexforge.report.quantized.pictures import AMPLIFIED, pictures_section, png_bytes
+from hexforge.report.pictures import AMPLIFIED, pictures_section, png_bytes
 from tests.report.estimates import made
 from tests.report.test_page import Elements, content
 

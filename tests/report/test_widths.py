@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from hexforge.analysis.optimize import optimize
-from hexforge.analysis.requests import OptimizeRequest
-from hexforge.report.quantized.optimizing import optimized_page
+from hexforge.addons.tuning.optimize import optimize
+from hexforge.addons.tuning.optimized_page import optimized_page
+from hexforge.addons.tuning.requests import OptimizeRequest
 from tests.digits import MODEL, held_out
 from tests.report.test_browser import CHROMIUM
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import hexforge
 from hexforge.backend import Spinning
 from hexforge.errors import CallError
-from hexforge.model.standalone import Extract
+from hexforge.model.load_check import Extract
 from hexforge.runtime.cpu_part import CpuPart
 from tests.ort.models import quantized
 

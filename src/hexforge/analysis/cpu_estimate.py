@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hexforge.analysis.agreement import random_inputs
+from hexforge.analysis.random_inputs import random_inputs
 from hexforge.chips.cpu_cores import REFERENCE_US, CpuCore, cpu_core
 from hexforge.errors import HexforgeError
 from hexforge.frontends.onnx.rewrites.ranges import sequence_length
 from hexforge.model.extraction import extract_parts
-from hexforge.model.standalone import Extract
+from hexforge.model.load_check import Extract
 from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.cpu_timing import CoreTime, known_time, measure, one_thread, part_key, run_bounded
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hexforge.analysis.timed_graphs import TimedGraphs
     from hexforge.ir import Graph
     from hexforge.runtime.partition import Part
-    from hexforge.runtime.prepare import PartitionedModel
+    from hexforge.runtime.prepare import PreparedParts
     from hexforge.timeline import Timeline
 
 NOT_ONNX = "only nodes of an ONNX model can be measured here"
@@ -97,7 +97,7 @@ def estimate_cpu(timed: TimedGraphs, soc: str, batch: int = 1) -> CpuEstimate:
     return CpuEstimate(core, parts, REFERENCE_US / statistics.median(time.reference_us for _, time in times))
 
 
-def _measured(placed: PartitionedModel) -> list[tuple[tuple[str, ...], CoreTime]]:
+def _measured(placed: PreparedParts) -> list[tuple[tuple[str, ...], CoreTime]]:
     """Each part that stays with the CPU and how long it takes here."""
     left = {row.unit for row in placed.left_on_cpu}
     parts = [part for part in placed.parts if not part.taken and left.intersection(part.steps)]
@@ -113,12 +113,12 @@ def _measured(placed: PartitionedModel) -> list[tuple[tuple[str, ...], CoreTime]
     ]
 
 
-def _extract(placed: PartitionedModel, part: Part) -> Extract:
+def _extract(placed: PreparedParts, part: Part) -> Extract:
     nodes = [node for i in part.steps for node in placed.placements[i].unit.nodes]
     return extract_parts(placed.model, nodes, part.inputs, part.outputs)
 
 
-def _values(placed: PartitionedModel, names: Sequence[str]) -> dict[str, Any]:
+def _values(placed: PreparedParts, names: Sequence[str]) -> dict[str, Any]:
     """What tensors hold where the model gets random inputs: those that nodes compute are computed, in onnxruntime."""
     model = placed.model
     known: dict[str, Any] = dict(next(iter(random_inputs(model))))
@@ -134,7 +134,7 @@ def _values(placed: PartitionedModel, names: Sequence[str]) -> dict[str, Any]:
     return known
 
 
-def transfers_us(graphs: Sequence[Graph], lines: Sequence[Timeline], placed: PartitionedModel | None) -> float:
+def transfers_us(graphs: Sequence[Graph], lines: Sequence[Timeline], placed: PreparedParts | None) -> float:
     """Of the NPU's time, what passing tensors between NPU and CPU takes: calls after the first, and copies."""
     calls = sum(line.rpc_us for line in lines[1:])
     if placed is None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis import estimate_views
 from hexforge.analysis.estimate_views import task_columns
-from hexforge.analysis.timed_graphs import SharedModel, built_graphs, timed_graphs
+from hexforge.analysis.in_turn import with_waits
+from hexforge.analysis.timed_graphs import TimedSource, built_graphs, timed_graphs
 from hexforge.chips.application_memory import ModelSizes, peak_bytes
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.energy import waiting_uj
@@ -21,9 +22,6 @@ from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
-from hexforge.scheduling import concurrent
-from hexforge.scheduling.concurrent import ConcurrentRun, Tenant
-from hexforge.scheduling.in_turn import with_waits
 from hexforge.timeline import Row, Timeline, join_timelines
 
 if TYPE_CHECKING:
@@ -73,6 +71,8 @@ class Estimate(Result):
     """Inputs and outputs of the graphs."""
     activation_bytes: int = 0
     """Of every tensor that the graphs compute or are given."""
+    weights_bytes: int | None = None
+    """Of a context that exists, what its graph uses of the file's weights."""
 
     described = (
         *(Key(name, rounded=4) for name in ("latency_ms", "low_ms", "high_ms")),
@@ -161,7 +161,8 @@ class Estimate(Result):
     def memory_bytes(self) -> int:
         """What the model takes of the device's memory while it runs: weights, spill-fill, inputs and outputs."""
         line = self.timeline
-        return line.context_bytes + line.spill_fill_bytes + line.batch * self.io_bytes
+        weights = line.context_bytes if self.weights_bytes is None else self.weights_bytes
+        return weights + line.spill_fill_bytes + line.batch * self.io_bytes
 
     @property
     def sizes(self) -> ModelSizes:
@@ -290,35 +291,8 @@ def estimate(
         timed.built,
         sum(v.type.nbytes for graph in timed.graphs for v in (*graph.inputs, *graph.outputs)),
         sum(v.type.nbytes for graph in timed.graphs for v in graph.values.values() if not v.is_static),
+        timed.weights_bytes,
     )
-
-
-def simulate_concurrent(
-    estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, count: int = 10
-) -> ConcurrentRun:
-    """Several models on one chip at the same time: by priority, yielding between tasks, `count` inferences of each.
-
-    One whose power has an interval is called that often, others again when they return. The scheduler is that of the
-    simulated device, so that the same calls take the same time there.
-    """
-    if len({e.soc for e in estimates}) != 1:
-        raise CallError("models run together on one chip; estimate them for the same one")
-    powers = {replace(e.deployment.driven, interval_us=0.0) for e in estimates}
-    if len(powers) != 1:
-        raise CallError("models on one chip share its clocks; estimate them with the same power, intervals aside")
-    tenants = [
-        Tenant.of(
-            e.model,
-            e.timeline,
-            priorities[i] if i < len(priorities) else "normal",
-            count,
-            e.threads,
-            e.deployment.power.interval_us,
-        )
-        for i, e in enumerate(estimates)
-    ]
-    accelerator = timed_backend(estimates[0].deployment).accelerator()
-    return concurrent.simulate_concurrent(tenants, accelerator, powers.pop())
 
 
 def estimates(
@@ -336,11 +310,11 @@ def estimates(
     """The estimate of one model for each of several deployments, or the error that says why there is none.
 
     Each is what `estimate` gives, to the last digit. The model is read once, and what chips, precisions and options
-    share of placing, promising and scheduling it is done once. A model that cannot be read is an error at once.
+    share of placing, quantizing and scheduling it is done once. A model that cannot be read is an error at once.
     """
     wanted = [Deployment.of(deployment) for deployment in deployments]
     request = ModelRequest(dims, shapes, offload_io_quantization=quantized_io)
-    shared = model if isinstance(model, SharedModel) else SharedModel(model, request)
+    shared = model if isinstance(model, TimedSource) else TimedSource(model, request)
     results: list[Estimate | HexforgeError] = []
     for deployment in wanted:
         try:

@@ -5,15 +5,11 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hexforge.chips.soc import known_for
 from hexforge.errors import UnsupportedError
-from hexforge.results import Column, Key, length
+from hexforge.results import Column, Key
 from hexforge.timeline import Row, Timeline
-
-if TYPE_CHECKING:
-    from hexforge.analysis.estimate import Estimate
 
 _SHOWN = 12
 """Tasks that the small pictures show: those that take longest."""
@@ -39,30 +35,6 @@ def as_html(line: str, tasks: Sequence[Row]) -> str:
     head = html.escape(line)
     size = f'width="{_LABEL + _BAR + 140}" height="{_HEIGHT * len(rows)}"'
     return f'<p>{head}</p><svg xmlns="http://www.w3.org/2000/svg" {size} font-size="11">{"".join(bars)}</svg>'
-
-
-BY_CHIP = (Key("latency_ms", rounded=4), Key("total_us_rough", rounded=3), Key("cpu_nodes", of=length("left_on_cpu")))
-"""What JSON has of an estimate for each of many chips."""
-
-
-def chip_columns(partial: bool) -> tuple[Column, ...]:
-    """An estimate as a table of many chips has it; `partial` where nodes stay with the CPU."""
-    whole = (
-        Column("ms with the CPU, rough", of=_total),
-        Column("nodes on the CPU", "number", 0, of=length("left_on_cpu")),
-    )
-    return (
-        Column("chip", of="soc"),
-        Column("NPU ms" if partial else "ms", "number", 3, of="latency_ms"),
-        Column("nine of ten", of=lambda timed: f"{timed.low_ms:.3f} to {timed.high_ms:.3f}", leaves=1),
-        *(whole if partial else (Column("per second", "number", 0, of="throughput"),)),
-        Column("known for", of=lambda timed: known_for(timed.soc)),
-        Column("costs", of="provenance", leaves=2),
-    )
-
-
-def _total(timed: Estimate) -> str:
-    return "not measured" if timed.total_us_rough is None else f"about {timed.total_us_rough / 1e3:.3g}"
 
 
 def task_columns(line: Timeline) -> tuple[Key, ...]:

@@ -23,6 +23,7 @@ from hexforge.rules import refusal_lines
 from hexforge.runtime import registry
 from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.describe import StoredWeights
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
@@ -30,11 +31,12 @@ from hexforge.runtime.stages import PlacedNode
 if TYPE_CHECKING:
     from hexforge.model.reader import Model
     from hexforge.model.source import ModelSource
+    from hexforge.quant.as_if_quantized import AsIfQuantized
     from hexforge.quant.decide.encoding_plan import ChipArithmetic
-    from hexforge.runtime.prepare import PartitionedModel
+    from hexforge.runtime.prepare import PreparedParts
     from hexforge.runtime.shared_placing import SharedPlacing
 
-    Timeable: TypeAlias = "ModelSource | Model | Graph | Program | TimedGraphs | SharedModel"
+    Timeable: TypeAlias = "ModelSource | Model | Graph | Program | TimedGraphs | TimedSource"
 
 FLOAT = "float"
 HAS_CODES = ("MatMulNBits", "GatherBlockQuantized")
@@ -52,12 +54,14 @@ class TimedGraphs:
     left_on_cpu: tuple[PlacedNode, ...] = ()
     built: bool = False
     """True for the graphs of the file that `quantize` would build: they have the types of the precision already."""
-    placed: PartitionedModel | None = field(default=None, repr=False, compare=False)
+    placed: PreparedParts | None = field(default=None, repr=False, compare=False)
     """The model in its parts, where nodes of an ONNX model stay with the CPU."""
     shared: tuple[SharedWork, ...] = field(default=(), repr=False, compare=False)
     """For each graph what chips and options that it is timed with share."""
     prepared: tuple[GraphConfig, Mapping[str, int]] | None = field(default=None, repr=False, compare=False)
     """The options and settings that the graph of a context was prepared with."""
+    weights_bytes: int | None = None
+    """Of the weights that the graph of a context uses."""
 
     def __post_init__(self) -> None:
         known = {work.graph: work for work in self.shared}
@@ -76,7 +80,7 @@ class TimedGraphs:
 def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
     """The graphs that an estimate times: a float model's own, whose floats stand for integers at w8a8, as a converter
     has them: inputs and outputs are integers, and the input's normalisation stays where it is."""
-    shared = model if isinstance(model, SharedModel) else SharedModel(model, request)
+    shared = model if isinstance(model, TimedSource) else TimedSource(model, request)
     if isinstance(shared.source, TimedGraphs):
         return shared.source
     source = shared.floating if deployment.quantizes_floats else shared.source
@@ -86,21 +90,21 @@ def timed_graphs(model: Timeable, deployment: Deployment, request: ModelRequest 
 @without_collecting_cycles()
 def built_graphs(model: Timeable, deployment: Deployment, request: ModelRequest = DEFAULT_REQUEST) -> TimedGraphs:
     """The graphs of the file that `quantize` would build of a float model; of any other model those that are timed."""
-    shared = model if isinstance(model, SharedModel) else SharedModel(model, request)
+    shared = model if isinstance(model, TimedSource) else TimedSource(model, request)
     if isinstance(shared.source, TimedGraphs) or not deployment.quantizes_floats or shared.as_if_quantized is None:
         return timed_graphs(shared, deployment)
     backend = timed_backend(replace(deployment, precision=AS_IS))
-    arithmetic, promised = chip_arithmetic(backend), shared.as_if_quantized
+    arithmetic, quantized = chip_arithmetic(backend), shared.as_if_quantized
     precision = known_precision(deployment.precision)
-    timed = shared.graphs_of(promised.model(precision, arithmetic), backend)
+    timed = shared.graphs_of(quantized.model(precision, arithmetic), backend)
     if timed.placed is not None and timed.placed.refused:
-        settled = with_nodes_on_cpu(arithmetic, timed.placed, promised.floating, backend, shared.placing)
-        timed = shared.graphs_of(promised.model(precision, settled), backend)
+        settled = with_nodes_on_cpu(arithmetic, timed.placed, quantized.floating, backend, shared.placing)
+        timed = shared.graphs_of(quantized.model(precision, settled), backend)
     return replace(timed, built=True)
 
 
-class SharedModel:
-    """A model that is read once, and placed, promised and prepared once for all chips that take it alike."""
+class TimedSource:
+    """A model that is read once, and placed, quantized and prepared once for all chips that take it alike."""
 
     def __init__(self, model: Timeable, request: ModelRequest = DEFAULT_REQUEST) -> None:
         with without_collecting_cycles():
@@ -124,13 +128,14 @@ class SharedModel:
         return as_float(self.source)
 
     @functools.cached_property
-    def as_if_quantized(self) -> PromisedModel | None:
+    def as_if_quantized(self) -> AsIfQuantized | None:
         """The models that `quantize` would make of it; None where it has encodings already."""
+        from hexforge.quant.as_if_quantized import AsIfQuantized
         from hexforge.quant.compare import is_quantized
 
         floating = self.floating
         has_codes = is_quantized(floating.ir) or any(node.op_type in HAS_CODES for node in floating.ir.graph)
-        return None if has_codes else PromisedModel(floating)
+        return None if has_codes else AsIfQuantized(floating)
 
     def graphs_of(self, model: Model, backend: Backend) -> TimedGraphs:
         """The graphs of the model, or of one that was made of it, as the backend's programs would run them."""
@@ -141,31 +146,6 @@ class SharedModel:
             self._graphs[key] = graphs_of_parts(parts, backend)
         known = self._graphs[key]
         return known if known.placed in (None, parts) else replace(known, left_on_cpu=parts.left_on_cpu, placed=parts)
-
-
-class PromisedModel:
-    """A float model as quantizing would make it, for several precisions and chips."""
-
-    def __init__(self, floating: Model) -> None:
-        from hexforge.quant.as_if_quantized import AsIfQuantized
-
-        self._models = AsIfQuantized(floating.ir)
-        self.floating = replace(floating, ir=self._models.folded)
-        """The float model that gets encodings."""
-        self._made: dict[tuple[str, ChipArithmetic], Model] = {}
-
-    def model(self, precision: str, arithmetic: ChipArithmetic) -> Model:
-        """The model at a precision for a chip; the same one again where another chip changes nothing of it."""
-        from hexforge.quant.as_if_quantized import recipe_of
-
-        # why nodes stay with the CPU names the chip, and changes nothing
-        arithmetic = replace(arithmetic, on_cpu=tuple((node, "") for node, _ in arithmetic.on_cpu))
-        known = self._made.get((precision, arithmetic))
-        if known is None:
-            ir = self._models.model(recipe_of(precision), arithmetic)
-            alike = next((model for model in self._made.values() if model.ir is ir), None)
-            known = self._made[precision, arithmetic] = alike or replace(self.floating, ir=ir)
-        return known
 
 
 def chip_arithmetic(backend: Backend) -> ChipArithmetic:
@@ -186,14 +166,14 @@ def chip_arithmetic(backend: Backend) -> ChipArithmetic:
 
 def with_nodes_on_cpu(
     arithmetic: ChipArithmetic,
-    quantized: PartitionedModel,
+    quantized: PreparedParts,
     floating: Model,
     backend: Backend,
     placing: SharedPlacing | None = None,
 ) -> ChipArithmetic:
     """What the chip computes, and which nodes stay with the CPU: it refuses them in the quantized model and in the
     folded float one, so that encodings would be of no use."""
-    from hexforge.frontends.onnx.pipeline import CONVERTS
+    from hexforge.frontends.onnx.placing import CONVERTS
     from hexforge.runtime.shared_placing import SharedPlacing
 
     in_float = {row.node for row in (placing or SharedPlacing()).prepare_model(floating, backend).refused}
@@ -211,7 +191,7 @@ def graphs_of(model: Timeable, backend: Backend, request: ModelRequest = DEFAULT
     return graphs_of_parts(prepare_model(source, backend, request), backend)
 
 
-def graphs_of_parts(parts: PartitionedModel, backend: Backend) -> TimedGraphs:
+def graphs_of_parts(parts: PreparedParts, backend: Backend) -> TimedGraphs:
     """The same of a model that is placed already."""
     source = parts.model
     name = source.path.stem if source.path is not None else source.name
@@ -256,7 +236,7 @@ def read_timeable(model: Timeable, request: ModelRequest = DEFAULT_REQUEST) -> M
     """A model to place, or graphs that are there already."""
     if isinstance(model, TimedGraphs):
         return model
-    if isinstance(model, SharedModel):
+    if isinstance(model, TimedSource):
         return model.source
     if isinstance(model, Graph):
         return TimedGraphs(model.name, (model,))
@@ -297,8 +277,9 @@ def graphs_of_context(path: Path, request: ModelRequest = DEFAULT_REQUEST, graph
             f"{path}: has the graphs {', '.join(names)}; estimate Context(path).program(NAME), or give --method NAME"
         )
     name = graph or names[0]
-    program = context.program(name)
+    timed = context.program(name).graph
     settings = next(row.settings for row in context.graphs if row.name == name)
     options = registry.backend(context.info.backend, context.info.options).config
     prepared = (options.graph, settings) if isinstance(options, HtpConfig) else None
-    return TimedGraphs(name, (program.graph,), prepared=prepared)
+    used = StoredWeights(context.weights_used).used_bytes(name)
+    return TimedGraphs(name, (timed,), prepared=prepared, weights_bytes=used)

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hexforge.chips import claims
 from hexforge.chips.names import DEVICES, nearest_name, normalized_name
 from hexforge.chips.power import Corner
 from hexforge.errors import CallError
@@ -133,8 +135,9 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 
 
 # arch       p: ExecuTorch's SoC table or the QNN SDK's "Supported Snapdragon devices", with soc_model. m: htp_version
-#            and soc_model of the measured latencies; the chip names of 103 and 113 are in no source.
-# VTCM       p: ExecuTorch's table; else 8, as its costs were fitted.
+#            and soc_model of the measured latencies. a: SM8735, of which only a draft says v79. chips/claims.py has
+#            every source with what it says of a name, number and architecture, also where they disagree.
+# VTCM       p: ExecuTorch's table; else 8, as its costs were fitted, and 2 on chips of the 6 and 7 series, as QCM6490.
 # HVX        p: X Elite 4, X2 Elite 8 (press on Qualcomm's X2 architecture talk, 2025-11). m: SM8750 6
 #            (hvx_support_128b in a log in llama.cpp pull request 26373). Else 4, what QNN writes into binaries that
 #            do not say; v79 as SM8750, v81 and newer as the X2 Elite, but half of it where VTCM is half.
@@ -144,7 +147,8 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 #            on chips not named for sure: 1437 on a v68 of 12 TOPS (QCS6490? fitted 1006) and 1397 on a v73 of 45
 #            TOPS (X Elite? 1258), both from cdsp_peak's notes; 2112 in llama.cpp issue 18139, whose phone and chip
 #            do not match (SM8650: 1780, SM8750: 2025).
-# DRAM GB/s  p: 888 51.2 (nanoreview), X Elite 136 (tweaktown), X2 Elite 152 (open-source-ai.tech), IQ-9075 6400 x 96
+# DRAM GB/s  p: 8s Gen 3, 7+ Gen 3 and 7+ Gen 2 (claims.py), 888 51.2 (nanoreview), X Elite 136 (tweaktown),
+#            X2 Elite 152 (open-source-ai.tech), IQ-9075 6400 x 96
 #            bit (dragonwingdocs.qualcomm.com). Else assumed: where the press gives a memory clock (4200 MHz 8 Gen 2
 #            and 7 Gen 4, 4800 8 Gen 3, 5300 8 Elite and its Gen 5) that with a 64 bit bus, else as a chip like it;
 #            raised above the fitted rate where it would be below (SM7750 with 32 bits, v85).
@@ -154,35 +158,56 @@ def _chip(name: str, soc_model: int, figures: str, *aliases: str, float16: bool 
 #            say "The SocModel doesn't support FP16"; where models were measured on a chip, they say the same.
 SOCS: tuple[Soc, ...] = (
     # name, soc_model, "arch VTCM HVX HMX core-MHz DRAM-GB/s NSPs", aliases
-    _chip("SM8350", 30, "68p  4p 4a  8a 1349a  51.2p 1p", "Snapdragon 888"),
+    _chip("SM8350", 30, "68p  4p 4a  8a 1349a  51.2p 1p", "Snapdragon 888", "SM8350P"),
+    _chip("SM7350", 32, "68p  2a 4a  4a 1006a  25.6a 1a", "Snapdragon 780G", float16=False),
+    _chip("SM7325", 35, "68p  2a 4a  4a 1006a  25.6a 1a", "Snapdragon 778G", float16=False),
     _chip("SM8450", 36, "69p  8p 4a 16a 920f  51.2a 1p", "Snapdragon 8 Gen 1", "Samsung Galaxy S22 5G"),
+    _chip("SM7315", 38, "68p  2a 4a  4a 1006a  25.6a 1a", float16=False),
     _chip("SC8280XP", 37, "68p  8a 4a  8a 1349a  68.3a 2p", "Snapdragon 8cx Gen 3", "SC8280", float16=False),
     _chip("SA8295P", 39, "68p  8p 4a  8a 1349f  68.3a 2p", "SA8295P ADP", "SA8295"),
+    _chip("SM7450", 41, "69p  2a 4a 16a 920a  25.6a 1a", "Snapdragon 7 Gen 1"),
     _chip("SM8475", 42, "69p  8p 4a 16a 920a  51.2a 1a", "Snapdragon 8+ Gen 1"),
-    _chip("SM8550", 43, "73p  8p 4a 16a 1280f  67.2a 1p", "Snapdragon 8 Gen 2", "QCS8550"),
+    _chip("SM8550", 43, "73p  8p 4a 16a 1280f  67.2a 1p", "Snapdragon 8 Gen 2"),
     _chip("SXR1230P", 45, "73p  2p 4a  1a 905a  25.6a 1a", float16=False),
     _chip("SSG2115P", 46, "73p  2p 4a  1a 905a  25.6a 1a", float16=False),
-    _chip("SA8775P", 52, "73p  8p 4a 16a 1283f  76.8a 2p", "SA8775P ADP", "SA8255", "SA8255P"),
+    _chip("SM6450", 50, "73p  2a 4a  1a 905a  25.6a 1a", "Snapdragon 6 Gen 1", float16=False),
+    _chip("SA8775P", 52, "73p  8p 4a 16a 1283f  76.8a 2p", "SA8775P ADP", "SA8255", "SA8255P", "SA8650P"),
     _chip("SXR2230P", 53, "69p  8p 4a 16a 920a  51.2a 1a"),
+    _chip("SM7475", 54, "69p  2a 4a 16a 920a  25.6p 1a", "Snapdragon 7+ Gen 2", float16=False),
     _chip("SM8650", 57, "75p  8p 4a 16a 1780f  76.8a 1p", "Snapdragon 8 Gen 3", "Samsung Galaxy S24"),
     _chip("SSG2125P", 58, "73p  2p 4a  1a 905a  25.6a 1a", float16=False),
     _chip("SC8380XP", 60, "73p  8p 4p 16a 1258f 136.0p 1p", "Snapdragon X Elite", "Snapdragon X Plus"),
-    _chip("SA7255P", 67, "75m  8a 4a  4a 1362f  51.2a 1a", "SA7255P ADP"),
-    _chip("SM8750", 69, "79p  8p 6m 16a 2025f  84.8a 1p", "Snapdragon 8 Elite", "Samsung Galaxy S25"),
-    _chip("SA8797", 72, "81p 16p 8a 24a 1547a 152.0a 4p", "SA8797P"),
+    _chip("SM7435", 61, "73p  2a 4a  1a 905a  25.6a 1a", "Snapdragon 7s Gen 2", float16=False),
+    _chip("SA8540P", 62, "68p  8a 4a  8a 1349a  68.3a 1a", "SA8540"),
+    _chip("SM7550", 64, "73p  2a 4a  1a 905a  25.6a 1a", "Snapdragon 7 Gen 3", float16=False),
+    _chip("QCS8550", 66, "73p  8a 4a 16a 1280a  67.2a 1a", "QCM8550"),
+    _chip("SA7255P", 67, "75m  8a 4a  4a 1362f  51.2a 1a", "SA7255P ADP", "SA8620P"),
+    _chip("SM8635", 68, "73p  8a 4a  8a 1247a  67.2p 1a", "Snapdragon 8s Gen 3", float16=False),
+    _chip("SM8750", 69, "79p  8p 6m 16a 2025f  84.8a 1p", "Snapdragon 8 Elite", "Samsung Galaxy S25", "SM8750P"),
+    _chip("SM7675", 70, "73p  8a 4a  8a 1247a  67.2p 1a", "Snapdragon 7+ Gen 3", float16=False),
+    _chip("SA8797", 72, "81p 16p 8a 24a 1547a 152.0a 4p", "SA8797P", "SA8397"),
     _chip("SXR2330P", 75, "79p  8p 6a 16a 2025a  76.8a 1a"),
     _chip("QCS9075", 77, "73p  8p 4a 16a 1296f  76.8p 2p", "Dragonwing IQ-9075", "QCS9100"),
     _chip("QCM6690", 78, "73m  8a 4a  1a 905f  25.6a 1a", "Dragonwing Q-6690", float16=False),
-    _chip("QCS8275", 82, "75m  8a 4a 16a 1125f  51.2a 1p", "Arduino VENTUNO Q"),
+    _chip("QCS8275", 82, "75m  8a 4a 16a 1125f  51.2a 1p", "Arduino VENTUNO Q", "QCS8300"),
+    _chip("SM8735", 85, "79a  8a 6a 16a 2025a  76.8a 1a", "Snapdragon 8s Gen 4", float16=False),
     _chip("SM7750", 86, "73m  8a 4a  8a 1247f  67.2a 1a", "Snapdragon 7 Gen 4", float16=False),
     _chip("SM8850", 87, "81p  8p 8a 24a 1917f  84.8a 1p", "Snapdragon 8 Elite Gen 5", "Samsung Galaxy S26"),
-    _chip("SC8480XP", 88, "81m  8a 8p 24a 1547f 152.0p 1p", "Snapdragon X2 Elite"),
+    _chip("SC8480XP", 88, "81p  8a 8p 24a 1547f 152.0p 1p", "Snapdragon X2 Elite", "Snapdragon X2 Plus"),
+    _chip("QCS8625", 90, "75p  8a 4a 16a 1125a  51.2a 1a"),
     _chip("QCS6490", 93, "68p  2p 4a  4a 1006f  25.6a 1p", "Dragonwing RB3 Gen 2", "QCM6490", float16=False),
     _chip("SAR2230P", 95, "81p  4p 4a 24a 1917a  51.2a 1a", float16=False),
     _chip("SW6100", 96, "81p  4p 4a 24a 1917a  25.6a 1a", float16=False),
-    _chip("SM8845", 97, "81p  8p 8a 24a 1917a  76.8a 1a"),
-    _chip("SOC103", 103, "85m  8a 8a 32a 980f 128.0a 1a", "Snapdragon 8 Elite Extreme Gen 6"),
-    _chip("SOC113", 113, "85m  8a 8a 32a 1091f 128.0a 1a", "Snapdragon 8 Elite Gen 6"),
+    _chip("SM8845", 97, "81p  8p 8a 24a 1917a  76.8a 1a", "SM8845P"),
+    _chip(
+        "SM8975",
+        103,
+        "85m  8a 8a 32a 980f 128.0a 1a",
+        "Snapdragon 8 Elite Extreme Gen 6",
+        "8 Elite Gen 6 Pro",
+        "SOC103",
+    ),
+    _chip("SM8950", 113, "85m  8a 8a 32a 1091f 128.0a 1a", "Snapdragon 8 Elite Gen 6", "SOC113"),
 )
 
 
@@ -222,6 +247,10 @@ def target(soc_model: str = "0", htp_arch: int = 0) -> ChipTarget:
     return ChipTarget(htp_arch or DEFAULT_ARCH) if soc is None else ChipTarget(soc.htp_arch, soc)
 
 
+_BIN = re.compile(r"(?<=\d)P?-[A-Z0-9-]*[A-Z]{2}$", re.IGNORECASE)
+"""What devices put behind a chip's name for the bin that it was sold as: SM8550-AB, SM8850-1-AD."""
+
+
 @functools.lru_cache(256)
 def find_chip(key: str) -> Soc | None:
     """The chip of a soc_model number or of any name people use; None for 0 or nothing; CallError with the nearest."""
@@ -235,6 +264,14 @@ def find_chip(key: str) -> Soc | None:
     spoken = {normalized_name(name): soc for soc in SOCS for name in names_of(soc)}
     if (known := spoken.get(normalized_name(wanted))) is not None:
         return known
+    by_number = {soc.soc_model: soc for soc in SOCS}
+    for number in claims.numbers_named(wanted):
+        if number in by_number:
+            return by_number[number]
+    if _BIN.search(wanted):
+        return find_chip(_BIN.sub("", wanted))
+    if (reason := claims.why_no_chip(wanted)) is not None:
+        raise CallError(f"soc_model {key!r} is no chip of HTP here: {reason}")
     near = nearest_name(wanted, (name for soc in SOCS for name in names_of(soc)))
     hint = "known: " + ", ".join(s.name for s in SOCS) + "; `hexforge socs NAME` lists the other names of one"
     if near is not None:
@@ -249,6 +286,12 @@ def names_of(soc: Soc) -> tuple[str, ...]:
     return (soc.name, *soc.aliases, *DEVICES.get(soc.name, ()))
 
 
+def claims_of_chip(soc: Soc) -> tuple[claims.Claim, ...]:
+    """What public sources say under any name of a chip, or of its number: agreed or not."""
+    named = claims.claims_of(*names_of(soc))
+    return (*named, *(c for c in claims.claims() if c.soc_model == soc.soc_model and c not in named))
+
+
 def known_for(name: str, most: int = 3) -> str:
     """What people know a chip by, for a table: what it is sold as, then devices that have it; empty where unknown."""
     soc = find_chip(name)
@@ -257,6 +300,14 @@ def known_for(name: str, most: int = 3) -> str:
     sold = [alias.removeprefix("Samsung ") for alias in soc.aliases]
     names = dict.fromkeys((*sold[:1], *DEVICES.get(soc.name, ()), *sold[1:]))
     return ", ".join(list(names)[:most])
+
+
+def known_chip(name: str) -> Soc | None:
+    """The chip of a name or number that a file or a device gives; None where no such chip is known."""
+    try:
+        return find_chip(name)
+    except CallError:
+        return None
 
 
 def require_cores(soc: Soc, count: int, what: str) -> None:

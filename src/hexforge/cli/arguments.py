@@ -20,7 +20,6 @@ from hexforge.errors import CallError
 from hexforge.request_fields import option, spelled
 
 if TYPE_CHECKING:
-    from hexforge.cli.runnable import Engine
     from hexforge.model.reader import Model as ReadModel
     from hexforge.runtime.model_request import ModelRequest
 
@@ -100,23 +99,6 @@ class BackendArguments:
     backend: str = field(default="", metadata=_BACKEND)
     soc: str = field(default="", metadata=SOC)
     option: list[str] | None = field(default=None, metadata=_OPTIONS)
-
-    def engine(self) -> Engine | None:
-        """What --backend names where that runs models itself, such as Qualcomm's package; None for a backend.
-
-        Options that the provider does not know are errors.
-        """
-        from hexforge.addon import engines, import_target
-
-        target = engines().get(self.backend)
-        if target is None:
-            return None
-        from hexforge.ort.options.provider_options import ProviderOptions
-
-        given = pairs(self.option, "--option")
-        ProviderOptions.parse(given)
-        engine: Engine = import_target(target)(self.soc or DEFAULT_SOC, given)
-        return engine
 
     def provider_options(self) -> dict[str, str]:
         """The provider options that they stand for."""
@@ -202,7 +184,7 @@ class CoRunningArguments:
 
     priority: str = option("normal", "low … critical_plus (qnn_context_priority), with --co-running.")
     co_running: list[str] | None = option(
-        None, "Another model that runs on the chip meanwhile.", "--co-running", "--beside", metavar="MODEL[:PRIORITY]"
+        None, "Another model that runs on the chip meanwhile.", "--co-running", metavar="MODEL[:PRIORITY]"
     )
 
     def check(self) -> None:
@@ -263,12 +245,9 @@ def constants_of(texts: Iterable[str] | None) -> dict[str, Any]:
 
 def _value(text: str, where: str) -> Any:
     if text.endswith(".npy"):
-        import numpy as np
+        from hexforge.formats.npy_files import read_npy
 
-        try:
-            return np.load(text, allow_pickle=False)
-        except (ValueError, EOFError):
-            raise CallError(f"{where}: not a .npy file of numbers, or a damaged one") from None
+        return read_npy(Path(text), where)
     words = {"true": True, "false": False}
     try:
         numbers = [words[t] if (t := one.strip().lower()) in words else _number(t) for one in text.split(",")]

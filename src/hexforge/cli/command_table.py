@@ -11,15 +11,6 @@ from hexforge.addon import Command, addons
 
 CORE = (
     Command(
-        "optimize",
-        "hexforge.cli.quality.optimize:optimize",
-        "Make a model fast on a chip: fix shapes, rewrite, find the best precisions, quantize, compile, explain.",
-        (
-            'hexforge optimize model.onnx --data samples/ --soc "Galaxy S24"',
-            "hexforge optimize model.onnx --data samples/ --labels labels.csv --metric top1 -o fast/",
-        ),
-    ),
-    Command(
         "check",
         "hexforge.cli.inspect.check:check",
         "Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work.",
@@ -31,45 +22,28 @@ CORE = (
     ),
     Command(
         "estimate",
-        "hexforge.cli.time.estimate:estimate",
+        "hexforge.cli.inspect.estimate:estimate",
         "Say how long a model takes on a chip, where the time goes and what bounds each op.",
         (
             'hexforge estimate model.onnx --soc "8 Gen 3" --precision w8a8 --report page.html',
             "hexforge estimate model.onnx --soc all",
             "hexforge estimate model.onnx --co-running other.onnx:high --interval-ms 33",
         ),
-    ),
-    Command(
-        "profile",
-        "hexforge.cli.time.profile:profile",
-        "Profile a model on a chip: report, trace, tables and a page that says why it takes its time.",
-        (
-            'hexforge profile model.onnx --soc "Galaxy S24" -o profile/',
-            "hexforge profile after.onnx --compare before.onnx --level linting -o profile/",
-            "hexforge profile model.onnx --co-running other.onnx:high --priority low",
-        ),
-    ),
-    Command(
-        "advise",
-        "hexforge.cli.time.advise:advise",
-        "Say what would make a model faster on a chip: each idea tried by rewriting the model and simulating it again.",
-        (
-            'hexforge advise model.onnx --soc "8 Gen 3" --precision w8a8',
-            "hexforge advise model.onnx --precision w8a8 --apply faster.onnx",
-        ),
+        is_about_chips=True,
     ),
     Command(
         "quantize",
-        "hexforge.cli.quality.quantize:quantize",
+        "hexforge.cli.models.quantize:quantize",
         "Quantize a float model for the NPU by samples of its inputs.",
         (
             "hexforge quantize model.onnx --data samples/ -o model.qdq.onnx",
             "hexforge quantize model.onnx --data samples/ --recipe w8a16 --state calibration.npz",
         ),
+        is_about_chips=True,
     ),
     Command(
         "compare",
-        "hexforge.cli.quality.compare:compare",
+        "hexforge.cli.models.compare:compare",
         "Show how far a quantized model's tensors are from the float model's, the worst first.",
         (
             "hexforge compare model.onnx model.qdq.onnx --data samples/ --report page.html",
@@ -78,26 +52,8 @@ CORE = (
         ),
     ),
     Command(
-        "whatif",
-        "hexforge.cli.quality.whatif:whatif",
-        "Switch one thing that a chip may compute otherwise, and search the input that shows it most, op by op.",
-        (
-            "hexforge whatif model.onnx --switch fold_relu",
-            "hexforge whatif model.onnx --switch float_order --range -4:4 --tries 500 --save-input worst.npz",
-        ),
-    ),
-    Command(
-        "search",
-        "hexforge.cli.quality.search:search",
-        "Find the mix of two precisions that meets a quality at the lowest latency on a chip.",
-        (
-            'hexforge search model.onnx --data samples/ --soc "8 Gen 3" -o best.qdq.onnx --state search.json',
-            "hexforge search model.onnx --data samples/ --metric top1 --labels labels.csv --target 0.75",
-        ),
-    ),
-    Command(
         "compile",
-        "hexforge.cli.contexts.compile:compile",
+        "hexforge.cli.models.compile:compile",
         "Compile models into one context file; nothing is run. A node the backend refuses is an error.",
         (
             'hexforge compile model.qdq.onnx -o model.bin --soc "8 Gen 3" --soc "8 Elite"',
@@ -106,60 +62,21 @@ CORE = (
     ),
     Command(
         "info",
-        "hexforge.cli.contexts.info:info",
+        "hexforge.cli.inspect.info:info",
         "Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified.",
         ('hexforge info model.bin --soc "Galaxy S24"',),
     ),
     Command(
-        "diff",
-        "hexforge.cli.inspect.diff:diff",
-        "Say what changed from one context, model, profile or estimate to another, by layer, and why it is slower.",
-        (
-            "hexforge diff before.bin after.bin",
-            "hexforge diff model.onnx model.qdq.onnx --soc SM8650 --report page.html",
-            "hexforge diff before.json after.json --json",
-        ),
-    ),
-    Command(
         "wrap",
-        "hexforge.cli.contexts.wrap:wrap",
+        "hexforge.cli.models.wrap:wrap",
         "Write one ONNX model around each graph of a context, which InferenceSession runs.",
         ("hexforge wrap model.bin -o models/",),
     ),
     Command(
         "prune",
-        "hexforge.cli.contexts.prune:prune",
+        "hexforge.cli.models.prune:prune",
         "Keep one chip of a context that was made for several.",
         ('hexforge prune model.bin --soc "8 Gen 3" -o one.bin',),
-    ),
-    Command(
-        "gate",
-        "hexforge.cli.quality.gate:gate",
-        "Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it.",
-        (
-            "hexforge gate budget.yaml",
-            "hexforge gate budget.yaml --baseline main.json --junit gate.xml --markdown comment.md",
-        ),
-    ),
-    Command(
-        "op-package",
-        "hexforge.cli.inspect.op_package:op_package",
-        "Op packages: compile one, look at one.",
-        (
-            "hexforge op-package build swish.cpp -o libswish.so",
-            "hexforge op-package show Swish:libswish.so:swish_package",
-        ),
-    ),
-    Command(
-        "explain",
-        "hexforge.cli.inspect.explain:explain",
-        "Say what a code or a log of QNN means, why, what would work, and what the model or context shows of it.",
-        (
-            "hexforge explain 5005",
-            "hexforge explain 0x3ea 'graph requires estimated allocation of 2347229 KB, limit is 2097152 KB'",
-            "hexforge explain device.log --model model.onnx --soc SM8650",
-            "hexforge explain - --json",
-        ),
     ),
     Command(
         "ops",
@@ -184,13 +101,13 @@ CORE = (
     ),
     Command(
         "bench",
-        "hexforge.cli.time.bench:bench",
+        "hexforge.cli.inspect.bench:bench",
         "Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time.",
         ("hexforge bench model.onnx --duration 10", "hexforge bench model.bin --iterations 1000 --threads 4 --json"),
     ),
     Command(
         "fix-shapes",
-        "hexforge.cli.inspect.fix_shapes:fix_shapes",
+        "hexforge.cli.models.fix_shapes:fix_shapes",
         "Write a copy of a model with dynamic dimensions fixed, by their name or by whole input shapes.",
         (
             "hexforge fix-shapes model.onnx fixed.onnx --dim batch=1 --dim height=320",
@@ -199,7 +116,7 @@ CORE = (
     ),
     Command(
         "convert-opset",
-        "hexforge.cli.inspect.convert_opset:convert_opset",
+        "hexforge.cli.models.convert_opset:convert_opset",
         "Write a copy of a model in another version of ONNX's operators.",
         ("hexforge convert-opset model.onnx newer.onnx --opset 17",),
     ),
@@ -217,32 +134,17 @@ CORE = (
     ),
     Command(
         "socs",
-        "hexforge.cli.time.socs:socs",
+        "hexforge.cli.inspect.socs:socs",
         "List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source.",
         ("hexforge socs", 'hexforge socs "Galaxy S24"'),
     ),
     Command(
-        "demo",
-        "hexforge.cli.inspect.demo:demo",
-        "Check the built-in night-shot model, run it on new pictures, and make it fast on a chip, with a page.",
-        ("hexforge demo", 'hexforge demo --soc "X Elite"'),
-    ),
-    Command(
         "eval",
-        "hexforge.cli.quality.evaluate:evaluate",
+        "hexforge.cli.models.evaluate:evaluate",
         "Run a model on samples and score its outputs; the score is the same for any number of jobs.",
         (
             "hexforge eval model.qdq.onnx --data samples/ --labels labels.csv --metric top5",
             "hexforge eval model.qdq.onnx --data samples/ --metric sqnr:model.onnx --jobs 4",
-        ),
-    ),
-    Command(
-        "lora",
-        "hexforge.cli.contexts.lora:lora",
-        "LoRA adapters for a compiled context: make them, look at them.",
-        (
-            "hexforge lora make model.bin --base base.onnx --adapted tuned.onnx -o tuned.adapter",
-            "hexforge lora info tuned.adapter",
         ),
     ),
 )

@@ -72,26 +72,18 @@ def _import(row: Command) -> Any:
     return typer.main.get_command(alone)
 
 
-ABOUT_CHIPS = frozenset({"estimate", "profile", "advise", "optimize", "quantize", "search", "gate"})
-"""Commands that simulate the NPU of a chip, whatever else could run a model."""
-
-
-TAKE_NUMBERS = frozenset({"explain"})
-"""Commands whose arguments may be negative numbers, which are no options."""
-
-
 class _KnownCommand(TyperCommand):
     """A command; one that is about chips says so where a backend is asked for."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Read the arguments of the command."""
         asked = any(a == "--backend" or a.startswith("--backend=") for a in args)
-        if asked and self.name in ABOUT_CHIPS:
+        if asked and ROWS[str(self.name)].is_about_chips:
             raise CallError(
                 f"{self.name} is about the NPU of a chip and takes no --backend; check, run, bench, compile, compare "
                 "do, and `hexforge profile MODEL --measure gpu` times each kernel of the gpu backend"
             )
-        if self.name in TAKE_NUMBERS:
+        if ROWS[str(self.name)].takes_numbers:
             args = [f" {a}" if re.fullmatch(r"-(?:0[xX][0-9a-fA-F]+|[0-9]+)", a) else a for a in args]
         return super().parse_args(ctx, args)
 

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hexforge.addon import DEVICE_VARIABLE, Hook, hook
-from hexforge.backend import ContextBackend, TimedBackend
+from hexforge.addon import DEVICE_VARIABLE, Hook, engines, hook, import_target
+from hexforge.backend import Backend, ContextBackend, TimedBackend
+from hexforge.chips.soc import DEFAULT_SOC
+from hexforge.cli.arguments import BackendArguments, pairs
 from hexforge.cli.screen import spinner
-from hexforge.errors import CallError, FormatError
+from hexforge.errors import CallError
 from hexforge.formats.file_kinds import open_model
+from hexforge.formats.npy_files import read_npy
 from hexforge.ir import Array
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 
 if TYPE_CHECKING:
-    from hexforge.cli.arguments import BackendArguments
+    from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.ort.signature import NodeArg
     from hexforge.runtime.stages import Stages
 
@@ -57,12 +60,28 @@ class Engine(Protocol):
         """Print where each node runs; exit code 1 where one is left, if that is asked for."""
 
 
+def engine_of(target: BackendArguments) -> Engine | None:
+    """What --backend names where that runs models itself, such as Qualcomm's package; None for a backend.
+
+    Options that the provider does not know are errors.
+    """
+    named = engines().get(target.backend)
+    if named is None:
+        return None
+    from hexforge.ort.options.provider_options import ProviderOptions
+
+    given = pairs(target.option, "--option")
+    ProviderOptions.parse(given)
+    engine: Engine = import_target(named)(target.soc or DEFAULT_SOC, given)
+    return engine
+
+
 def open_runnable(
     path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, graph: str = ""
 ) -> Runnable:
     """A model or a context, ready to run with provider options; `graph` is one of a context that has several."""
-    import hexforge.frontends.onnx.pipeline
-    import hexforge.ort.prepare
+    import hexforge.frontends.onnx.placing
+    import hexforge.ort.session_plan
     import hexforge.runtime.contexts.context_plan
     import hexforge.runtime.plan  # noqa: F401 - not a part of the time that it takes to load
 
@@ -73,7 +92,7 @@ def open_runnable(
 
 def open_target(path: Path, target: BackendArguments, request: ModelRequest, graph: str = "") -> Runnable:
     """A model or a context on what the command line names: a backend, or what runs models itself."""
-    engine = target.engine()
+    engine = engine_of(target)
     if engine is None:
         return open_runnable(path, target.provider_options(), request, graph)
     if graph:
@@ -83,29 +102,27 @@ def open_target(path: Path, target: BackendArguments, request: ModelRequest, gra
 
 def open_placed_model(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
     """An ONNX model, placed and compiled."""
-    from hexforge.ort.check import load_model
+    from hexforge.ort.check import compiled_plan
     from hexforge.ort.signature import arguments
 
     _require_no_graph(path, graph)
-    read = load_model(path, options, request, prepare=True, waiting=spinner)
-    inputs = arguments(read.model.inputs, read.model.ir.graph.inputs)
-    refused = sum(row.reason is not None for row in read.plan.rows)
-    left = f", {refused} of {len(read.plan.rows)} nodes on the CPU" if refused else ""
-    return _of_plan(inputs, read.plan, read.parts.placed.outputs, options, left)
+    plan = compiled_plan(path, options, request, runs=True, waiting=spinner)
+    inputs = arguments(plan.parts.model.inputs, plan.parts.model.ir.graph.inputs)
+    refused = sum(row.reason is not None for row in plan.rows)
+    left = f", {refused} of {len(plan.rows)} nodes on the CPU" if refused else ""
+    return _of_plan(inputs, plan, plan.parts.placed.outputs, options, left)
 
 
 def open_context_model(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
     """An ONNX model with EPContext nodes."""
     from hexforge.frontends.onnx.context_model import read_context_model
-    from hexforge.ort.options.backend import backend_of
-    from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.ort.signature import arguments
-    from hexforge.runtime.contexts.context_plan import ContextPlan
+    from hexforge.runtime.contexts.context_plan import PrecompiledPlan
 
     _require_no_graph(path, graph)
     compiled = read_context_model(path)
     assert compiled is not None
-    plan = ContextPlan(compiled, backend_of(ProviderOptions.parse(options)))
+    plan = PrecompiledPlan(compiled, _backend(options)[0])
     names = tuple(output.name for output in compiled.outputs)
     return _of_plan(arguments(compiled.inputs, ()), plan, names, options, ", compiled")
 
@@ -133,11 +150,7 @@ def _on_shared_device(runs: Runnable, plan: Stages, options: Mapping[str, str]) 
     """The same with every run on the device that HEXFORGE_DEVICE names, too, where it names one."""
     if not os.environ.get(DEVICE_VARIABLE):
         return runs
-    from hexforge.ort.options.backend import backend_of
-    from hexforge.ort.options.provider_options import ProviderOptions
-
-    given = ProviderOptions.parse(options)
-    attached = hook(Hook.ATTACH_TO_DEVICE)(plan.stages, backend_of(given), given, True)
+    attached = hook(Hook.ATTACH_TO_DEVICE)(plan.stages, *_backend(options), True)
     if attached is None:
         return runs
 
@@ -151,18 +164,23 @@ def _on_shared_device(runs: Runnable, plan: Stages, options: Mapping[str, str]) 
 
 
 def _nonfinite(plan: Stages, options: Mapping[str, str], feeds: Mapping[str, Array]) -> str | None:
-    from hexforge.ort.options.backend import backend_of
-    from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.runtime.nonfinite import first_nonfinite
 
-    first = first_nonfinite(plan, backend_of(ProviderOptions.parse(options)), feeds)
+    first = first_nonfinite(plan, _backend(options)[0], feeds)
     return None if first is None else str(first)
+
+
+def _backend(options: Mapping[str, str]) -> tuple[Backend, ProviderOptions]:
+    """The backend that provider options name, and the options."""
+    from hexforge.ort.options.backend import backend_of
+    from hexforge.ort.options.provider_options import ProviderOptions
+
+    given = ProviderOptions.parse(options)
+    return backend_of(given), given
 
 
 def open_context(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
     """A graph of a context, the only one unless it is named."""
-    from hexforge.ort.options.backend import backend_of
-    from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.ort.signature import NodeArg
     from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require_compatible
     from hexforge.runtime.contexts.context import Context
@@ -171,7 +189,7 @@ def open_context(path: Path, options: Mapping[str, str], request: ModelRequest, 
     names = [row.name for row in context.graphs]
     if not graph and len(names) > 1:
         raise CallError(f"{path}: has the graphs {', '.join(names)}; name one with --graph")
-    backend = backend_of(ProviderOptions.parse(options))
+    backend, _ = _backend(options)
     require_compatible(context.info, backend, BinaryCompatibility.PERMISSIVE, where=context.where)
     program = context.program(graph or names[0], backend)
     inputs = [
@@ -192,23 +210,13 @@ def feeds_for(inputs: Sequence[NodeArg], files: Mapping[str, str], seed: int = 0
     """Inputs from .npy files; random ones, the same for a seed, for those that have none."""
     from hexforge.ort.signature import check_feed
 
-    given: dict[str, Any] = {name: _read(Path(file)) for name, file in files.items()}
+    given: dict[str, Any] = {name: read_npy(Path(file)) for name, file in files.items()}
     generator = np.random.default_rng(seed)
     for value in inputs:
         if value.name not in given and value.dtype is not None:
             given[value.name] = _random(generator, value.dtype, tuple(int(d or 0) for d in value.shape))
     with spinner("reading inputs"):
         return check_feed(given, inputs)
-
-
-def _read(file: Path) -> Array:
-    try:
-        numbers = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError):
-        raise FormatError(f"{file}: not a .npy file of numbers, or a damaged one; write it with numpy.save") from None
-    if not isinstance(numbers, np.ndarray):
-        raise FormatError(f"{file}: holds several arrays; give one .npy file for each input")
-    return numbers
 
 
 def _random(generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge._native import crc32c, guard_mapping, mapping_lost, mapping_of, unguard_mapping
+from hexforge._native import crc32c, guard_mapping, mapping_lost, mapping_of, read_sections, unguard_mapping
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_atomically
 
@@ -34,8 +34,6 @@ SLACK = 2 * PAGE
 """Zeros behind the arrays of a file."""
 HEADER = struct.Struct("<8sIIQQQII8x4xI")
 """Magic, version, header bytes, file bytes, table offset, table bytes, sections, table checksum, own checksum."""
-MOST_SECTIONS = 1 << 16
-MOST_TABLE_BYTES = 64 << 20
 MOST_NAME = 4096
 assert HEADER.size == 64
 
@@ -59,36 +57,13 @@ def checksum(data: Buffer | np.ndarray[Any, Any], before: int = 0) -> int:
     return int(crc32c(np.frombuffer(data, np.uint8), before)) if len(data) else before
 
 
-def checksum_of_pieces(pieces: Iterable[Buffer]) -> int:
-    """CRC-32C of bytes that lie in pieces."""
+def checksum_of_pieces(pieces: Iterable[Buffer], threads: int = 1, least_part: int = 4 << 20) -> int:
+    """CRC-32C of bytes that lie in pieces; each of `threads` computes a part of a piece, of so many bytes at least."""
     crc = 0
     for piece in pieces:
-        crc = checksum(piece, crc)
+        if len(piece):
+            crc = int(crc32c(np.frombuffer(piece, np.uint8), crc, threads, least_part))
     return crc
-
-
-_POLYNOMIAL = 0x82F63B78
-"""CRC-32C's, its lowest power in the highest bit, as checksums have theirs."""
-
-
-def joined_checksum(first: int, second: int, second_bytes: int) -> int:
-    """The checksum of two pieces one after the other, out of theirs."""
-    moved, power, bits = 1 << 31, 1 << 30, 8 * second_bytes  # the polynomials 1 and x
-    while bits:
-        if bits & 1:
-            moved = _product(power, moved)
-        power, bits = _product(power, power), bits >> 1
-    return _product(moved, first) ^ second
-
-
-def _product(first: int, second: int) -> int:
-    """Of two polynomials, modulo CRC-32C's."""
-    result = 0
-    for bit in range(31, -1, -1):
-        if first >> bit & 1:
-            result ^= second
-        second = second >> 1 ^ (_POLYNOMIAL if second & 1 else 0)
-    return result
 
 
 class Writer:
@@ -198,12 +173,16 @@ class Container:
             self._map.madvise(mmap.MADV_DONTNEED, section.offset, section.bytes)
 
     def json(self, kind: str, name: str) -> Any:
-        """A section of JSON, which then leaves memory until it is read again."""
+        """A section of JSON as plain data."""
+        text = self.text(kind, name)
+        return parse_json_bytes(text, self.where, self._by_name[kind, name].offset)
+
+    def text(self, kind: str, name: str) -> bytes:
+        """A section of text, which then leaves memory until it is read again."""
         raw = bytes(self.section(kind, name))
-        section = self._by_name[kind, name]
         if raw:
-            self._leave_memory(section)
-        return parse_json_bytes(raw, self.where, section.offset)
+            self._leave_memory(self._by_name[kind, name])
+        return raw
 
     def verify(self, checksum_of: Callable[[ContainerSection], int] | None = None) -> None:
         """Compare every checksum; `checksum_of` computes that of a section, where it is not to be read through the map
@@ -228,44 +207,7 @@ class Container:
         view, where = self._view, self.where
         if len(view) < len(MAGIC) or bytes(view[: len(MAGIC)]) != MAGIC:
             raise FormatError(f"{where}: is not a hexforge context; {_what_else(view)}", 0)
-        if len(view) < HEADER.size:
-            raise FormatError(f"{where}: ends within the header", len(view))
-        _, version, header, size, at, table_bytes, count, crc, own = HEADER.unpack(view[: HEADER.size])
-        if own != checksum(bytes(view[: HEADER.size - 4])):
-            raise FormatError(f"{where}: the header is damaged: its checksum is wrong", HEADER.size - 4)
-        if version != VERSION or header != HEADER.size:
-            raise FormatError(
-                f"{where}: is of format version {version}, this hexforge reads {VERSION}; compile the model again",
-                8,
-                code=5004,  # QNN_CONTEXT_ERROR_BINARY_VERSION
-            )
-        if size != len(view):
-            raise FormatError(f"{where}: has {len(view)} bytes, its header says {size}", min(size, len(view)))
-        if count > MOST_SECTIONS or table_bytes > MOST_TABLE_BYTES or at < PAGE or at + table_bytes != size:
-            raise FormatError(f"{where}: the header puts the table of sections outside the file", 24)
-        raw = bytes(view[at:])
-        if checksum(raw) != crc:
-            raise FormatError(f"{where}: the table of sections is damaged: its checksum is wrong", at)
-        return _sections(parse_json_bytes(raw, where, at), count, where, at)
-
-
-def _sections(table: Any, count: int, where: str, at: int) -> tuple[ContainerSection, ...]:
-    shape = (str, str, int, int, int)
-    if not isinstance(table, list) or len(table) != count:
-        raise FormatError(f"{where}: the table of sections has not the {count} rows the header says", at)
-    sections: list[ContainerSection] = []
-    end = PAGE
-    for row in table:
-        if not isinstance(row, list) or [type(v) for v in row] != list(shape):
-            raise FormatError(f"{where}: a row of the table of sections is malformed", at)
-        section = ContainerSection(*row)
-        if section.offset != end or section.bytes < 0 or section.offset + section.bytes > at:
-            raise FormatError(f"{where}: section {section.kind} {section.name!r} lies outside its place", at)
-        end += section.bytes + -section.bytes % PAGE
-        sections.append(section)
-    if end != at or len({(s.kind, s.name) for s in sections}) != len(sections):
-        raise FormatError(f"{where}: the sections do not fill the file, or two have one name", at)
-    return tuple(sections)
+        return tuple(ContainerSection(*row) for row in read_sections(np.frombuffer(view, np.uint8), where))
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True, allow_nan=False)

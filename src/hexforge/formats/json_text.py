@@ -138,8 +138,3 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is no JSON number")
-
-
-def finite_or_none(number: float | None, digits: int = 6) -> float | None:
-    """A rounded number for JSON, which has no NaN and no infinities: None in their place."""
-    return None if number is None or not math.isfinite(number) else round(number, digits)

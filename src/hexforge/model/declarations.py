@@ -15,9 +15,8 @@ import onnx
 
 from hexforge.errors import CallError, ModelError
 from hexforge.formats.files import require_another_file, write_atomically
-from hexforge.model.load_check import load_problem
+from hexforge.model.load_check import RUNTIME_IR, load_problem
 from hexforge.model.source import Source, open_source
-from hexforge.model.standalone import RUNTIME_IR
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from onnx_ir.passes import common
 
 from hexforge.errors import ModelError
 from hexforge.ir import Array
-from hexforge.model.nodes import shape
 from hexforge.model.simplifying.shapes import infer_node
+from hexforge.patterns.nodes import shape
 
 
 class Editor:

@@ -12,9 +12,9 @@ from onnx_ir import serde
 
 from hexforge.errors import CallError, CapacityError
 from hexforge.ir import Array
+from hexforge.model.load_check import MOST_BYTES, RUNTIME_IR, Extract
 from hexforge.model.reader import Model
-from hexforge.model.source import schema_of
-from hexforge.model.standalone import MOST_BYTES, RUNTIME_IR, RUNTIME_OPSET, Extract
+from hexforge.model.source import loadable_opset
 from hexforge.model.tensors import stored_bytes, unrepeated
 
 OLDEST_IR = 10  # from 4 on initializers need not be inputs; 10 has every data type that onnxruntime takes
@@ -105,15 +105,13 @@ def _in_order(model: Model, nodes: Sequence[onnx_ir.Node]) -> Iterator[onnx_ir.N
 
 
 def _opsets(model: Model, nodes: Sequence[onnx_ir.Node]) -> dict[str, int]:
-    """The opsets that are used; ai.onnx is lowered to one that onnxruntime loads where no op has changed since."""
+    """The opsets that are used, that of ai.onnx as onnxruntime loads it."""
     used = [n for node in nodes for n in (node, *(i for b in _bodies(node) for i in b.all_nodes()))]
     versions = {d: v for d, v in model.ir.opset_imports.items() if d == "" or any(n.domain == d for n in used)}
     for node in used:
         versions.setdefault(node.domain, node.version or 1)  # onnxruntime knows its own domains without an import
-    if versions.get("", 0) > RUNTIME_OPSET:
-        schemas = [schema_of("", n.op_type, versions[""]) for n in used if n.domain == ""]
-        if all(s is not None and s.since_version <= RUNTIME_OPSET for s in schemas):
-            versions[""] = RUNTIME_OPSET
+    if "" in versions:
+        versions[""] = loadable_opset(versions[""], (n.op_type for n in used if n.domain == ""))
     return versions
 
 

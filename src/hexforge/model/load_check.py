@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads: whether a model is one that onnx's checker and onnxruntime's defaults take."""
+"""What onnxruntime loads: the newest versions, the largest protobuf, and whether a model is one that it takes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,22 @@ import numpy as np
 import onnx
 
 from hexforge.errors import ModelError
+from hexforge.ir import Array
 
+RUNTIME_OPSET = 26  # the newest that onnxruntime 1.31 loads, and the newest IR version
+RUNTIME_IR = 13
+MOST_BYTES = 3 << 29  # 1.5 GB, a safe step below protobuf's 2 GB
 _CHECKED_BYTES = 1_900_000_000
 """Up to which the checker takes a model as bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extract:
+    """A part of a model that stands alone, for onnxruntime, and the constants that do not fit into its protobuf."""
+
+    proto: onnx.ModelProto
+    constants: dict[str, Array] = field(default_factory=dict)
+    """For SessionOptions.add_external_initializers."""
 
 
 def load_problem(model: bytes | Path, folder: Path | None = None, *, run: bool = False) -> str | None:
@@ -50,7 +64,7 @@ def _zeros(session: Any) -> dict[str, np.ndarray[Any, Any]] | None:
     """A zero for every input; None where an input is no tensor of a fixed size."""
     zeros = {}
     for value in session.get_inputs():
-        dtype = _NUMPY.get(value.type)
+        dtype = NUMPY_TYPES.get(value.type)
         if dtype is None or not all(isinstance(size, int) for size in value.shape):
             return None
         zeros[value.name] = np.zeros(value.shape, dtype)
@@ -58,8 +72,9 @@ def _zeros(session: Any) -> dict[str, np.ndarray[Any, Any]] | None:
 
 
 _ALIKE = ("float16", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_NUMPY: dict[str, np.dtype[Any]] = {f"tensor({name})": np.dtype(name) for name in _ALIKE}
-_NUMPY |= {"tensor(float)": np.dtype("float32"), "tensor(double)": np.dtype("float64")}
+NUMPY_TYPES: dict[str, np.dtype[Any]] = {f"tensor({name})": np.dtype(name) for name in _ALIKE}
+NUMPY_TYPES |= {"tensor(float)": np.dtype("float32"), "tensor(double)": np.dtype("float64")}
+"""Array types by the names that onnxruntime has for types of tensors; those that numpy has no type for are left out."""
 
 
 def require_loads(model: bytes | Path, where: str, folder: Path | None = None) -> None:

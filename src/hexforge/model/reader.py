@@ -18,12 +18,12 @@ from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.model.constant_inputs import pin_inputs
 from hexforge.model.declarations import Declared, Metadata, check_sizes, declare, is_named, metadata, resize_inputs
 from hexforge.model.flat_graph import LateShapes, flat_model, is_flat_proto
+from hexforge.model.load_check import RUNTIME_IR
 from hexforge.model.open_dimensions import suggested_size
 from hexforge.model.simplifying.inlining import inline_functions
 from hexforge.model.simplifying.simplify import name_nodes, simplify
 from hexforge.model.simplifying.tidying import is_flat
 from hexforge.model.source import ModelSource, Source, open_source
-from hexforge.model.standalone import RUNTIME_IR
 from hexforge.model.tensors import check_external, make_dense, own_tensors
 
 INITIALIZERS_APART = 4

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from hexforge.addon import import_target
 from hexforge.errors import CallError, CapacityError, FormatError, ModelError
 from hexforge.formats.file_kinds import UNKNOWN, file_and_member, kind_of, kind_of_bytes, require_plain
+from hexforge.model.load_check import RUNTIME_OPSET
 from hexforge.model.wire import detach_tensors
 
 OLDEST_OPSET = 7
@@ -385,6 +386,15 @@ def schema_of(domain: str, op_type: str, version: int) -> onnx.defs.OpSchema | N
         return onnx.defs.get_schema(op_type, version, domain)
     except (onnx.defs.SchemaError, TypeError):  # TypeError: a version beyond any
         return None
+
+
+def loadable_opset(version: int, op_types: Iterable[str]) -> int:
+    """An opset of ai.onnx that onnxruntime loads, lowered to its newest where none of these ops has changed since."""
+    if version <= RUNTIME_OPSET:
+        return version
+    schemas = [schema_of("", op_type, version) for op_type in op_types]
+    unchanged = all(s is not None and s.since_version <= RUNTIME_OPSET for s in schemas)
+    return RUNTIME_OPSET if unchanged else version
 
 
 def _check_nodes(proto: onnx.ModelProto, where: str) -> None:

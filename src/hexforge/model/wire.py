@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,14 +17,6 @@ _FIXED = {1: 8, 5: 4}  # wire types of 64 and 32 bits
 _DELIMITED, _VARINT = 2, 0
 _CACHE = b"ep_cache_context"
 LEAST_DETACHED_BYTES = 4096  # a file name is shorter, a context is larger; a tensor that is worth it is, too
-
-
-@dataclass(frozen=True, slots=True)
-class StrippedModel:
-    """A serialized model without the contexts embedded in it, and these by the number of their node."""
-
-    model: bytes
-    embedded: Mapping[int, memoryview]
 
 
 def has_contexts(data: memoryview) -> bool:
@@ -105,8 +97,11 @@ def _raw_data(data: bytes, start: int, end: int, types: Collection[int]) -> _Raw
     return _RawData(key, at, stop, name) if stop - at >= LEAST_DETACHED_BYTES // 2 else None
 
 
-def strip_contexts(data: memoryview) -> StrippedModel:
-    """Take embedded contexts out of a serialized model; they stay views of `data`."""
+def detach_contexts(data: memoryview) -> tuple[bytes, dict[int, memoryview]]:
+    """A serialized model without the contexts embedded in it, and these by the number of their node.
+
+    They stay views of `data`.
+    """
     embedded: dict[int, memoryview] = {}
     count = 0
 
@@ -129,7 +124,7 @@ def strip_contexts(data: memoryview) -> StrippedModel:
     def graph(start: int, end: int) -> bytes:
         return _rebuilt(data, start, end, _NODE, node)
 
-    return StrippedModel(_rebuilt(data, 0, len(data), _GRAPH, graph), embedded)
+    return _rebuilt(data, 0, len(data), _GRAPH, graph), embedded
 
 
 def _rebuilt(

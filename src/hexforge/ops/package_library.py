@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Op packages in shared libraries: the C structs of hexforge_op_package.h, and the command that compiles one."""
+"""Op packages in shared libraries: the C structs of hexforge_op_package.h."""
 
 from __future__ import annotations
 
 import ctypes
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -151,17 +147,3 @@ def _numbers(given: dict[str, Any]) -> Any:
 def _pointers(arrays: Sequence[Array]) -> Any:
     kind = ctypes.POINTER(ctypes.c_float)
     return (kind * len(arrays))(*(array.ctypes.data_as(kind) for array in arrays))
-
-
-def build_library(source: Path, output: Path) -> None:
-    """Compile a C or C++ source against the header into a shared library, whole or not at all."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if not compiler:
-        raise CallError("there is no C++ compiler; install g++, or name one in CXX")
-    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
-        made = Path(folder) / output.name
-        command = [compiler, "-O2", "-std=c++17", "-shared", "-fPIC", f"-I{HEADERS}", str(source), "-o", str(made)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise CallError(f"{source}: the compiler says:\n{done.stderr.strip()}")
-        made.replace(output)

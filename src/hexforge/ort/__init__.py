@@ -16,15 +16,15 @@ from hexforge.ort.stand_in import replace_function as _mend
 
 if TYPE_CHECKING:
     from hexforge.ort.binding import IOBinding
-    from hexforge.ort.devices import (
+    from hexforge.ort.model_compiler import ModelCompiler
+    from hexforge.ort.options.notes import set_default_logger_severity
+    from hexforge.ort.options.providers import get_available_providers
+    from hexforge.ort.options.session_options import RunOptions, SessionOptions
+    from hexforge.ort.provider_listing import (
         get_ep_devices,
         register_execution_provider_library,
         unregister_execution_provider_library,
     )
-    from hexforge.ort.model_compiler import ModelCompiler
-    from hexforge.ort.notes import set_default_logger_severity
-    from hexforge.ort.options.providers import get_available_providers
-    from hexforge.ort.options.session_options import RunOptions, SessionOptions
     from hexforge.ort.session import InferenceSession
     from hexforge.ort.values import OrtValue
 
@@ -45,9 +45,9 @@ __all__ = [
 _REAL = "onnxruntime"
 _HOMES = (
     "binding",
-    "devices",
+    "provider_listing",
     "model_compiler",
-    "notes",
+    "options.notes",
     "options.session_options",
     "options.providers",
     "session",

@@ -21,7 +21,7 @@ from hexforge.runtime import registry
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.plan import Plan, no_cpu_part
-from hexforge.runtime.prepare import PartitionedModel, prepare_model
+from hexforge.runtime.prepare import prepare_model
 
 QNN = "QNNExecutionProvider"
 Waiting = Callable[[str], AbstractContextManager[Any]]
@@ -81,16 +81,6 @@ class ModelCheck(Result):
         return tuple(node for node in self.nodes if node.runs_on != QNN)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadedModel:
-    """A model, its parts, and the plan that runs them."""
-
-    model: Model
-    parts: PartitionedModel
-    obey_ep: bool
-    plan: Plan
-
-
 def check(
     model: str | Path,
     soc: str = "",
@@ -124,19 +114,31 @@ def check_file(
     path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, strict: bool = False
 ) -> ModelCheck:
     """The same of an ONNX file, with all provider options."""
-    return check_loaded_model(load_model(path, options, request, strict=strict), options)
+    plan = compiled_plan(path, options, request, strict=strict)
+    model, nodes = plan.parts.model, _nodes(plan)
+    return ModelCheck(
+        model=model.name,
+        opset=model.opset,
+        backend=dict(options),
+        ep_version=EP_VERSION if plan.parts.placed.ep_limited else None,
+        ep_obeyed=request.obey_ep,
+        arithmetic=next((p.facts.arithmetic for p in plan.programs if p.facts.arithmetic), None),
+        nodes=nodes,
+        folded=tuple((node.name, node.op_type) for node in model.folded),
+        totals=_totals(model, plan, nodes),
+    )
 
 
-def load_model(
+def compiled_plan(
     path: Path,
     provider_options: Mapping[str, str],
     request: ModelRequest = DEFAULT_REQUEST,
     *,
     strict: bool = False,
-    prepare: bool = False,
+    runs: bool = False,
     waiting: Waiting = nullcontext,
-) -> LoadedModel:
-    """The model placed and compiled, able to run where `prepare` is set; the provider options complete the request.
+) -> Plan:
+    """A model placed and compiled, able to run where `runs` is set; the provider options complete the request.
 
     With `strict` nodes are placed as in a session without CPU fallback, and refusals are rows of the plan all the
     same. `waiting` is entered with what goes on.
@@ -148,25 +150,8 @@ def load_model(
     with waiting(f"placing {model.node_count} nodes"):
         offload = options.offload_graph_io_quantization and not strict
         whole = replace(request, offload_io_quantization=offload, affinity=options.affinity())
-        parts = prepare_model(model, backend, whole)
-        return LoadedModel(model, parts, request.obey_ep, Plan(parts, backend, CpuPart if prepare else no_cpu_part))
-
-
-def check_loaded_model(loaded: LoadedModel, options: Mapping[str, str]) -> ModelCheck:
-    """What became of a loaded model's nodes; `options` are those it was loaded with."""
-    model, plan = loaded.model, loaded.plan
-    nodes = _nodes(plan)
-    return ModelCheck(
-        model=model.name,
-        opset=model.opset,
-        backend=dict(options),
-        ep_version=EP_VERSION if loaded.parts.placed.ep_limited else None,
-        ep_obeyed=loaded.obey_ep,
-        arithmetic=next((p.facts.arithmetic for p in plan.programs if p.facts.arithmetic), None),
-        nodes=nodes,
-        folded=tuple((node.name, node.op_type) for node in model.folded),
-        totals=_totals(model, plan, nodes),
-    )
+        parts = prepare_model(model, backend, whole, give_away=True)
+        return Plan(parts, backend, CpuPart if runs else no_cpu_part)
 
 
 def _nodes(plan: Plan) -> tuple[CheckedNode, ...]:

@@ -11,12 +11,12 @@ from typing import Any
 import onnxruntime
 
 from hexforge.errors import CallError
-from hexforge.ort.context_callbacks import sender
 from hexforge.ort.errors import raises_onnxruntime_errors
+from hexforge.ort.options.context_callbacks import sender
 from hexforge.ort.options.parsing import parse_options
 from hexforge.ort.options.providers import uses_qnn
 from hexforge.ort.options.session_options import SessionOptions, requested_providers
-from hexforge.ort.prepare import default_context_path, prepare
+from hexforge.ort.session_plan import default_context_path, prepare
 from hexforge.runtime.contexts.context_model import Output, Report
 from hexforge.runtime.cpu_part import QNN
 

@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,25 +18,21 @@ import onnxruntime
 from hexforge.addon import DEVICE_VARIABLE, Hook, hook
 from hexforge.backend import interrupted_by
 from hexforge.errors import CallError, HexforgeError, UnsupportedError
-from hexforge.formats.profile.record import HostEvent
 from hexforge.ir import Graph
-from hexforge.ort.assignment import assignment
 from hexforge.ort.binding import IOBinding
-from hexforge.ort.device_runs import DeviceRuns
 from hexforge.ort.errors import raises_onnxruntime_errors
-from hexforge.ort.notes import OVERFLOWED, Notes
+from hexforge.ort.observed_runs import DeviceRuns, SessionRecord
 from hexforge.ort.options.backend import power_of_options
 from hexforge.ort.options.compatibility import tolerated_run_entries
 from hexforge.ort.options.config import LIKE_THE_EP, ORT_RUN_KEYS, DynamicOptions, RunConfig, sort_run_entries
+from hexforge.ort.options.notes import OVERFLOWED, Notes
 from hexforge.ort.options.parsing import attribute_notes, parse_options
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.ort.options.providers import Requested
+from hexforge.ort.options.running_power import RunningPower
 from hexforge.ort.options.session_options import SessionOptions, run_entries
-from hexforge.ort.prepare import Prepared, context_output, extension_notes, prepare
-from hexforge.ort.profiling.files import ProfileFiles
-from hexforge.ort.profiling.running_power import RunningPower
-from hexforge.ort.profiling.session import SessionProfile
-from hexforge.ort.profiling.trace import Trace
+from hexforge.ort.provider_listing import assignment
+from hexforge.ort.session_plan import Prepared, context_output, extension_notes, prepare
 from hexforge.ort.signature import NodeArg, check_feed, check_outputs
 from hexforge.ort.values import SharedMemory, buffer_at, numpy_dtype, shared_memory_info, shared_value, to_ortvalue
 from hexforge.runtime.contexts.context_model import Report
@@ -78,10 +74,12 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         output = context_output(source, entries.config, options)
         prefix = self._sess_options.profile_file_prefix.rstrip("_")
         self._running_power = RunningPower(power_of_options(options))
-        trace = Trace(prefix) if self._sess_options.enable_profiling else None
-        self._profile = SessionProfile(trace, self._running_power)
+        self._record = SessionRecord()
+        if self._sess_options.enable_profiling or options.profiling_level != "off":
+            traced = prefix if self._sess_options.enable_profiling else None
+            self._record = hook(Hook.PROFILE_SESSION)(traced, self._running_power)
         began = time.monotonic_ns()
-        with self._profile.span("Session", "session_initialization"):
+        with self._record.span("Session", "session_initialization"):
             prepared = prepare(source, self._sess_options, entries.config, options, output, parsed.no_backend)
         took_us = (time.monotonic_ns() - began) // 1000
         self._plan: Stages = prepared.plan
@@ -97,7 +95,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self._notes.add(*entries.config.notes(), *options.notes(), *attribute_notes(self._sess_options))
         self._notes.add(*prepared.notes, *extension_notes(options, source))
         if not self._only_prepared:
-            self._start_profile(options, prepared, took_us)
+            self._start_record(options, prepared, took_us)
             self._attach()
 
     def _attach(self) -> None:
@@ -108,14 +106,13 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         if self._simulated is None:
             self._notes.add(f"{DEVICE_VARIABLE}: the session runs on no chip that is simulated; soc_model names one")
 
-    def _start_profile(self, options: ProviderOptions, prepared: Prepared, took_us: int) -> None:
+    def _start_record(self, options: ProviderOptions, prepared: Prepared, took_us: int) -> None:
         name = Path(self._source).stem if isinstance(self._source, str | os.PathLike) else "model"
-        loaded = prepared.from_context
-        message, what = ("INIT", "QNN (load binary) time") if loaded else ("FINALIZE", "QNN (finalize) time")
-        made = HostEvent(message, what, took_us, root=True, timestamp_us=time.time_ns() // 1000)
-        self._profile.start(name, prepared.plan, prepared.backend, options, made, self._notes.add)
-        if self._profile.files is not None:
-            weakref.finalize(self, _free_programs, self._profile.files, [prepared.plan])
+        self._record.start(
+            name, prepared.plan, prepared.backend, options, prepared.from_context, took_us, self._notes.add
+        )
+        if (told := self._record.when_freed()) is not None:
+            weakref.finalize(self, _free_programs, told, [prepared.plan])
 
     # -- what the session is ----------------------------------------------------------------------------------------
 
@@ -233,25 +230,27 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
         """Outputs for inputs, in the order of `output_names` (all outputs where it is None)."""
-        names = check_outputs(output_names, self._outputs_meta)
-        feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
-        return self._execute(names, feeds, run_options)
+        return self._execute(*self._checked(output_names, input_feed), run_options)
 
     @raises_onnxruntime_errors
     def run_into(
         self, output_names: Sequence[str], input_feed: Mapping[str, Any], targets: Mapping[str, Any], run_options: Any
     ) -> list[Any]:
         """As `run`; an output is the array in `targets` where its program can write there, without a copy."""
-        names = check_outputs(output_names, self._outputs_meta)
-        feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
-        return self._execute(names, feeds, run_options, targets)
+        return self._execute(*self._checked(output_names, input_feed), run_options, targets)
+
+    def _checked(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]
+    ) -> tuple[list[str], dict[str, Any]]:
+        """The outputs that are asked for, and the inputs as arrays."""
+        return check_outputs(output_names, self._outputs_meta), check_feed(input_feed, self._inputs_meta, self._fixed)
 
     def _execute(
         self, names: list[str], feeds: Mapping[str, Any], run_options: Any, targets: Mapping[str, Any] | None = None
     ) -> list[Any]:
         if self._only_prepared:
             raise CallError(f"{self._only_prepared}=1: the session only prepares the model; run its context model")
-        if run_options is None and not self._profile.active:
+        if run_options is None and not self._record.active:
             with self._on_device(None, feeds, targets):
                 plain = self._plan.run(feeds, names, targets=targets)
             return [plain[name] for name in names]
@@ -272,7 +271,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         def around(stage: Stage) -> contextlib.AbstractContextManager[None]:
             if run_options is not None and run_options.terminate:
                 raise HexforgeError(f"the run was stopped before {stage.name}: RunOptions.terminate is set")
-            return self._profile.run_of(stage)
+            return self._record.run_of(stage)
 
         def stop() -> None:
             if run_options is not None and run_options.terminate:
@@ -280,7 +279,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
         with (
             self._on_device(config, feeds, targets),
-            self._profile.span("Session", "model_run"),
+            self._record.span("Session", "model_run"),
             interrupted_by(None if run_options is None else stop),
         ):
             results = self._plan.run(
@@ -323,9 +322,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
         def work() -> None:
             try:
-                names = check_outputs(output_names, self._outputs_meta)
-                feeds = check_feed(input_feed, self._inputs_meta, self._fixed)
-                results = self._execute(names, feeds, run_options)
+                results = self._execute(*self._checked(output_names, input_feed), run_options)
             except HexforgeError as error:
                 callback([], user_data, str(error))
             except Exception as error:  # whatever it is, the caller can only learn of it here
@@ -365,11 +362,11 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
 
     def end_profiling(self) -> str:
         """Write the profile (SessionOptions.enable_profiling) and return its file name."""
-        return "" if self._profile.trace is None else self._profile.trace.end()
+        return self._record.end()
 
     def get_profiling_start_time_ns(self) -> int:
         """When profiling began, comparable to time.monotonic_ns()."""
-        return 0 if self._profile.trace is None else self._profile.trace.start_ns
+        return self._record.start_ns
 
 
 def _least_severe(options: ProviderOptions, sess_options: Any) -> int | None:
@@ -379,12 +376,12 @@ def _least_severe(options: ProviderOptions, sess_options: Any) -> int | None:
     return sess_options.log_severity_level if sess_options.log_severity_level in (0, 1) else None
 
 
-def _free_programs(files: ProfileFiles, plans: list[Stages]) -> None:
+def _free_programs(told: Callable[[int], None], plans: list[Stages]) -> None:
     """Free a session's programs, and write down how long that took."""
     began = time.monotonic_ns()
     plans.clear()
     with contextlib.suppress(OSError):  # the folder may be gone with what else a test or a script made
-        files.close((time.monotonic_ns() - began) // 1000)
+        told((time.monotonic_ns() - began) // 1000)
 
 
 def _shared_buffers(feeds: Mapping[str, Any], targets: Mapping[str, Any] | None) -> list[SharedMemory]:

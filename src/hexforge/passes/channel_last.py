@@ -19,7 +19,7 @@ from hexforge.ir import Graph, Node, Role, ScaleOffset, Value
 from hexforge.ir.fixed_point import permute_type
 from hexforge.passes.clean import clean
 from hexforge.passes.flexible import Flexible, flexible
-from hexforge.passes.permutation import Permutation, compose, expanded_type, identity, inverse, moves_nothing
+from hexforge.patterns.permutation import Permutation, compose, expanded_type, identity, inverse, moves_nothing
 
 _ROUNDS = 8
 _CANDIDATES = 6

@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 from hexforge.ir import Graph, Node, Role, ScaleOffset, Value, Work
-from hexforge.passes.permutation import compose, moves_nothing
+from hexforge.ops import of_kind
+from hexforge.patterns.language import anything, find_ending, op
+from hexforge.patterns.permutation import compose, moves_nothing
+from hexforge.patterns.qnn_nodes import QNN
 
 _SHARED = (Work.TRANSPOSE, Work.RESHAPE, Work.CONVERT)
 """Kinds of nodes of which one serves all that want the same of a value."""
@@ -16,7 +19,7 @@ def clean(graph: Graph) -> int:
     changes = 0
     seen: dict[object, Node] = {}
     for node in graph.nodes:
-        changes += compose_transposes(graph, node) + _join_reshapes(graph, node)
+        changes += _join_moves(graph, node)
         if _does_nothing(node) and bypass(graph, node):
             changes += 1
             continue
@@ -61,38 +64,38 @@ def bypass(graph: Graph, node: Node) -> bool:
     return True
 
 
-def compose_transposes(graph: Graph, node: Node) -> int:
-    """A Transpose of a Transpose reads the first one's input; one that moves no element becomes a Reshape."""
-    if node.op.name != "Transpose":
-        return 0
-    changes = 0
-    x, perm = node.operand(0), node.params["perm"]
-    if x.producer is not None and x.producer.op.name == "Transpose" and _follows_rule(x.producer):
-        perm = compose(x.producer.params["perm"], perm)
-        x = x.producer.operand(0)
-        graph.rewrite(node, "Transpose", [x], {"perm": perm})
-        changes = 1
-    if moves_nothing(perm, x.shape) and _one_scale(x) and x.encoding == node.outputs[0].encoding:
-        graph.rewrite(node, "Reshape", [x])
-        changes = 1
-    return changes
-
-
-def _join_reshapes(graph: Graph, node: Node) -> int:
-    x = node.inputs[0] if node.op.kind is Work.RESHAPE else None
-    if x is None or x.producer is None or x.producer.op.kind is not Work.RESHAPE or not _one_scale(x):
-        return 0
-    source = x.producer.operand(0)
-    if not source.encoding == x.encoding == node.outputs[0].encoding:
-        return 0  # the step between requantizes
-    graph.rewrite(node, "Reshape", [source])
-    return 1
-
-
-def _follows_rule(node: Node) -> bool:
+def _keeps_encoding(node: Node) -> bool:
     """True where a movement keeps the encoding: then it moves integers and nothing is rounded."""
     x = node.inputs[0]
     return x is not None and _one_scale(x) and x.encoding == node.outputs[0].encoding
+
+
+X = anything()
+TRANSPOSED = op("Transpose", X, where=_keeps_encoding, stays=True)
+RESHAPES = " ".join(of_kind(Work.RESHAPE))
+RESHAPED = op(RESHAPES, X, where=_keeps_encoding, stays=True)
+TRANSPOSED_TWICE, RESHAPED_TWICE = op("Transpose", TRANSPOSED), op(RESHAPES, RESHAPED, where=_keeps_encoding)
+MOVED_BY_NOTHING = op("Transpose", where=lambda node: _moves_nothing(node) and _keeps_encoding(node))
+
+
+def _join_moves(graph: Graph, node: Node) -> int:
+    """Join a Transpose or a Reshape with the one before it; a Transpose that moves no element becomes a Reshape."""
+    changes = 0
+    if (match := find_ending(TRANSPOSED_TWICE, QNN, node)) is not None:
+        perm = compose(match.node(TRANSPOSED).params["perm"], node.params["perm"])
+        graph.rewrite(node, "Transpose", [match[X]], {"perm": perm})
+        changes = 1
+    if find_ending(MOVED_BY_NOTHING, QNN, node) is not None:
+        graph.rewrite(node, "Reshape", [node.operand(0)])
+        changes = 1
+    if (match := find_ending(RESHAPED_TWICE, QNN, node)) is not None:
+        graph.rewrite(node, "Reshape", [match[X]])
+        changes += 1
+    return changes
+
+
+def _moves_nothing(node: Node) -> bool:
+    return moves_nothing(node.params["perm"], node.operand(0).shape)
 
 
 def _one_scale(value: Value) -> bool:
@@ -107,7 +110,7 @@ def _does_nothing(node: Node) -> bool:
         return False
     match node.op.kind:
         case Work.TRANSPOSE:
-            return bool(moves_nothing(node.params["perm"], node.inputs[0].shape))
+            return _moves_nothing(node)
         case Work.SLICE if node.op.name == "StridedSlice":
             # as many elements, forwards, without new or lost axes: all of them in order
             same_axes = not (node.params["shrink_axes"] or node.params["new_axes_mask"])

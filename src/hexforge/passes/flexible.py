@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from hexforge.ir import Node, ParamValue
-from hexforge.passes.permutation import Permutation
+from hexforge.patterns.permutation import Permutation
 
 Params = dict[str, ParamValue]
 Groups = tuple[tuple[int, ...], ...]

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """As if quantized: the model that quantizing would give, made without samples to time it; its numbers mean nothing.
 
-It is folded, assigned and written by the rules that quantize a model, so that what is promised is what is built. Only
+It is folded, assigned and written by the rules that quantize a model, so that what is timed is what is built. Only
 ranges and weights are made up: no two tensors have the same range, since equal encodings would spare conversions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir
 
 from hexforge.ir import DType
-from hexforge.model.nodes import float_constant, real
 from hexforge.model.op_table import OPS
+from hexforge.model.reader import Model
+from hexforge.patterns.nodes import float_constant, real
 from hexforge.quant.data.calibrate import tensors_to_observe
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 from hexforge.quant.decide.assign import assign
@@ -36,43 +38,40 @@ _SPANS = frozenset(("Concat", "Relu", "GlobalMaxPool"))
 _NEVER_NEGATIVE = frozenset("Relu Abs Exp Sqrt Softplus ReduceL2 ReduceL1 ReduceSumSquare".split())
 
 
-def recipe_of(precision: str) -> Recipe:
-    """What `hexforge quantize` does by default at a precision: a scale for each output channel of a weight."""
-    return recipe(f"{precision}_channel")
-
-
-def as_if_quantized(
-    model: onnx_ir.Model,
-    chosen: Recipe,
-    *,
-    arithmetic: ChipArithmetic = ChipArithmetic(),  # noqa: B008 - it is frozen
-) -> onnx_ir.Model:
-    """The model quantized by a recipe with ranges that are made up; the model given is left as it is."""
-    return AsIfQuantized(model).model(chosen, arithmetic)
-
-
 class AsIfQuantized:
     """The models that quantizing one float model would give: what precisions and chips share of them is made once."""
 
-    def __init__(self, model: onnx_ir.Model) -> None:
-        self.folded = fold(model)
+    def __init__(self, floating: Model) -> None:
+        self.floating = replace(floating, ir=fold(floating.ir))
         """The float model that gets encodings; it is left as it is."""
-        self._ranges = _made_up_ranges(self.folded)
-        self._written: list[tuple[EncodingPlan, onnx_ir.Model]] = []
+        self._ranges = _made_up_ranges(self.floating.ir)
+        self._written: list[tuple[EncodingPlan, Model]] = []
+        self._models: dict[tuple[str, ChipArithmetic], Model] = {}
 
-    def model(self, chosen: Recipe, arithmetic: ChipArithmetic) -> onnx_ir.Model:
-        """The model quantized by a recipe for a chip; the same one again where another chip changes nothing of it."""
-        plan = assign(self.folded, self._ranges, chosen, arithmetic=arithmetic)
+    def model(self, precision: str, arithmetic: ChipArithmetic) -> Model:
+        """What `hexforge quantize` makes of it by default at a precision for a chip: a scale for each output channel.
+
+        The same model again where another chip changes nothing of it.
+        """
+        # why nodes stay with the CPU names the chip, and changes nothing
+        arithmetic = replace(arithmetic, on_cpu=tuple((node, "") for node, _ in arithmetic.on_cpu))
+        if (precision, arithmetic) not in self._models:
+            self._models[precision, arithmetic] = self._quantized(recipe(f"{precision}_channel"), arithmetic)
+        return self._models[precision, arithmetic]
+
+    def _quantized(self, chosen: Recipe, arithmetic: ChipArithmetic) -> Model:
+        folded = self.floating.ir
+        plan = assign(folded, self._ranges, chosen, arithmetic=arithmetic)
         for known, written in self._written:
             if _writes_the_same(known, plan):
                 return written
         for name, fixed in plan.tensors.items():
-            value = self.folded.graph.initializers.get(name)
+            value = folded.graph.initializers.get(name)
             if value is not None and value.shape is not None and fixed.dtype is not DType.INT32:
                 sizes = tuple(int(size) for size in value.shape.numpy())
                 # the largest number, so that nothing is taken for packed or empty
                 plan.integers[name] = np.broadcast_to(np.asarray(fixed.dtype.range[1], fixed.dtype.numpy), sizes)
-        self._written.append((plan, write(self.folded, plan)))
+        self._written.append((plan, replace(self.floating, ir=write(folded, plan))))
         return self._written[-1][1]
 
 

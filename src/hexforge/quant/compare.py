@@ -14,7 +14,7 @@ import onnx_ir
 from hexforge._native import channel_products, difference, rounding_difference
 from hexforge.errors import CallError
 from hexforge.ir import Array
-from hexforge.model.nodes import dims, is_float
+from hexforge.patterns.nodes import dims, is_float
 from hexforge.results import Column, Result
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"

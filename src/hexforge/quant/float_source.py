@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from hexforge.errors import CallError
-from hexforge.model.patterns.dynamic_quantization import DYNAMIC, is_dynamically_quantized, to_float
+from hexforge.model.dynamic_quantization import DYNAMIC, is_dynamically_quantized, to_float
 from hexforge.model.reader import Model
 from hexforge.quant.compare import require_float
 

@@ -11,13 +11,16 @@ import onnx_ir
 
 from hexforge.errors import ModelError
 from hexforge.ir import Array
-from hexforge.model.nodes import dims, float_constant, integer, only_reader, real
 from hexforge.model.opset_conversion import to_opset
-from hexforge.model.patterns.activations import SINCE, Activation, gelu, hard_swish, tanh_gelu
-from hexforge.model.patterns.match import Match
-from hexforge.model.patterns.normalizations import layer_norm
 from hexforge.model.tensors import repeated, unrepeated
-from hexforge.quant.layers import Layer, layer, per_channel, set_constant
+from hexforge.patterns.activations import SINCE, Activation, gelu, hard_swish, tanh_gelu
+from hexforge.patterns.affine import NORMALIZATION, Affine, affine
+from hexforge.patterns.language import anything, computed, constant, find_at, find_ending, one_of, op
+from hexforge.patterns.layers import Layer, layer
+from hexforge.patterns.nodes import ONNX, dims, float_constant, is_op, only_reader
+from hexforge.patterns.normalizations import layer_norm
+from hexforge.patterns.written_out import WrittenOut
+from hexforge.quant.constants import set_constant
 from hexforge.quant.widen import in_float32
 
 _OPSETS = (21, 17, 13)
@@ -63,68 +66,31 @@ def _in_newest_opset(model: onnx_ir.Model) -> onnx_ir.Model:
 # -- into the layer before --------------------------------------------------------------------------------------
 
 
-def _affine(node: onnx_ir.Node, source: onnx_ir.Value, channels: int, axis: int) -> tuple[Array, Array] | None:
-    """The factor and the shift per channel that a node applies to `source`, in float64."""
-    shape = dims(source)
-    if shape is None or shape != dims(node.outputs[0]):
+def _folding(node: onnx_ir.Node, source: onnx_ir.Value, axis: int) -> Affine | None:
+    """What a node computes of `source`, where its constants can go into a layer; `c - x` stays as it is."""
+    found = affine(node, axis)
+    if found is None or found.x is not source or (is_op(node, "Sub") and node.inputs[0] is not source):
         return None
-    if node.op_type == "BatchNormalization":
-        parameters = [float_constant(v) for v in node.inputs[1:]]
-        if (
-            any(p is None for p in parameters)
-            or integer(node, "training_mode", 0)
-            or node.inputs[0] is not source
-            or axis != 1
-        ):
-            return None
-        scale, shift, mean, variance = (np.asarray(p, np.float64) for p in parameters)
-        factor = scale / np.sqrt(variance + real(node, "epsilon", 1e-5))
-        return factor, shift - mean * factor
-    if node.op_type not in ("Mul", "Div", "Add", "Sub") or len(node.inputs) != 2:
-        return None
-    index = 1 if node.inputs[0] is source else 0
-    constant = float_constant(node.inputs[index])
-    row = None if constant is None else per_channel(constant, channels, axis, len(shape))
-    if row is None or (index == 0 and node.op_type in ("Div", "Sub")):
-        return None
-    row, ones, zeros = row.astype(np.float64), np.ones(channels), np.zeros(channels)
-    match node.op_type:
-        case "Mul":
-            return row, zeros
-        case "Div":
-            return (1 / row, zeros) if row.all() else None
-        case "Add":
-            return ones, row
-        case _:
-            return ones, -row
+    return found if all(v is source or float_constant(v) is not None for v in node.inputs) else None
 
 
 def _fold_into_layer_before(node: onnx_ir.Node) -> bool:
     """Fold a BatchNormalization, or an arithmetic op with a constant per channel, into the layer before it."""
     before = layer(node)
     after = only_reader(node.outputs[0]) if before is not None else None
-    if before is None or after is None:
+    found = None if before is None or after is None else _folding(after, before.out, before.channel_axis)
+    if before is None or after is None or found is None:
         return False
-    affine = _affine(after, before.out, before.outputs, before.channel_axis)
-    if affine is None:
-        return False
-    factor, shift = affine
-    if before.node.op_type == "MatMul" and shift.any():
+    if before.node.op_type == "MatMul" and found.shift.any():
         return False  # it has no bias: the Add stays, and becomes one with the product later
-    weight, bias = _weight_and_bias(before)
+    weight, bias = before.numbers
     matrix = before.matrix(weight)
-    scaled = unrepeated(matrix).astype(np.float64) * factor.reshape(-1, *[1] * (matrix.ndim - 1))
-    _set_weight_and_bias(before, repeated(scaled, matrix.shape), bias * factor + shift)
+    scaled, moved = found.after(unrepeated(matrix), bias)
+    _set_weight_and_bias(before, repeated(scaled, matrix.shape), moved)
     name = after.outputs[0].name
     _remove_node(after, node.outputs[0])
     node.outputs[0].name = name  # what it holds now: comparing with the float model goes by name
     return True
-
-
-def _weight_and_bias(of: Layer) -> tuple[Array, Array]:
-    weight, bias = float_constant(of.weight), float_constant(of.bias)
-    assert weight is not None
-    return weight, np.zeros(of.outputs) if bias is None else bias.reshape(-1).astype(np.float64)
 
 
 def _set_weight_and_bias(of: Layer, matrix: Array, bias: Array) -> None:
@@ -135,43 +101,50 @@ def _set_weight_and_bias(of: Layer, matrix: Array, bias: Array) -> None:
         set_constant(of.node, 2, bias.astype(np.float32), f"{name}.bias")
 
 
+def _read_instead(new: onnx_ir.Value, old: onnx_ir.Value) -> None:
+    """Let what reads one value read another one, which takes its name: comparing with the float model goes by name."""
+    name, old.name = old.name, f"{old.name}.before"
+    new.name = name
+    onnx_ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
+
+
 def _remove_node(node: onnx_ir.Node, value: onnx_ir.Value) -> None:
     """Remove a node: its readers read `value`, which takes the node's output name where that is a graph output."""
     graph, out = node.graph, node.outputs[0]
     assert isinstance(graph, onnx_ir.Graph)
     if out.is_graph_output():
-        name = out.name
-        out.name = f"{name}.before"
-        value.name = name
-    onnx_ir.convenience.replace_all_uses_with(out, value, replace_graph_outputs=True)
+        _read_instead(value, out)
+    else:
+        onnx_ir.convenience.replace_all_uses_with(out, value)
     graph.remove(node, safe=True)
 
 
 # -- into the layers behind -------------------------------------------------------------------------------------
 
 
+def _readers(value: onnx_ir.Value) -> list[Layer]:
+    """The layers that read a value, where nothing else does."""
+    readers = [layer(use.node) if use.idx == 0 else None for use in value.uses()]
+    known = [reader for reader in readers if reader is not None]
+    return known if len(known) == len(readers) and not value.is_graph_output() else []
+
+
 def _fold_into_layers_behind(node: onnx_ir.Node) -> bool:
     """Move a factor per channel, and without padding a shift, into the weights of the layers that read it."""
-    if node.op_type not in ("Mul", "Div", "Add", "Sub", "BatchNormalization") or node.outputs[0].is_graph_output():
+    if not is_op(node, "Mul", "Div", "Add", "Sub", NORMALIZATION):
         return False
     source = next((v for v in node.inputs[:2] if v is not None and v.const_value is None), None)
-    behind = [layer(use.node) if use.idx == 0 else None for use in node.outputs[0].uses()]
-    if source is None or not behind or source.is_graph_input():
+    readers = _readers(node.outputs[0])
+    if source is None or source.is_graph_input() or len({(r.inputs, _input_axis(r)) for r in readers}) != 1:
         return False
-    readers = [b for b in behind if b is not None]
-    if len(readers) != len(behind) or len({(b.inputs, _input_axis(b)) for b in readers}) != 1:
+    found = _folding(node, source, _input_axis(readers[0]))
+    if found is None or found.factor.size not in (1, readers[0].inputs):
         return False
-    affine = _affine(node, source, readers[0].inputs, _input_axis(readers[0]))
-    if affine is None:
-        return False
-    factor, shift = affine
-    if shift.any() and any(b.padded or b.node.op_type == "MatMul" for b in readers):
+    if found.shift.any() and any(r.padded or r.node.op_type == "MatMul" for r in readers):
         return False
     for reader in readers:
-        weight, bias = _weight_and_bias(reader)
-        matrix = reader.matrix(weight).astype(np.float64)
-        moved = (matrix * reader.by_input(shift)).reshape(reader.outputs, -1).sum(1)
-        _set_weight_and_bias(reader, matrix * reader.by_input(factor), bias + moved)
+        weight, bias = reader.numbers
+        _set_weight_and_bias(reader, *found.before(reader.matrix(weight), bias.astype(np.float64), reader.group))
     _remove_node(node, source)
     return True
 
@@ -179,30 +152,30 @@ def _fold_into_layers_behind(node: onnx_ir.Node) -> bool:
 def _input_axis(of: Layer) -> int:
     shape = dims(of.data)
     assert shape is not None
-    return len(shape) - 1 if of.node.op_type in ("Gemm", "MatMul") else 1
+    return len(shape) - 1 if of.multiplies_rows else 1
+
+
+X, SHIFT = computed(), constant()
+FACTOR = constant(lambda array: array.size == 1 and bool(array.all()))
+SCALED = op("Mul", X, FACTOR)
+SHIFTED = op("Add", SCALED, SHIFT)
 
 
 def _fold_factor_into_layers_behind(node: onnx_ir.Node) -> bool:
     """Move the factor m of x m + a into the layers that read it, where padding keeps the shift a / m outside."""
-    add = only_reader(node.outputs[0]) if node.op_type == "Mul" else None
-    if add is None or add.op_type != "Add" or add.outputs[0].is_graph_output():
+    match = find_at(SHIFTED, (SCALED,), ONNX, node)
+    readers = [] if match is None else _readers(match.last.outputs[0])
+    if match is None or not readers or dims(match[X]) != dims(match[SHIFTED]):
         return False
-    source = next((v for v in node.inputs if v is not None and v.const_value is None), None)
-    factor = next((c for c in (float_constant(v) for v in node.inputs) if c is not None), None)
-    index = 1 if add.inputs[0] is node.outputs[0] else 0
-    shift = float_constant(add.inputs[index])
-    if source is None or factor is None or shift is None or factor.size != 1 or not factor.all():
+    if any(float_constant(match[term]) is None for term in (FACTOR, SHIFT)):
         return False
-    readers = [layer(use.node) if use.idx == 0 else None for use in add.outputs[0].uses()]
-    if not readers or any(r is None for r in readers) or dims(source) != dims(add.outputs[0]):
-        return False
+    add, factor = match.last, match.array(FACTOR).reshape(-1)[0]
     for reader in readers:
-        assert reader is not None
-        weight, bias = _weight_and_bias(reader)
-        _set_weight_and_bias(reader, reader.matrix(weight).astype(np.float64) * float(factor.reshape(-1)[0]), bias)
-    set_constant(add, index, shift / factor.reshape(-1)[0], f"{add.name}.shift")
+        weight, bias = reader.numbers
+        _set_weight_and_bias(reader, reader.matrix(weight).astype(np.float64) * float(factor), bias)
+    set_constant(add, add.inputs.index(match[SHIFT]), match.array(SHIFT) / factor, f"{add.name}.shift")
     add.outputs[0].name = f"{add.outputs[0].name}.divided"  # not what the float model has under that name
-    _remove_node(node, source)
+    _remove_node(node, match[X])
     return True
 
 
@@ -228,9 +201,7 @@ def _split_sum(node: onnx_ir.Node) -> bool:
         total = partial
     if total is terms[0]:
         return False
-    name, out.name = out.name, f"{out.name}.before"
-    total.name = name
-    onnx_ir.convenience.replace_all_uses_with(out, total, replace_graph_outputs=True)
+    _read_instead(total, out)
     graph.remove(node, safe=True)
     return True
 
@@ -239,22 +210,20 @@ def _broadcast(first: tuple[int, ...] | None, second: tuple[int, ...] | None) ->
     return None if first is None or second is None else np.broadcast_shapes(first, second)
 
 
+ANY, ZEROS = anything(), constant(lambda array: bool((array == 0).all()))
+ONES = constant(lambda array: bool((array == 1).all()))
+NEUTRAL = one_of(op("Mul Div", ANY, ONES), op("Add Sub", ANY, ZEROS))
+
+
 def _remove_identity(node: onnx_ir.Node) -> bool:
     """Remove x * 1, x / 1, x + 0 and x - 0."""
-    neutral = {"Mul": 1.0, "Div": 1.0, "Add": 0.0, "Sub": 0.0}.get(node.op_type)
-    if neutral is None or node.outputs[0].is_graph_output():
+    match = find_ending(NEUTRAL, ONNX, node, lambda match: dims(match[ANY]) == dims(node.outputs[0]))
+    if match is None or node.outputs[0].is_graph_output():
         return False
-    for index in (1, 0) if node.op_type in ("Mul", "Add") else (1,):
-        constant, source = float_constant(node.inputs[index]), node.inputs[1 - index]
-        if (
-            constant is not None
-            and source is not None
-            and (constant == neutral).all()
-            and dims(source) == dims(node.outputs[0])
-        ):
-            _remove_node(node, source)
-            return True
-    return False
+    if all(float_constant(match.get(term)) is None for term in (ONES, ZEROS)):
+        return False
+    _remove_node(node, match[ANY])
+    return True
 
 
 # -- one node for several ---------------------------------------------------------------------------------------
@@ -275,23 +244,21 @@ def _fuse_elementwise(node: onnx_ir.Node) -> bool:
     return _replace(norm, "LayerNormalization", {"axis": -1, "epsilon": norm.epsilon})
 
 
-def _is_float32(match: Match) -> bool:
+def _is_float32(match: WrittenOut) -> bool:
     x = match.inputs[0]
     return x is not None and x.dtype == onnx_ir.DataType.FLOAT
 
 
-def _replace(match: Match, op: str, attributes: dict[str, float]) -> bool:
+def _replace(match: WrittenOut, op_type: str, attributes: dict[str, float]) -> bool:
     """One node in place of the matched ones, under the names of the last."""
     last = match.last
     graph, old = last.graph, last.outputs[0]
     assert isinstance(graph, onnx_ir.Graph)
-    new = onnx_ir.node(op, match.inputs, attributes or None, name=last.name)
+    new = onnx_ir.node(op_type, match.inputs, attributes or None, name=last.name)
     written = new.outputs[0]
     written.shape, written.type = old.shape, old.type
-    name, old.name = old.name, f"{old.name}.before"
-    written.name = name
     graph.insert_after(last, new)
-    onnx_ir.convenience.replace_all_uses_with(old, written, replace_graph_outputs=True)
+    _read_instead(written, old)
     graph.remove(list(reversed(match.nodes)), safe=True)
     return True
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir
 
-from hexforge.model.nodes import float_constant, only_reader
+from hexforge.patterns.nodes import float_constant, only_reader
 from hexforge.quant.data.observe import Statistics
 
 DEVIATIONS = 4.0

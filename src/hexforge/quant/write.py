@@ -13,8 +13,8 @@ import onnx_ir
 from hexforge.errors import ModelError
 from hexforge.ir import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import encoding_fault, quantize
-from hexforge.model.nodes import dims, float_constant
 from hexforge.model.simplifying.tidying import sort_graph
+from hexforge.patterns.nodes import dims, float_constant
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.quant_units import Bias, QuantUnit, is_float, quant_units
 from hexforge.quant.decide.ranges import INT16_WEIGHT_RANGE

@@ -2,7 +2,7 @@
 """Report: an estimate as one self-contained HTML page."""
 
 from hexforge.report.page import page, sections_page
-from hexforge.report.quantized.pictures import Picture, Pictures
+from hexforge.report.pictures import Picture, Pictures
 from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Series, Step, Steps, Table
 
 __all__ = [

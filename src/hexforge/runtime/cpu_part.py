@@ -15,7 +15,7 @@ import onnx
 from hexforge.backend import Spinning
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
-from hexforge.model.standalone import Extract
+from hexforge.model.load_check import Extract
 from hexforge.runtime.conversions import TYPES, Conversion, Conversions
 
 CPU = "CPUExecutionProvider"
@@ -136,7 +136,7 @@ class CpuPart:
         return f"on the CPU: {'node' if len(self.nodes) == 1 else 'nodes'} {shown}"
 
 
-class WholeModel:
+class WholeOnCpu:
     """A whole model in onnxruntime's CPU provider, as its file is."""
 
     def __init__(self, source: str | os.PathLike[str] | bytes, name: str, threads: int = 0) -> None:

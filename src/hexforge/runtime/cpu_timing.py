@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.errors import CapacityError
 from hexforge.ir import Array
-from hexforge.model.standalone import Extract
+from hexforge.model.load_check import Extract
 from hexforge.runtime.cpu_part import CpuPart, with_constants
 
 MOST_RUNS = 15

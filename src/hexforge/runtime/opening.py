@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hexforge.backend import Backend
 from hexforge.frontends.onnx.context_model import read_context_model
-from hexforge.runtime.contexts.context_plan import ContextPlan
+from hexforge.runtime.contexts.context_plan import PrecompiledPlan
 from hexforge.runtime.stages import Stages
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def open_stages(source: str | os.PathLike[str] | bytes | Model, backend: Backend
     if isinstance(source, (str, os.PathLike, bytes)):
         compiled = read_context_model(source if isinstance(source, bytes) else Path(source))
         if compiled is not None:
-            return ContextPlan(compiled, backend), [item.name for item in compiled.outputs]
+            return PrecompiledPlan(compiled, backend), [item.name for item in compiled.outputs]
     from hexforge.runtime.plan import Plan
     from hexforge.runtime.prepare import prepare_model
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from hexforge.backend import Backend, Program
 from hexforge.frontends.onnx.ep_limits import ep_departs
-from hexforge.frontends.onnx.pipeline import writes_of
+from hexforge.frontends.onnx.placing import writes_of
 from hexforge.ir import Array, Graph
 from hexforge.model.extraction import extract_parts
-from hexforge.model.standalone import Extract
+from hexforge.model.load_check import Extract
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.partition import Part
-from hexforge.runtime.prepare import PartitionedModel
+from hexforge.runtime.prepare import PreparedParts
 from hexforge.runtime.stages import PlacedNode, Stage, Stages
 
 
@@ -32,7 +32,7 @@ class Plan(Stages):
 
     def __init__(
         self,
-        parts: PartitionedModel,
+        parts: PreparedParts,
         backend: Backend,
         make_cpu_part: Callable[[Extract, Sequence[str]], CpuPart] = CpuPart,
         exposed: Sequence[str] = (),
@@ -42,7 +42,8 @@ class Plan(Stages):
 
         `before_compiling` is given each graph with its part, and may say how its tensors lie.
         """
-        model = parts.model
+        self.parts = parts
+        """The model as it was placed."""
         stages: list[Stage] = []
         for part, name in zip(parts.parts, parts.names(), strict=True):
             rows = tuple(row for i in part.steps for row in parts.rows_by_unit[i])
@@ -59,7 +60,7 @@ class Plan(Stages):
                 reads = tuple(v.name for v in runner.graph.inputs)
             else:
                 nodes = [node for i in part.steps for node in parts.placements[i].unit.nodes]
-                cut = extract_parts(model, nodes, part.inputs, part.outputs)
+                cut = extract_parts(parts.model, nodes, part.inputs, part.outputs)
                 runner = make_cpu_part(cut, [str(row) for row in rows])
             stages.append(Stage(name, part, _with_slow_ops(rows, runner), runner, reads))
         placed = {(row.node, row.unit): row for stage in stages for row in stage.rows}
@@ -107,7 +108,7 @@ def _with_warnings(rows: tuple[PlacedNode, ...], graph: Graph, backend: Backend)
     )
 
 
-def _constant_outputs(parts: PartitionedModel) -> dict[str, Array]:
+def _constant_outputs(parts: PreparedParts) -> dict[str, Array]:
     """Outputs of the model that are constants, which no part writes."""
     written = {name for placement in parts.placements for name in writes_of(placement)}
     return {

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepare: the one road from a model to its parts. Sessions, contexts, estimates, checks and searches all take it.
 
-    read        the model's file, with the sizes and constants of the request
-    place       every unit of it is shown to the backend, which takes it or says why not
-    partition   taken units become graphs, the others parts for the CPU
-
+`prepare_model` is the whole order, step by step, up to graphs of QNN ops. `runtime.plan.Plan` hands these to the
+backend, whose `compile` has passes and a lowering of its own (`backends/htp/pipeline`), and the rest to onnxruntime.
 So the graph that is timed is the graph that is run and the graph that a context holds.
 """
 
@@ -15,16 +13,23 @@ from dataclasses import dataclass, replace
 
 from hexforge.backend import Backend
 from hexforge.errors import UnsupportedError
-from hexforge.frontends.onnx.pipeline import (
+from hexforge.frontends.onnx.fusions.table import fuse_units
+from hexforge.frontends.onnx.node_units import node_units
+from hexforge.frontends.onnx.placing import (
     CONVERTS,
-    PlacedModel,
+    EpLimits,
+    PlacedUnits,
     Placement,
     node_label,
-    place_model,
+    place,
     reads_of,
+    refused_beforehand,
+    require_sound,
+    without_inner_reads,
     writes_of,
 )
-from hexforge.ir import Graph
+from hexforge.frontends.onnx.zero_scales import write_zeros
+from hexforge.ir import Graph, Node
 from hexforge.model.reader import Model, read
 from hexforge.model.source import ModelSource
 from hexforge.rules import refusal_lines
@@ -39,10 +44,10 @@ _ALONE = "a graph of one single {} is not worth making; it runs on the CPU"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PartitionedModel:
+class PreparedParts:
     """A placed model in parts, before anything is compiled."""
 
-    placed: PlacedModel
+    placed: PlacedUnits
     placements: tuple[Placement, ...]
     """The model's units; one that is not worth a graph by itself is refused now."""
     parts: tuple[Part, ...]
@@ -93,20 +98,36 @@ class PartitionedModel:
 
 def prepare_model(
     source: ModelSource | Model, backend: Backend, request: ModelRequest = DEFAULT_REQUEST, *, give_away: bool = False
-) -> PartitionedModel:
+) -> PreparedParts:
     """A model placed on a backend, in the parts that run one after another; it is left as it is unless given away.
 
     The request's sizes and constants are for a model that is read here.
     """
-    placed = place_model(
-        read_static(source, request),
-        backend,
-        offload_io_quantization=request.offload_io_quantization,
-        obey_ep=request.obey_ep,
-        no_backend=request.no_backend,
-        affinity=request.affinity,
-        give_away=give_away or not isinstance(source, Model),
+    # Read: the file is checked, functions are inlined, shapes inferred, constants folded, all sizes known.
+    read_model = read_static(source, request)
+    model = read_model if give_away or read_model is not source else read_model.copied()
+    write_zeros(model.ir)
+    require_sound(model)
+
+    # Units: every node in exactly one of them: a node with its Q and DQ, several that QNN has one op for, or one alone.
+    pinned = {op: name for op, name in request.affinity.items() if name != backend.name}
+    units = node_units(model.ir.graph, offload_io_quantization=request.offload_io_quantization)
+    units = fuse_units([refused_beforehand(unit, pinned, request.no_backend) for unit in units])
+
+    # Place: each is translated to QNN ops once, and the backend is asked about each of these.
+    shown: list[tuple[Node, str | None]] = []
+
+    def unsupported(node: Node) -> str | None:
+        shown.append((node, backend.unsupported(node)))
+        return shown[-1][1]
+
+    limits = EpLimits.of(model, request.obey_ep) if backend.ep_limited else None
+    placements = without_inner_reads(place(units, unsupported, limits), (value.name for value in model.outputs))
+    placed = PlacedUnits(
+        model, tuple(placements), limits is not None, limits is not None and limits.obeyed, tuple(shown)
     )
+
+    # Partition: taken units that run together become one graph (`PreparedParts.graph`), the others go to the CPU.
     return _partitioned(placed)
 
 
@@ -120,7 +141,7 @@ def read_static(source: ModelSource | Model, request: ModelRequest) -> Model:
     return model
 
 
-def _partitioned(placed: PlacedModel) -> PartitionedModel:
+def _partitioned(placed: PlacedUnits) -> PreparedParts:
     """The parts of a placed model.
 
     A graph of one single Quantize or Dequantize is not worth its call to the device: the CPU has to run its neighbours
@@ -140,7 +161,7 @@ def _partitioned(placed: PlacedModel) -> PartitionedModel:
     if placed.ep_limited:  # what the backend refuses, the EP refuses as well
         placements = [replace(p, ep_refuses=p.ep_refuses or p.reason or "") for p in placements]
     rows = tuple(_rows(i, placement) for i, placement in enumerate(placements))
-    return PartitionedModel(placed, tuple(placements), tuple(parts), rows)
+    return PreparedParts(placed, tuple(placements), tuple(parts), rows)
 
 
 def _step(placement: Placement) -> PartitionStep:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from hexforge.backend import Backend, PlacingTraits
 from hexforge.model.reader import Model
 from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
-from hexforge.runtime.prepare import PartitionedModel, prepare_model
+from hexforge.runtime.prepare import PreparedParts, prepare_model
 
 
 @dataclass(slots=True, eq=False)
@@ -23,8 +23,8 @@ class _Placed:
     model: Model
     backend: Backend
     request: ModelRequest
-    parts: PartitionedModel
-    relabelled: dict[str, PartitionedModel] = field(default_factory=dict)
+    parts: PreparedParts
+    relabelled: dict[str, PreparedParts] = field(default_factory=dict)
     """The same in the words of another chip."""
     answers: dict[Hashable, bool] = field(default_factory=dict)
     """Whether backends of some traits answer alike."""
@@ -53,7 +53,7 @@ class _Placed:
             for node, answer in self.parts.placed.shown
         )
 
-    def parts_for(self, backend: Backend) -> PartitionedModel:
+    def parts_for(self, backend: Backend) -> PreparedParts:
         """The parts, with reasons in the words of a backend that takes the same of the model."""
         own, its = _label(self.backend.placing_traits), _label(backend.placing_traits)
         if own == its or not any(own in (row.reason or "") for row in self.parts.rows):
@@ -80,9 +80,7 @@ class SharedPlacing:
     def __init__(self) -> None:
         self._placed: list[_Placed] = []
 
-    def prepare_model(
-        self, model: Model, backend: Backend, request: ModelRequest = DEFAULT_REQUEST
-    ) -> PartitionedModel:
+    def prepare_model(self, model: Model, backend: Backend, request: ModelRequest = DEFAULT_REQUEST) -> PreparedParts:
         """A model placed on a backend; the model must not change from then on."""
         for placed in self._placed:
             if placed.is_of(model, backend, request):

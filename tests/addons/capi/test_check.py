@@ -14,7 +14,7 @@ import pytest
 import hexforge
 from hexforge.ir import DType, Graph, Role, TensorType
 from hexforge.runtime import registry
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 from tests import ROOT
 from tests.addons.capi.conftest import Compile, environment
 
@@ -67,7 +67,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
         like = TensorType(DType.FLOAT32, (1, 65536))
         x, y = graph.value("x", like, Role.APP_WRITE), graph.value("y", like, Role.APP_READ)
         graph.node("Relu", [x], [y])
-        builder.add(ContextGraph(name, backend.compile(graph)))
+        builder.add(PreparedGraph(name, backend.compile(graph)))
     path = tmp_path_factory.mktemp("context") / "two.bin"
     builder.writer().write(path)
     return path

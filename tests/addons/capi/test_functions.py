@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hexforge.addons.capi.library import include_path
+from tests.addons.adapters.test_adapters import CHANGED, Made
 from tests.addons.capi.conftest import Compile, environment
-from tests.runtime.contexts.test_lora import CHANGED, Made
 
 SOURCE = Path(__file__).parent / "functions.c"
 REFUSED = {

@@ -11,7 +11,7 @@ import pytest
 
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.ir import Graph
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 from tests import ROOT
 from tests.addons.capi.conftest import Compile
 from tests.native.test_compiled_context import random_feeds, typed_graph
@@ -29,7 +29,7 @@ def written(folder: Path, graph: Graph) -> list[str]:
     """Arguments of the program: a context of the graph, its name, random inputs and the results of Python's road."""
     compiled = HtpBackend().compile(graph)
     builder = ContextBuilder("htp")
-    builder.add(ContextGraph(graph.name, compiled))
+    builder.add(PreparedGraph(graph.name, compiled))
     builder.writer().write(folder / "context.bin")
     given = random_feeds(graph.inputs)
     results = compiled.run({value.name: array for value, array in zip(graph.inputs, given, strict=True)})

@@ -18,7 +18,7 @@ import numpy as np
 
 from hexforge.ir import Array
 from hexforge.quant.data.feeds import Feeds
-from hexforge.runtime.cpu_part import WholeModel
+from hexforge.runtime.cpu_part import WholeOnCpu
 
 _STARTS = 5
 NODE = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
@@ -123,7 +123,7 @@ class NotingEngine:
 
     def open_engine(self, model: Path | bytes, name: str) -> Callable[[Feeds], dict[str, Array]]:
         """What runs a model."""
-        run = WholeModel(model, name, 1).run
+        run = WholeOnCpu(model, name, 1).run
         notes = os.open(Path(self.folder) / str(os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
         def noted(feeds: Feeds) -> dict[str, Array]:

@@ -20,18 +20,18 @@ import numpy as np
 import pytest
 
 import hexforge
+from hexforge.addons.budgets.gate import gate
 from hexforge.addons.cluster import ray_actors
 from hexforge.addons.cluster.ray_data import blocks
-from hexforge.addons.cluster.sweep.request import SweepRequest
-from hexforge.addons.cluster.sweep.run import sweep
-from hexforge.analysis.gate import gate
-from hexforge.analysis.optimize import optimize
+from hexforge.addons.cluster.sweep_request import SweepRequest
+from hexforge.addons.cluster.sweep_run import sweep
+from hexforge.addons.tuning import search as searching
+from hexforge.addons.tuning.optimize import optimize
+from hexforge.addons.tuning.requests import OptimizeRequest, Scoring, SearchSpace
+from hexforge.addons.tuning.search import search
+from hexforge.analysis.mapped_tasks import map_tasks
 from hexforge.analysis.quality import quantize as quantizing
-from hexforge.analysis.quality import search as searching
-from hexforge.analysis.quality.search import search
-from hexforge.analysis.requests import OptimizeRequest, Scoring, SearchSpace
-from hexforge.analysis.spread.spread import spread
-from hexforge.analysis.spread.workers import Workers
+from hexforge.analysis.workers import Workers
 from hexforge.errors import CallError
 from hexforge.quant.data import data_sets
 from tests import ROOT
@@ -298,7 +298,7 @@ def test_a_quantization_whose_driver_was_killed_runs_no_finished_sample_twice(
                 handed_out.append(task)
                 yield task
 
-        return spread(make, arguments, noted(), workers)
+        return map_tasks(make, arguments, noted(), workers)
 
     monkeypatch.setattr(quantizing, "spread", counted)
     resumed = hexforge.quantize(MODEL, FEEDS, method="moving_average", workers=workers, state=state)
@@ -341,7 +341,7 @@ def test_a_search_whose_driver_was_killed_measures_nothing_twice(
     def counted(make: Any, arguments: Any, tasks: Any, workers: Workers) -> Any:
         if make is searching.Measurer:
             measured.extend(tasks)
-        return spread(make, arguments, tasks, workers)
+        return map_tasks(make, arguments, tasks, workers)
 
     monkeypatch.setattr(searching, "spread", counted)
     assert searched(Workers(cluster=clusters.of(2)), state) == alone["search"]
@@ -398,21 +398,21 @@ def takes_bytes(content: Any) -> Any:
 
 def test_what_does_not_fit_the_machines_says_so(clusters: LocalCluster) -> None:
     with pytest.raises(CallError, match="a worker needs 1,000,000,000,000,000 bytes of memory"):
-        list(spread(takes_bytes, (b"",), [1], Workers(cluster=clusters.of(1), memory_bytes=10**15)))
+        list(map_tasks(takes_bytes, (b"",), [1], Workers(cluster=clusters.of(1), memory_bytes=10**15)))
     with pytest.raises(CallError, match="and a worker takes 1000"):
-        list(spread(takes_bytes, (b"",), [1], Workers(cluster=clusters.of(1), threads=1000)))
+        list(map_tasks(takes_bytes, (b"",), [1], Workers(cluster=clusters.of(1), threads=1000)))
 
 
 FULL = """
 import numpy, ray
-from hexforge.analysis.spread.spread import spread
-from hexforge.analysis.spread.workers import Workers
+from hexforge.analysis.mapped_tasks import map_tasks
+from hexforge.analysis.workers import Workers
 from hexforge.errors import HexforgeError
 from tests.addons.cluster.test_cluster_results import takes_bytes
 ray.init(address="local", num_cpus=1, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False,
          _system_config={"local_fs_capacity_threshold": 0.0001})
 try:
-    print(list(spread(takes_bytes, (numpy.ones(200 << 20, numpy.uint8),), [1], Workers(cluster=True))))
+    print(list(map_tasks(takes_bytes, (numpy.ones(200 << 20, numpy.uint8),), [1], Workers(cluster=True))))
 except HexforgeError as error:
     print("said:", error)
 """

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from hexforge.addons.cluster.sweep.request import SweepRequest
-from hexforge.addons.cluster.sweep.run import sweep
-from hexforge.analysis.spread.pool import SetAside
-from hexforge.analysis.spread.spread import spread, spread_on
-from hexforge.analysis.spread.workers import Workers
+from hexforge.addons.cluster.sweep_request import SweepRequest
+from hexforge.addons.cluster.sweep_run import sweep
+from hexforge.analysis.mapped_tasks import map_tasks, try_tasks
+from hexforge.analysis.worker_pool import SetAside
+from hexforge.analysis.workers import Workers
 from hexforge.errors import CallError, HexforgeError
 from tests.addons.cluster.ray_clusters import LocalCluster
 
@@ -64,7 +64,7 @@ def tasks(tmp_path: Path) -> tuple[Path, list[tuple[int, Path]]]:
 
 def test_files_travel_and_dead_workers_lose_nothing(cluster: LocalCluster, tasks: Any, tmp_path: Path) -> None:
     base, numbered = tasks
-    results = list(spread_on(ReadsFiles, (base, str(tmp_path)), numbered, Workers(cluster=cluster.of(3))))
+    results = list(try_tasks(ReadsFiles, (base, str(tmp_path)), numbered, Workers(cluster=cluster.of(3))))
     assert isinstance(results[13], SetAside)
     assert all(r == (1001 * i + 100, True) for i, r in enumerate(results) if i != 13)
 
@@ -74,7 +74,7 @@ def test_a_node_that_dies_in_the_middle_loses_nothing(cluster: LocalCluster, tas
     kept = [task for task in numbered if task[0] not in (7, 13)]
     node = cluster.add_node()
     results = []
-    for result in spread(ReadsFiles, (base, str(tmp_path)), kept, Workers(cluster=cluster.of(3))):
+    for result in map_tasks(ReadsFiles, (base, str(tmp_path)), kept, Workers(cluster=cluster.of(3))):
         results.append(result)
         if len(results) == 4:
             cluster.kill(node)
@@ -98,7 +98,7 @@ def test_a_worker_of_another_version_refuses(
 
     monkeypatch.setattr(hexforge, "__version__", "0.0.1", raising=False)
     with pytest.raises(HexforgeError, match=r"has hexforge .*, and this one 0\.0\.1"):
-        list(spread(ReadsFiles, (tasks[0], str(tmp_path)), tasks[1][:2], Workers(cluster=cluster.of(3))))
+        list(map_tasks(ReadsFiles, (tasks[0], str(tmp_path)), tasks[1][:2], Workers(cluster=cluster.of(3))))
 
 
 def test_no_cluster_at_an_address_says_so() -> None:
@@ -106,4 +106,4 @@ def test_no_cluster_at_an_address_says_so() -> None:
 
     ray.shutdown()
     with pytest.raises(CallError, match=r"no Ray cluster at '127\.0\.0\.1:1'"):
-        list(spread(ReadsFiles, (), [(1, Path())], Workers(cluster="127.0.0.1:1")))
+        list(map_tasks(ReadsFiles, (), [(1, Path())], Workers(cluster="127.0.0.1:1")))

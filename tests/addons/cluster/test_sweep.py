@@ -21,12 +21,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from hexforge.addons.cluster.sweep import run as sweep_run
-from hexforge.addons.cluster.sweep.models import models_of
-from hexforge.addons.cluster.sweep.request import SweepRequest
-from hexforge.addons.cluster.sweep.run import sweep
-from hexforge.addons.cluster.sweep.table import Sweep, SweepRow, read_sweep
-from hexforge.analysis.spread.spread import spread_on
+from hexforge.addons.cluster import sweep_run
+from hexforge.addons.cluster.sweep_request import SweepRequest
+from hexforge.addons.cluster.sweep_run import sweep
+from hexforge.addons.cluster.sweep_table import Sweep, SweepRow, read_sweep
+from hexforge.addons.cluster.swept_models import models_of
+from hexforge.analysis.mapped_tasks import try_tasks
 from hexforge.errors import CallError, FormatError, HexforgeError
 from tests.cli.test_cli import run
 
@@ -129,9 +129,9 @@ def test_files_with_one_content_are_timed_once_and_rows_name_their_own(
 
     def counted(make: Any, arguments: Any, given: Any, *rest: Any, **more: Any) -> Any:
         tasks.extend(given)
-        return spread_on(make, arguments, given, *rest, **more)
+        return try_tasks(make, arguments, given, *rest, **more)
 
-    monkeypatch.setattr(sweep_run, "spread_on", counted)
+    monkeypatch.setattr(sweep_run, "try_tasks", counted)
     result = sweep([here], REQUEST, finished=tmp_path / "state")
     assert len(tasks) == 2
     named = {row.model: row.error.partition(":")[0].rpartition("/")[2] for row in result if row.error}

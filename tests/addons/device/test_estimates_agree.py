@@ -14,7 +14,7 @@ import hexforge
 from hexforge.addons.device import Binary, CreationConfig, Device, Qnn
 from hexforge.addons.device.contexts.execution import ExecutionResult
 from hexforge.addons.device.contexts.handles import DeviceGraph
-from hexforge.analysis.estimate import simulate_concurrent
+from hexforge.addons.device.scheduling.concurrent import simulate_estimates
 from hexforge.chips.priority import Priority
 from tests.addons.device import tiny
 from tests.backends.htp.test_graph_options import spilling_model
@@ -68,7 +68,7 @@ def test_co_running_models_take_the_same_time(tmp_path: Path, mode: str, vtcm_mb
         SOC, config=hexforge.GraphConfig(vtcm_mb=vtcm_mb), power=hexforge.Power(performance_mode=mode)
     )
     estimates = [hexforge.estimate(model, deployment) for model in models]
-    shared = simulate_concurrent(estimates, priorities, count=COUNT)
+    shared = simulate_estimates(estimates, priorities, count=COUNT)
     device = on_the_device(tmp_path, models, priorities, deployment, mode)
     assert [len(runs) for runs in device] == [COUNT] * 3
     assert shared.jobs[0].yields > 0

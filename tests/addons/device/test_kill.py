@@ -28,10 +28,10 @@ from hexforge.addons.device.memory import DeviceMemory
 from hexforge.addons.device.power import PROFILES
 from hexforge.addons.device.scenario.play import play
 from hexforge.addons.device.scenario.script import parse_script
+from hexforge.addons.device.scheduling.clock import ClockTask, Waits
 from hexforge.addons.device.simulated_device import Client
 from hexforge.addons.device.votes import PowerVotes
 from hexforge.chips.priority import Priority
-from hexforge.scheduling.clock import ClockTask, Waits
 from tests.addons.device import tiny
 from tests.addons.device.log_rules import broken_rules
 from tests.addons.device.random_scripts import Undisturbed, lost, random_script

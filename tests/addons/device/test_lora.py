@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import hexforge
+from hexforge.addons.adapters.making import make_adapter
 from hexforge.addons.device import Binary, Device, DeviceError, Qnn
 from hexforge.addons.device.contexts.handles import DeviceGraph
 from hexforge.addons.device.contexts.tensors import Feed
 from hexforge.chips.soc import require_chip
-from hexforge.runtime.contexts.lora import make_adapter
 from hexforge.runtime.registry import backend
 from tests.addons.device import tiny
 from tests.addons.device.test_memory import by_kind

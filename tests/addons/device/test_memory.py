@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import hexforge
+from hexforge.addons.budgets.gate import gate
 from hexforge.addons.device import (
     Binary,
     CreationConfig,
@@ -29,6 +32,8 @@ from hexforge.addons.device.contexts.loading import CreationNotice
 from hexforge.addons.device.memory import AddressRange, SharedBuffer
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
+from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.describe import describe, memory_bytes
 from hexforge.runtime.registry import backend
 from tests.addons.device import tiny
 
@@ -572,6 +577,33 @@ def test_contexts_with_dlbc_share_no_spill_fill_buffer() -> None:
 def test_a_context_file_says_that_it_was_prepared_with_dlbc(option: str) -> None:
     made = hexforge.compile(tiny.dense(1), None, backend("htp", {"soc_model": "SM8650", option: "1"}))
     assert Binary.of(made.to_bytes(), require_chip("SM8650")).dlbc
+
+
+@pytest.mark.parametrize("name", ["dense", "conv", "pair", "inside"])
+def test_one_figure_says_what_a_context_takes_of_memory(tmp_path: Path, name: str) -> None:
+    """The device's weights are the file's, each array once; so is what `info` says, and the estimate of the file."""
+    tiny.binaries(tmp_path)
+    file = tmp_path / f"{name.replace('inside', 'dense')}.bin"
+    binary = Binary.of(file.read_bytes() if name == "inside" else file, require_chip(tiny.SOC), name)
+    said = describe(file)["hexforge"]["weights"]
+    assert binary.weights_bytes == said["stored_bytes"] <= file.stat().st_size
+    assert binary.shared_bytes + binary.graphs[0].weights_bytes == next(iter(said["by_graph"].values()))
+    qnn = Qnn(Device(tiny.SOC).process())
+    qnn.QnnContext_createFromBinary(binary)
+    assert qnn.memory_facts()["by_kind"]["weights"] == said["stored_bytes"]
+    if len(binary.graphs) == 1:
+        spec = binary.graphs[0]
+        assert hexforge.estimate(file, tiny.SOC).memory_bytes == memory_bytes(Context(file))
+        assert memory_bytes(Context(file)) == binary.weights_bytes + spec.spill_fill_bytes + spec.io_bytes
+
+
+def test_the_gate_takes_the_memory_of_the_context_that_a_quantized_model_becomes(tmp_path: Path) -> None:
+    (tmp_path / "conv.onnx").write_bytes(tiny.conv())
+    budget = tmp_path / "budget.yaml"
+    budget.write_text(yaml.safe_dump({"models": [{"model": "conv.onnx", "soc": tiny.SOC, "memory_mb": 100}]}))
+    taken = next(check.value for check in gate(budget).checks if check.what.startswith("memory_mb"))
+    hexforge.compile(tmp_path / "conv.onnx", tmp_path / "conv.bin", tiny.SOC)
+    assert round(taken * MB) == memory_bytes(Context(tmp_path / "conv.bin"))
 
 
 @pytest.mark.feature("Init acceleration", guide="187-193, 412-418")

@@ -19,13 +19,13 @@ from hexforge.addons.device.scenario.play import play
 from hexforge.addons.device.scenario.proposals import Aim
 from hexforge.addons.device.scenario.script import parse_script
 from hexforge.addons.device.scenario.search import PlanResult, search_plan
-from hexforge.addons.device.scenario.workload import Limits, ModelLoad, Workload, read_workload
+from hexforge.addons.device.scenario.workload import Limits, RatedGraph, Workload, read_workload
+from hexforge.addons.device.scheduling.clock import VirtualClock
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
 from hexforge.cli import app
 from hexforge.errors import HexforgeError
 from hexforge.formats.backend_extensions import load
-from hexforge.scheduling.clock import VirtualClock
 from tests.addons.device import tiny
 from tests.addons.device.random_scripts import random_script
 
@@ -42,12 +42,12 @@ def graph(name: str, us: float, tasks: int = 20, weights_mb: int = 10, spill_mb:
 def load_of(
     name: str, us: float, period_us: float, deadline_us: float, *, priorities: tuple[Priority, ...] = ALL,
     weights_mb: int = 10, spill_mb: int = 0, tasks: int = 20, jitter_us: float = 0.0,
-) -> ModelLoad:  # fmt: skip
+) -> RatedGraph:  # fmt: skip
     binary = Binary(name, (graph("g", us, tasks, weights_mb, spill_mb),))
-    return ModelLoad(name, Path(f"{name}.bin"), binary, "g", period_us, deadline_us, jitter_us, priorities)
+    return RatedGraph(name, Path(f"{name}.bin"), binary, "g", period_us, deadline_us, jitter_us, priorities)
 
 
-def workload(*models: ModelLoad, **more: object) -> Workload:
+def workload(*models: RatedGraph, **more: object) -> Workload:
     base = Workload(
         require_chip("SM8650"), "android", True, models, Limits(8 << 30), ("burst", "balanced", "low_power_saver"), ()
     )
@@ -112,7 +112,7 @@ def test_a_deadline_that_only_the_highest_clocks_meet_takes_them() -> None:
 
 def test_graphs_of_one_context_are_switched_for_least_ram() -> None:
     pair = Binary("pair", (graph("used", 500.0, weights_mb=50), graph("other", 500.0, weights_mb=300)))
-    model = ModelLoad("pair", Path("pair.bin"), pair, "used", 50_000.0, 40_000.0, 0.0, ALL)
+    model = RatedGraph("pair", Path("pair.bin"), pair, "used", 50_000.0, 40_000.0, 0.0, ALL)
     result = found(workload(model), Aim.RAM, 20)
     assert result.best is not None
     assert result.best.plan.switched == ("pair",)

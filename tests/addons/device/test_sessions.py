@@ -292,7 +292,7 @@ def test_profiles_are_timed_under_what_run_and_dynamic_options_say(tmp_path: Pat
     assert quick == again == last <= burst
     assert last < back <= saver < default  # all of them with a control latency of 20 us
     assert slow == default < extreme
-    from hexforge.formats.profile import log
+    from hexforge.addons.profiler import log
 
     assert len(log.read(tmp_path / "p_qnn.log").graphs[0].runs) == len(runs) + 1
 

@@ -41,8 +41,8 @@ from hexforge.addons.device.codes import ProcessEndedError
 from hexforge.addons.device.shared.address import VARIABLE, DeviceAddress, read_token, write_token
 from hexforge.addons.device.shared.messages import LENGTH, MOST_BYTES, packed, unpacked
 from hexforge.addons.device.shared.remote import SharedDevice, SharedQnn, connect
-from hexforge.addons.device.shared.served_process import ServedProcess
 from hexforge.addons.device.shared.service import DeviceService
+from hexforge.chips.priority import Priority
 from hexforge.cli import app
 from hexforge.errors import CallError, HexforgeError
 from tests import ROOT
@@ -264,6 +264,10 @@ def calls(qnn: Qnn, binaries: dict[str, Binary]) -> list[Any]:
         qnn.destroyPowerConfigId(number + 7)
     found += [str(wrong.value)]
     qnn.QnnContext_applyBinarySection(first.graphs["a"], "style")
+    qnn.sleep(250.0)
+    qnn.QnnContext_setConfig(second, priority=Priority.LOW)
+    qnn.QnnGraph_setConfig(second.graphs["b"], priority=Priority.NORMAL)
+    qnn.use_profile("balanced", now=True)
     for context in (dense, first, second, *listed, switched):
         qnn.QnnContext_free(context)
     with pytest.raises(DeviceError) as freed:
@@ -458,7 +462,7 @@ def test_whole_characters_by_their_halves_are_text() -> None:
 
 
 def test_an_answer_that_no_message_holds_ends_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ServedProcess, "_memory", lambda self: {"bytes": float("nan")})
+    monkeypatch.setattr(Qnn, "memory_facts", lambda self: {"bytes": float("nan")})
     with served(tmp_path) as where:
         good: SharedQnn = where.remote.qnn("good")
         with pytest.raises(HexforgeError, match="could not be sent"):

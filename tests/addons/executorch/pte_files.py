@@ -16,7 +16,7 @@ from hexforge.addons.executorch import blob
 from hexforge.addons.executorch.formats.etdump import scalar_type
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.ir import DType, Graph, Role, TensorType
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 
 
 @dataclass
@@ -247,7 +247,7 @@ def counting(name: str = "forward") -> Graph:
 def context_blob(*graphs: Graph) -> bytes:
     """The blob of a delegate with these graphs."""
     backend = HtpBackend(threads=1)
-    rows = [ContextGraph(g.name, backend.compile(g), backend.graph_settings()) for g in graphs]
+    rows = [PreparedGraph(g.name, backend.compile(g), backend.graph_settings()) for g in graphs]
     return blob.wrap_context(ContextBuilder.of(backend, rows).writer().to_bytes())
 
 

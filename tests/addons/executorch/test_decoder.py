@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.addons.executorch.running.attention_sink import SinkEvictor
 from hexforge.addons.executorch.running.decoder import KV, PREFILL, PteGraphs, read_decoder
 from hexforge.addons.llm import LanguageModel, LlmSession
+from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
 from hexforge.cli import app
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array, DType, Graph, Role, TensorType
@@ -147,7 +147,8 @@ def evictor_file(path: Path, **facts: int) -> Path:
 def opened(path: Path, several: bool = True, evictor: SinkEvictor | None = None) -> LlmSession:
     """A session over a decoder, without an end where tokens are evicted."""
     decoder = read_decoder(path)
-    facts = decoder if evictor is None else replace(decoder, context=1000)
+    room, ends = decoder.context if evictor is None else 1000, tuple(decoder.end_tokens)
+    facts = DecoderFacts(decoder.folder, decoder.name, room, decoder.vocabulary, decoder.layers, ends)
     return LanguageModel(facts, PteGraphs(decoder, several, evictor)).session()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hexforge.addons.executorch import blob
-from hexforge.addons.executorch.running.loading import load
+from hexforge.addons.executorch.running.pte_loading import load
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from tests.addons.executorch.pte_files import (
     Ints,

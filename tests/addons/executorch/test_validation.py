@@ -11,10 +11,10 @@ import pytest
 from hexforge.addons.executorch import adaptor, blob
 from hexforge.addons.executorch.compilation import compile_graphs
 from hexforge.addons.executorch.compile_spec import CompileRequest
+from hexforge.addons.qnn_graphs.compiling import refusal
+from hexforge.addons.qnn_graphs.library_limits import LIMITS
 from hexforge.frontends.onnx.ep_limits import ep_refuses
-from hexforge.frontends.qnn.library_limits import LIMITS
 from hexforge.runtime import registry
-from hexforge.runtime.qnn_graphs import refusal
 from tests.frontends.onnx.limited_node import Node, Tensor
 
 ENCODINGS, TYPES = adaptor.Qnn_QuantizationEncoding_t, adaptor.Qnn_DataType_t

@@ -11,11 +11,11 @@ import pytest
 
 from hexforge.addons.executorch import adaptor, blob
 from hexforge.addons.executorch.compilation import compile_graphs
+from hexforge.addons.qnn_graphs.compiling import refusal
+from hexforge.addons.qnn_graphs.graph import build_graph
 from hexforge.backend import ContextBackend
 from hexforge.errors import CallError, FormatError, ModelError, UnsupportedError
-from hexforge.frontends.qnn.graph import build_graph
 from hexforge.runtime import registry
-from hexforge.runtime.qnn_graphs import refusal
 
 UNDEFINED = adaptor.Qnn_QuantizationEncoding_t.QNN_QUANTIZATION_ENCODING_UNDEFINED
 SCALE_OFFSET = adaptor.Qnn_QuantizationEncoding_t.QNN_QUANTIZATION_ENCODING_SCALE_OFFSET

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pyopencl")
 
-from hexforge.addons.gpu import memory
+from hexforge.addons.gpu.resident import memory
 
 pytestmark = pytest.mark.gpu
 

@@ -139,7 +139,7 @@ def test_a_full_device_is_said_and_loses_no_other_session() -> None:
     one, two, last = done.stdout.splitlines()
     assert "has buffers of at most" in one
     assert "is out of memory while it loaded graph 'large'" in two
-    assert "the graph needs 1,024.0 MiB (activations 1,024.0 MiB, constants 0 bytes" in two
+    assert "the graph needs 1.00 GiB (activations 1.00 GiB, constants 0 B" in two
     assert last == "the other one runs"
 
 

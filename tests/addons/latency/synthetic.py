@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hexforge.addons.latency.fitting import BASE, PRIOR, SPREAD, CostFit, FitProblem
-from hexforge.addons.latency.measurements import Measurement, ModelFamily
+from hexforge.addons.latency.measurements import MeasuredFamily, Measurement
 from hexforge.addons.latency.terms import HMX_KINDS, HVX_KINDS, PARAMETER_INDEX
-from hexforge.addons.latency.tiled_models import ModelKey, TiledModel, key_of
+from hexforge.addons.latency.tiled_graphs import ModelKey, TiledGraph, key_of
 from hexforge.backends.htp.time import cost
 from hexforge.backends.htp.time.task_sequence import tiles
 from hexforge.backends.htp.time.tile import PRECISIONS, Task
@@ -24,9 +24,9 @@ RUNTIMES = ("qnn_dlc", "onnx")
 class Known:
     """Rows that were made with known costs."""
 
-    models: Mapping[ModelKey, TiledModel]
+    models: Mapping[ModelKey, TiledGraph]
     rows: Sequence[Measurement]
-    families: Mapping[str, ModelFamily]
+    families: Mapping[str, MeasuredFamily]
     costs: CostFit
 
     def problem(self, rows: Sequence[Measurement] | None = None) -> FitProblem:
@@ -40,7 +40,7 @@ def known(seed: int, families: int = 12, folds: int = 4, noise: float = 0.0) -> 
     logs = PRIOR + SPREAD * random.normal(size=len(PRIOR))
     logs[PARAMETER_INDEX["serial"]] = np.log(0.7)
     names = [f"family{i}_model{k}" for i in range(families) for k in range(2)]
-    of = {n: ModelFamily(n.split("_")[0], i // 2 % folds, ("net",), False) for i, n in enumerate(names)}
+    of = {n: MeasuredFamily(n.split("_")[0], i // 2 % folds, ("net",), False) for i, n in enumerate(names)}
     cells = itertools.product(names, cost.RATES, RUNTIMES, BASE)
     blank = [Measurement(name, rate, runtime, f"device {chip}", chip, 1.0) for name, rate, runtime, chip in cells]
     work = {name: _tasks(random) for name in names}
@@ -68,7 +68,7 @@ def _tasks(random: np.random.Generator) -> list[Task]:
     return tasks
 
 
-def _tiled(tasks: Sequence[Task], key: ModelKey) -> TiledModel:
+def _tiled(tasks: Sequence[Task], key: ModelKey) -> TiledGraph:
     """The tasks at the precision of a key, cut into tiles for its VTCM."""
     own = [replace(task, precision=PRECISIONS[key[2]]) for task in tasks]
-    return TiledModel(own, tiles(own, key[3]), 150_000)
+    return TiledGraph(own, tiles(own, key[3]), 150_000)

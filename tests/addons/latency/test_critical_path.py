@@ -13,7 +13,7 @@ from hexforge.addons.latency.cost_file import SHIPPED, fit_of
 from hexforge.addons.latency.fitting import BASE, FitProblem
 from hexforge.addons.latency.measurements import DATA, read_families, read_measurements
 from hexforge.addons.latency.terms import PARAMETER_INDEX, PARAMETERS_OF_TERMS, serial_of, unit_us
-from hexforge.addons.latency.tiled_models import TiledModels
+from hexforge.addons.latency.tiled_graphs import TiledGraphs
 from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp.time import cost
 from hexforge.backends.htp.time.simulate import simulate
@@ -29,7 +29,7 @@ SMALL = ("resnet18", "squeezenet1_1", "quicksrnetsmall")
 def test_the_fit_times_graphs_as_estimates_do() -> None:
     measured = [row for row in read_measurements() if row.model in SMALL]
     rows = list({(row.model, row.chip, row.precision, row.runtime): row for row in measured}.values())
-    models, fit = TiledModels(), fit_of(json.loads(SHIPPED.read_text()))
+    models, fit = TiledGraphs(), fit_of(json.loads(SHIPPED.read_text()))
     logs = FitProblem(models, rows, read_families()).predict(fit, np.arange(len(rows)))
     assert len(rows) > 100
     for row, log in zip(rows, logs, strict=True):
@@ -41,12 +41,12 @@ def test_the_fit_times_graphs_as_estimates_do() -> None:
 @pytest.mark.parametrize("model", SMALL)
 def test_graphs_are_those_that_estimates_time(model: str) -> None:
     theirs = graph_of(DATA / "topologies" / f"{model}.onnx")
-    assert text.dumps(TiledModels().graph(model)) == text.dumps(theirs)
+    assert text.dumps(TiledGraphs().graph(model)) == text.dumps(theirs)
 
 
 def test_a_model_without_a_graph_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(CallError, match="every measured model has a graph"):
-        TiledModels(tmp_path).graph("resnet18")
+        TiledGraphs(tmp_path).graph("resnet18")
 
 
 def test_derivatives_along_the_path_are_those_of_the_times() -> None:

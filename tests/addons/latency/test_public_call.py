@@ -16,7 +16,7 @@ from benchmarks.latency.__main__ import RESULTS
 from hexforge.addons.latency.cost_file import digest_of, fit_of, text_of
 from hexforge.addons.latency.fitting import BASE, FitProblem
 from hexforge.addons.latency.measurements import DATA, MEASURED_PRECISIONS, Measurement, read_families
-from hexforge.addons.latency.tiled_models import TiledModels
+from hexforge.addons.latency.tiled_graphs import TiledGraphs
 from hexforge.backends.htp.time import cost
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import FormatError
@@ -34,7 +34,7 @@ def figure(part: str, precision: str, name: str) -> str:
 def test_a_fit_predicts_what_the_public_call_gives() -> None:
     cells = [(m, p, r, c) for m in MODELS for p in MEASURED_PRECISIONS for r in RUNTIMES for c in (BASE[0], BASE[3])]
     rows = [Measurement(m, p, r, f"device {c}", c, 1.0) for m, p, r, c in cells]
-    problem = FitProblem(TiledModels(DATA), rows, read_families())
+    problem = FitProblem(TiledGraphs(DATA), rows, read_families())
     fast = np.exp(problem.predict(fit_of(cost.fitted()), np.arange(len(rows))))
     asked = [Deployment(row.chip, row.precision, row.runtime) for row in rows]
     for model in MODELS:

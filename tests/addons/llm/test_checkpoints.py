@@ -14,11 +14,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from hexforge.addons.llm import ExportRequest, export, load
-from hexforge.addons.llm.architecture import architecture_of_config
 from hexforge.addons.llm.bundle import read_bundle
+from hexforge.addons.llm.checkpoints.architecture import architecture_of_config
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint, RandomCheckpoint
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.float_decoder import FloatDecoder
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from tests.addons.llm import REFERENCE, SMALL
 
@@ -299,7 +299,7 @@ def test_damaged_bundles_are_refused(tmp_path: Path) -> None:
     fault("is not the file that was exported", lambda f: (f / "tokenizer.json").write_text(other))
     fault("has no bundle.json", lambda f: (f / "bundle.json").unlink())
     fault("of version 1", described(version=9))
-    fault("malformed", described(context="many"))
+    fault("context is 'many': expected a whole number", described(context="many"))
     fault("each of 4 layers once", described(layers=4))
     fault("is no file of the bundle", described(sizes={"../x": 1}))
     fault("line 1", lambda f: (f / "bundle.json").write_text("{"))

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hexforge.addons.llm import Sampling
-from hexforge.addons.llm.evaluate import evaluate_bundle
+from hexforge.addons.llm.exporting.evaluate import evaluate_bundle
 from hexforge.cli import app, main
 from hexforge.errors import CallError
 from tests.addons.llm.conftest import SMALL, Bundled

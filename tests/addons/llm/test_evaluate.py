@@ -12,7 +12,7 @@ import pytest
 from hexforge.addons.llm import ExportRequest, LanguageModel, export
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.evaluate import evaluate_bundle
+from hexforge.addons.llm.exporting.evaluate import evaluate_bundle
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from tests.addons.llm import REFERENCE, SMALL
@@ -32,8 +32,8 @@ def test_perplexity_stays_near_the_float_models(
 
 
 def test_the_float_perplexity_is_torchs(loaded: Callable[..., LanguageModel]) -> None:
-    from hexforge.addons.llm.evaluate import log_shares
-    from hexforge.addons.llm.float_decoder import FloatDecoder
+    from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
+    from hexforge.addons.llm.exporting.evaluate import log_shares
 
     tokens = loaded("w8a16").text.encode(HELD_OUT)
     rows = [tokens[i * 256 : (i + 1) * 256] for i in range((len(tokens) - 1) // 256)]

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
-from hexforge.addons.llm.checkpoints.gguf_file import _INNER, _OUTER, _PACKED
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
+from hexforge.addons.llm.checkpoints.gguf_file import _PACKED
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.float_decoder import FloatDecoder
+from hexforge.addons.llm.checkpoints.weights import weights_of
 from hexforge.errors import UnsupportedError
 from tests.addons.llm.test_checkpoints import SIZES
 
@@ -60,16 +61,17 @@ def written(path: Path, name: str, source: Checkpoint, kind: gguf.GGMLQuantizati
         own = kind if array.ndim == 2 else gguf.GGMLQuantizationType.F32
         writer.add_tensor(to, gguf.quants.quantize(np.ascontiguousarray(array), own), raw_dtype=own)
 
-    outer = [part for part in _OUTER if part != "head" or not shape.tied]
+    kinds = weights_of(arch)
+    outer = [part for part in kinds if part not in source.names()]
     for layer, part in [(None, part) for part in outer] + [(i, n) for i in range(shape.layers) for n in source.names()]:
         array = source.weight(part, layer) + np.float32(arch.norm_offset * ("norm" in part))
         if name == "llama" and part.removesuffix("_bias") in ("query", "key"):
             halves = array.reshape(-1, 2, shape.head_dim // 2, *array.shape[1:])
             array = halves.swapaxes(1, 2).reshape(array.shape)
         if layer is None:
-            put(f"{_OUTER[part]}.weight", array)
+            put(kinds[part].gguf, array)
         elif not (arch.fused and part in _PACKED):
-            put(f"blk.{layer}.{_INNER[part]}", array)
+            put(f"blk.{layer}.{kinds[part].gguf}", array)
         elif part in ("value", "up"):
             joined = [source.weight(n, layer) for n, packed in _PACKED.items() if packed == _PACKED[part]]
             put(f"blk.{layer}.{_PACKED[part]}", np.concatenate(joined))

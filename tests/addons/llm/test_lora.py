@@ -14,13 +14,13 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from hexforge.addons.llm import ExportRequest, LanguageModel, Sampling, export, load
-from hexforge.addons.llm.checkpoints.checkpoint import weight_shapes
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
+from hexforge.addons.llm.checkpoints.peft_adapter import adapted_checkpoint, read_adapter
+from hexforge.addons.llm.checkpoints.weights import weight_shapes
 from hexforge.addons.llm.conversation import Conversation
-from hexforge.addons.llm.float_decoder import FloatDecoder
-from hexforge.addons.llm.lora.peft_adapter import AdaptedCheckpoint, read_adapter
-from hexforge.addons.llm.serving.app import application
-from hexforge.addons.llm.serving.requests import RequestError, model_names, read_request
+from hexforge.addons.llm.serve_app import application
+from hexforge.addons.llm.serve_requests import RequestError, model_names, read_request
 from hexforge.cli import app
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from tests.addons.llm import REFERENCE, SMALL
@@ -91,7 +91,7 @@ def test_float_graphs_compute_what_merged_weights_do(folders: Mapping[str, Path]
     base = FloatDecoder(checkpoint).logits([TEXT])[0]
     assert model.bundle.adapters == ("plain", "wide", "last")
     for name, folder in folders.items():
-        merged = AdaptedCheckpoint(checkpoint, read_adapter(name, folder, checkpoint.architecture))
+        merged = adapted_checkpoint(checkpoint, read_adapter(name, folder, checkpoint.architecture))
         expected = FloatDecoder(merged).logits([TEXT])[0]
         given = model.session(name).feed(TEXT, all_logits=True)
         assert np.abs(given - expected).max() < 2e-4 * np.abs(expected).max()
@@ -109,7 +109,7 @@ def test_adapters_are_switched_and_the_base_comes_back(precision: str, folders: 
     checkpoint = open_checkpoint(SMALL)
     rounding = np.square(base - FloatDecoder(checkpoint).logits([TEXT])[0]).mean()
     for name, logits in first.items():
-        merged = AdaptedCheckpoint(checkpoint, read_adapter(name, folders[name], checkpoint.architecture))
+        merged = adapted_checkpoint(checkpoint, read_adapter(name, folders[name], checkpoint.architecture))
         expected = FloatDecoder(merged).logits([TEXT])[0]
         error, effect = np.square(logits - expected).mean(), np.square(base - expected).mean()
         assert error < 3 * rounding + 0.01 * effect

@@ -15,10 +15,10 @@ from onnx import numpy_helper
 
 from hexforge.addons.llm import ExportRequest, export, load
 from hexforge.addons.llm.checkpoints.decoder_architecture import rotation_of_tables
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.addons.llm.checkpoints.rotation import Rotation
-from hexforge.addons.llm.evaluate import evaluate_bundle
-from hexforge.addons.llm.float_decoder import FloatDecoder
+from hexforge.addons.llm.exporting.evaluate import evaluate_bundle
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from tests import ROOT
 from tests.addons.llm import REFERENCE, SMALL

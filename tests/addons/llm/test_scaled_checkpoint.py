@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 from hexforge.addons.llm import ExportRequest, export, load
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.checkpoints.scaled_checkpoint import InputScales, ScaledCheckpoint, searched_scales
-from hexforge.addons.llm.evaluate import evaluate_bundle
-from hexforge.addons.llm.float_decoder import FloatDecoder
-from hexforge.addons.llm.lora.peft_adapter import AdaptedCheckpoint, read_adapter
-from hexforge.addons.llm.precision import PRECISIONS
-from hexforge.addons.llm.weight_rounding import InputCorrelations
+from hexforge.addons.llm.checkpoints.peft_adapter import adapted_checkpoint, read_adapter
+from hexforge.addons.llm.exporting.evaluate import evaluate_bundle
+from hexforge.addons.llm.exporting.precision import PRECISIONS
+from hexforge.addons.llm.exporting.scaled_checkpoint import InputScales, ScaledCheckpoint, searched_scales
+from hexforge.addons.llm.exporting.weight_rounding import InputCorrelations
 from hexforge.cli import app
 from hexforge.errors import UnsupportedError
 from tests.addons.llm import REFERENCE, SMALL
@@ -88,8 +88,8 @@ def test_adapters_of_a_scaled_model_change_it_as_before(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(SMALL)
     adapter = read_adapter("a", peft_folder(tmp_path / "a", 2, 8, tuple(MODULES)), checkpoint.architecture)
     scales = drawn_scales(checkpoint)
-    expected = FloatDecoder(AdaptedCheckpoint(checkpoint, adapter)).logits([TEXT])[0]
-    scaled = AdaptedCheckpoint(ScaledCheckpoint(checkpoint, scales), scales.scaled(adapter))
+    expected = FloatDecoder(adapted_checkpoint(checkpoint, adapter)).logits([TEXT])[0]
+    scaled = adapted_checkpoint(ScaledCheckpoint(checkpoint, scales), scales.scaled(adapter))
     assert np.abs(FloatDecoder(scaled).logits([TEXT])[0] - expected).max() < 1e-4 * np.abs(expected).max()
     asked = ExportRequest(
         context=64, tokens=(1,), scaled=True, adapters={"a": tmp_path / "a"}, calibration=short_text(tmp_path)

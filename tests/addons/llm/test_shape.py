@@ -97,9 +97,10 @@ def test_a_bad_config_is_refused_with_what_is_wrong(change: dict[str, Any], mess
 
 
 def test_a_config_that_is_no_object_and_a_folder_without_one(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="is no object"):
-        shape_of_config([1], "bad")
     with pytest.raises(CallError, match=r"has no config\.json"):
+        read_shape(tmp_path)
+    (tmp_path / "config.json").write_text("[1]")
+    with pytest.raises(FormatError, match="is no object"):
         read_shape(tmp_path)
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from hexforge.addons.llm import ExportRequest, export, load
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.float_decoder import FloatDecoder
 from tests import ROOT
 
 GENAI = ROOT / ".venv-genai" / "bin" / "python"

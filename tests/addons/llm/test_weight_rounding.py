@@ -11,9 +11,9 @@ import onnxruntime
 import pytest
 
 from hexforge.addons.llm import ExportRequest, export, load
-from hexforge.addons.llm.evaluate import evaluate_bundle
-from hexforge.addons.llm.precision import PRECISIONS
-from hexforge.addons.llm.weight_rounding import InputCorrelations, expanded, rounded_weight
+from hexforge.addons.llm.exporting.evaluate import evaluate_bundle
+from hexforge.addons.llm.exporting.precision import PRECISIONS
+from hexforge.addons.llm.exporting.weight_rounding import InputCorrelations, expanded, rounded_weight
 from hexforge.errors import CallError
 from hexforge.ir import BlockwiseExpansion
 from hexforge.model.reader import read

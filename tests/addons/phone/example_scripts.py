@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.addons.phone.adb_folder import adb_folder
 from hexforge.addons.phone.phones import add_phone, list_phones
-from hexforge.addons.phone.sdk_root import EXECUTORCH_BUILD, sdk_root
+from hexforge.addons.phone.script_folders import EXECUTORCH_BUILD, adb_folder, sdk_root
 
 PICTURES = 100
 """How many the scripts ask for."""

@@ -22,9 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.addons.phone.adb_folder import adb_folder
 from hexforge.addons.phone.phones import add_phone, list_phones
-from hexforge.addons.phone.sdk_root import EXECUTORCH_BUILD, sdk_root
+from hexforge.addons.phone.script_folders import EXECUTORCH_BUILD, adb_folder, sdk_root
 from tests.addons.phone.llama_models import MODELS, write_calibration, write_checkpoint, write_tokenizer
 
 SCRIPT = "executorch.examples.qualcomm.oss_scripts.llama.llama"

@@ -15,8 +15,8 @@ import pytest
 
 from hexforge.addons.phone import phones as phones_module
 from hexforge.addons.phone import transfer
-from hexforge.addons.phone.adb_folder import adb_folder
 from hexforge.addons.phone.phones import Phone, add_phone, find_phone, list_phones, plug, remove_phone, unplug
+from hexforge.addons.phone.script_folders import adb_folder
 from hexforge.errors import CallError
 from tests.addons.phone.conftest import Adb
 

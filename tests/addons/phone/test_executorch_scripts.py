@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 import hexforge.addons.executorch
-from hexforge.addons.executorch.running.pte_departure import first_pte_departure
-from hexforge.addons.phone.adb_folder import adb_folder
+from hexforge.addons.executorch.running.pte_dump_comparison import compare_pte_with_dump
 from hexforge.addons.phone.phones import add_phone, list_phones, unplug
-from hexforge.addons.phone.sdk_root import EXECUTORCH_BUILD, sdk_root
+from hexforge.addons.phone.script_folders import EXECUTORCH_BUILD, adb_folder, sdk_root
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("executorch")
@@ -67,7 +66,7 @@ def test_a_dump_off_a_phone_is_compared(ready: Path, inputs: Any) -> None:
     (ready / "dump").mkdir()
     phone.pull_debug_output(str(ready / "dump"), str(ready / "dump"))
     inputs[0][0].numpy().tofile(ready / "dump/input_0_0.raw")
-    result = first_pte_departure(path, ready / "dump")
+    result = compare_pte_with_dump(path, ready / "dump")
     assert (result.first, result.compared) == (None, result.ops)
     numbers = bytearray((ready / "dump/debug_output.bin").read_bytes())
     from executorch.devtools import Inspector
@@ -79,7 +78,7 @@ def test_a_dump_off_a_phone_is_compared(ready: Path, inputs: Any) -> None:
     relu = next(tensor for tensor in logged if tensor.name.startswith("aten_relu_default_1"))
     numbers[relu.offset : relu.offset + 4096 : 2] = bytes(len(numbers[relu.offset : relu.offset + 4096 : 2]))
     (ready / "dump/debug_output.bin").write_bytes(numbers)
-    departed = first_pte_departure(path, ready / "dump").first
+    departed = compare_pte_with_dump(path, ready / "dump").first
     assert departed is not None
     assert departed.node == "aten_relu_default_1"
 

@@ -15,7 +15,7 @@ from hexforge.addons.latency.calibration import fit_factors
 from hexforge.addons.latency.cost_file import FACTORS, calibrated_costs
 from hexforge.addons.phone.adb_device import DeviceRunError, find_device
 from hexforge.addons.phone.phones import Phone, unplug
-from hexforge.addons.phone.sdk_root import sdk_root
+from hexforge.addons.phone.script_folders import sdk_root
 from hexforge.chips.soc import require_chip
 from hexforge.cli import main
 from hexforge.errors import CallError

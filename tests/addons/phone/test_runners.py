@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hexforge.addons.phone.adb_folder import adb_folder
 from hexforge.addons.phone.phones import Phone, add_phone, unplug
 from hexforge.addons.phone.programs import Translated
-from hexforge.addons.phone.sdk_root import HOST, sdk_root
+from hexforge.addons.phone.script_folders import HOST, adb_folder, sdk_root
 from tests.addons.executorch.pte_files import delegated, pte
 from tests.addons.phone.conftest import Adb
 from tests.digits import MODEL

@@ -12,8 +12,8 @@ import pytest
 from hexforge.addons.tools.adapter_config import read_adapter_config
 from hexforge.errors import CallError, FormatError
 from hexforge.runtime.contexts.context import Context
+from tests.addons.adapters.lora_models import adapted_weights, factors, inputs, transformer
 from tests.addons.tools.test_tools import tool
-from tests.runtime.contexts.lora_models import adapted_weights, factors, inputs, transformer
 
 RANK = 4
 

@@ -15,14 +15,14 @@ import pytest
 from typer.testing import CliRunner
 
 import hexforge
+from hexforge.addons.profiler import log
+from hexforge.addons.profiler.chrometrace import chrometrace
+from hexforge.addons.profiler.recording.simulated import profile
+from hexforge.addons.profiler.summary import summary
 from hexforge.addons.tools import tool_command
-from hexforge.analysis.profile.simulated import profile
-from hexforge.analysis.profile.summary import summary
-from hexforge.analysis.profile.trace import chrometrace
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.cli import app
-from hexforge.formats.profile import log
 from tests.addons.tools.test_keys import convolutions
 from tests.backends.htp.test_graph_options import spilling_model
 

@@ -15,14 +15,14 @@ import pytest
 from typer.testing import CliRunner
 
 import hexforge
+from hexforge.addons.profiler import log
+from hexforge.addons.profiler.linting import parse, parse_all
+from hexforge.addons.profiler.record import Profile
+from hexforge.addons.profiler.recording.simulated import profile
 from hexforge.addons.tools import tool_command
-from hexforge.analysis.profile.simulated import profile
 from hexforge.errors import HexforgeError
-from hexforge.formats.profile import log
-from hexforge.formats.profile.linting import parse, parse_all
-from hexforge.formats.profile.record import Profile
-from tests.analysis.profile.traces import check_trace
-from tests.formats.profile.test_linting import check_invariants
+from tests.addons.profiler.test_linting import check_invariants
+from tests.addons.profiler.traces import check_trace
 from tests.models import showcase
 from tests.ort.models import quantized
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import hexforge
+from hexforge.addons.profiler import log
 from hexforge.addons.tools import tool_command
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.formats.profile import log
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, text
 from tests import ROOT
 from tests.models import showcase

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hexforge.addons.vendor import process as process_module
-from hexforge.addons.vendor.compiling import ContextOptions, compile_contexts
+from hexforge.addons.vendor.compiling import CompileOptions, compile_contexts
 from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.errors import CallError, ModelError, PackageError
@@ -29,7 +29,7 @@ def test_options_of_a_chip() -> None:
 
 
 def test_entries_of_a_context(tmp_path: Path) -> None:
-    entries = ContextOptions(CHIP, embed=True, node_name_prefix="first_").entries(tmp_path / "c.onnx")
+    entries = CompileOptions(CHIP, embed=True, node_name_prefix="first_").entries(tmp_path / "c.onnx")
     assert entries == {
         "ep.context_enable": "1",
         "ep.context_file_path": str(tmp_path / "c.onnx"),
@@ -47,7 +47,7 @@ def test_nothing_is_left_where_the_package_dies_while_it_writes(
     monkeypatch.setattr(process_module, "WORKER", write_worker(tmp_path, body))
     (tmp_path / "out").mkdir()
     with VendorProcess(HERE) as process, pytest.raises(PackageError, match="exit code 9"):
-        compile_contexts([saved(small_chain(), tmp_path)], tmp_path / "out", ContextOptions(CHIP), process)
+        compile_contexts([saved(small_chain(), tmp_path)], tmp_path / "out", CompileOptions(CHIP), process)
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -65,15 +65,15 @@ def answer(job):
     (tmp_path / "out").mkdir()
     models = [saved(small_chain(), tmp_path, name) for name in ("a.onnx", "b.onnx")]
     with VendorProcess(HERE) as process:
-        made = compile_contexts(models, tmp_path / "out", ContextOptions(CHIP, share_weights=True), process)
+        made = compile_contexts(models, tmp_path / "out", CompileOptions(CHIP, share_weights=True), process)
         told = [json.loads(c.context_model.read_text()) for c in made.contexts]
         provider = {"soc_model": "57", "enable_htp_weight_sharing": "1"}
         assert told == [["1", None, provider], ["1", "1", provider]]
-        old = ContextOptions(VendorOptions("SM8350"), share_weights=True)
+        old = CompileOptions(VendorOptions("SM8350"), share_weights=True)
         with pytest.raises(CallError, match="SM8350: shares no weights"):
             compile_contexts(models, tmp_path / "out", old, process)
         with pytest.raises(CallError, match="two of the models"):
-            compile_contexts([models[0]] * 2, tmp_path / "out", ContextOptions(CHIP), process)
+            compile_contexts([models[0]] * 2, tmp_path / "out", CompileOptions(CHIP), process)
 
 
 class TestInstalled:
@@ -83,7 +83,7 @@ class TestInstalled:
         model = saved(small_chain(), tmp_path)
         (tmp_path / "out").mkdir()
         with VendorProcess() as process:
-            made = compile_contexts([model], tmp_path / "out", ContextOptions(CHIP), process)
+            made = compile_contexts([model], tmp_path / "out", CompileOptions(CHIP), process)
             assert [path.name for path in made.files] == ["model_ctx.onnx", "model_ctx_qnn.bin"]
             assert {op for op, _ in made.contexts[0].placement.left} == {"QuantizeLinear", "DequantizeLinear"}
             assert sum(op == "Conv" for op, _ in made.contexts[0].placement.taken) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,11 +21,13 @@ from hexforge.addons.vendor.deploy import DeployRequest, deploy, verify
 from hexforge.addons.vendor.folder import changed_files, read_manifest, read_samples, whole_folder
 from hexforge.addons.vendor.package import find_package
 from hexforge.errors import CallError, ExistingFileError, FormatError, ModelError, PackageError
+from hexforge.qnn_api import releases
 from tests import ROOT
 from tests.addons.vendor import HERE, needs_package, write_worker
 from tests.addons.vendor.models import gated, sample, saved, small_chain
 from tests.cli.test_cli import run
 
+KOTLIN = "android/app/src/main/java/com/example/npu/NpuModel.kt"
 REQUEST = DeployRequest(["SM8650", "Galaxy S25"], [sample(), sample(1)])
 
 
@@ -46,15 +49,53 @@ def test_without_the_package_all_but_the_contexts(no_package: None, tmp_path: Pa
     assert manifest["versions"]["onnxruntime-qnn"] is None
     assert [chip["context_model"] for chip in manifest["chips"].values()] == [None, None]
     assert list(manifest["chips"]) == ["SM8650", "SM8750"]
-    assert {"run.py", "cpp/main.cpp", "android/NpuModel.kt", "model.onnx", "samples.npz"} <= set(manifest["files"])
+    assert {"run.py", "cpp/main.cpp", KOTLIN, "model.onnx", "samples.npz"} <= set(manifest["files"])
     assert changed_files(tmp_path / "out", manifest) == []
     kept = read_samples(tmp_path / "out")
     assert [np.array_equal(a["x"], b["x"]) for a, b in zip(kept, REQUEST.samples, strict=True)] == [True, True]
     assert onnx.load(tmp_path / "out" / "model.onnx").graph.output[0].name == "pool1_r"
     for name in ("run.py", "make_contexts.py"):
         compile((tmp_path / "out" / name).read_text(), name, "exec")
-    assert '"soc_model" to "57",' in (tmp_path / "out" / "android" / "NpuModel.kt").read_text()
+    assert '"soc_model" to "57",' in (tmp_path / "out" / KOTLIN).read_text()
     assert "@" not in (tmp_path / "out" / "cpp" / "main.cpp").read_text()
+    assert manifest["doctor"] == []
+    assert manifest["versions"]["android"]["qairt"] == "2.51.0"
+
+
+def test_the_android_project_is_one_that_the_doctor_passes(no_package: None, tmp_path: Path) -> None:
+    deploy(saved(small_chain(), tmp_path), tmp_path / "out", REQUEST)
+    project = tmp_path / "out" / "android"
+    assert run("doctor", str(project), "--soc", "SM8650") == 0
+    build = (project / "app" / "build.gradle.kts").read_text()
+    pins = re.findall(r'implementation\("([\w.-]+:[\w.-]+):([\w.]+)"\)', build)
+    assert [releases.qairt_of(name, version) for name, version in pins] == ["", "2.51.0"]
+    plugin = releases.release_of(*pins[1])
+    assert plugin is not None
+    assert plugin.onnxruntime == pins[0][1]
+    for path in project.rglob("*.kt*"):
+        text = path.read_text()
+        assert "@" not in re.sub(r"@\w+\(", "", text), path
+        assert all(text.count(start) == text.count(end) for start, end in ("{}", "()", "[]")), path
+    assert 'Os.setenv("ADSP_LIBRARY_PATH", libraries, true)' in (tmp_path / "out" / KOTLIN).read_text()
+    (project / "app" / "build.gradle.kts").write_text(build.replace("2.7.0", "2.4.0").replace("= true", "= false"))
+    (project / "app" / "src" / "main" / "AndroidManifest.xml").write_text("<manifest><application/></manifest>")
+    assert run("doctor", str(project), "--soc", "SM8650") == 1
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="there is no cmake")
+def test_the_presets_are_read_by_cmake_and_want_an_onnxruntime(no_package: None, tmp_path: Path) -> None:
+    deploy(saved(small_chain(), tmp_path), tmp_path / "out", REQUEST)
+    listed = subprocess.run(
+        ["cmake", "--list-presets"], cwd=tmp_path / "out" / "cpp", capture_output=True, text=True, check=False
+    )
+    assert listed.returncode == 0, listed.stderr
+    presets = json.loads((tmp_path / "out" / "cpp" / "CMakePresets.json").read_text())["configurePresets"]
+    assert [preset["name"] for preset in presets] == ["android-arm64", "windows-arm64", "linux"]
+    made = subprocess.run(
+        ["cmake", "--preset", "linux"], cwd=tmp_path / "out" / "cpp", capture_output=True, text=True, check=False
+    )
+    assert made.returncode != 0
+    assert "has no folder 'include'" in " ".join(made.stderr.split())
 
 
 HEADERS = ROOT / ".venv-vendor" / "include" / "onnxruntime"

@@ -15,8 +15,8 @@ from hexforge.addons.vendor import engine as engine_module
 from hexforge.addons.vendor import process as process_module
 from hexforge.addons.vendor.engine import VendorEngine
 from hexforge.addons.vendor.process import ProcessLimits, VendorProcess
-from hexforge.addons.vendor.session import numpy_type
 from hexforge.analysis.quality.runners import ModelEngine, runner
+from hexforge.model.load_check import NUMPY_TYPES
 from tests.addons.vendor import HERE, needs_package, write_worker
 from tests.addons.vendor.models import sample, saved, small_chain
 from tests.cli.test_cli import run
@@ -52,8 +52,8 @@ def test_an_engine_travels_and_has_a_name() -> None:
     ("kind", "dtype"), [("tensor(float)", "float32"), ("tensor(uint16)", "uint16"), ("tensor(bool)", "bool")]
 )
 def test_types_of_onnxruntime(kind: str, dtype: str) -> None:
-    assert numpy_type(kind) == np.dtype(dtype)
-    assert numpy_type("tensor(string2)") is None
+    assert NUMPY_TYPES[kind] == np.dtype(dtype)
+    assert "tensor(string2)" not in NUMPY_TYPES
 
 
 def test_a_runner_runs_in_the_package(doubling: None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hexforge.addons.vendor.groups import candidate_groups
 from hexforge.addons.vendor.placing import compare_placement
-from hexforge.addons.vendor.proof import ProvenModel, place_by_the_rules
+from hexforge.addons.vendor.proof import RulePlacement, place_by_the_rules
 from hexforge.addons.vendor.session import EP, VendorOptions, VendorPlacement
 from hexforge.model.reader import read
 from tests.addons.vendor.models import gated, small_chain
@@ -13,11 +13,11 @@ from tests.addons.vendor.models import gated, small_chain
 CPU = "CPUExecutionProvider"
 
 
-def placed(bits: int = 8) -> ProvenModel:
+def placed(bits: int = 8) -> RulePlacement:
     return place_by_the_rules(read(small_chain(bits).SerializeToString()), VendorOptions("SM8650"))
 
 
-def rows(model: ProvenModel) -> dict[str, list[list[str]]]:
+def rows(model: RulePlacement) -> dict[str, list[list[str]]]:
     nodes: dict[str, list[list[str]]] = {EP: [], CPU: []}
     for row in model.parts.rows:
         nodes[row.where].append([row.op_type, row.node])

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from hexforge.addons.phone.adb_device import WORKSPACE, DeviceFullError, DeviceGoneError, find_device
-from hexforge.addons.phone.adb_folder import adb_folder
 from hexforge.addons.phone.phones import VARIABLE, Phone, add_phone, plug, unplug
-from hexforge.addons.phone.sdk_root import write_marked
+from hexforge.addons.phone.script_folders import adb_folder, write_marked
 from hexforge.addons.vendor import deploy as deploying
 from hexforge.addons.vendor.deploy import DeployRequest, deploy
 from hexforge.addons.vendor.pushed_deployment import PERF_TEST, RUNNER, PushRequest, push_deployment

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
-from hexforge.analysis.optimize import optimize
-from hexforge.analysis.requests import OptimizeRequest
+from hexforge.addons.tuning.optimize import optimize
+from hexforge.addons.tuning.requests import OptimizeRequest
 from hexforge.quant.compare import ErrorSums
 from tests.quant.networks import Network
 

@@ -190,7 +190,7 @@ def test_statistics_are_kept(digits: tuple[list, list], tmp_path: Path) -> None:
 
 
 def test_several_processes_give_the_same_model() -> None:
-    from hexforge.analysis.spread.workers import Workers
+    from hexforge.analysis.workers import Workers
     from tests.digits import MODEL, held_out
 
     data = [{"image": picture} for picture in held_out()[0][:20]]

@@ -211,7 +211,27 @@ def test_floats_are_converted_on_every_chip(soc: str) -> None:
 def test_floats_by_chip() -> None:
     node = unary("Relu")
     taken = {soc.name: unsupported(node, ChipTarget(soc.htp_arch, soc)) is None for soc in SOCS}
-    without = ("SC8280XP", "QCS6490", "QCM6690", "SM7750", "SXR1230P", "SSG2115P", "SSG2125P", "SAR2230P", "SW6100")
+    without = (
+        "SC8280XP",
+        "QCS6490",
+        "QCM6690",
+        "SM7750",
+        "SXR1230P",
+        "SSG2115P",
+        "SSG2125P",
+        "SAR2230P",
+        "SW6100",
+        "SM7350",
+        "SM7325",
+        "SM7315",
+        "SM6450",
+        "SM7475",
+        "SM7435",
+        "SM7550",
+        "SM8635",
+        "SM7675",
+        "SM8735",
+    )
     assert {name for name, fine in taken.items() if not fine} == set(without)  # as the vendor's library answers
     assert "QCM6690 (v73) has no float math; quantize" in str(unsupported(node, target("QCM6690")))
 

@@ -9,7 +9,7 @@ import onnx_ir
 
 from hexforge.frontends.onnx.fusions.table import fuse_units
 from hexforge.frontends.onnx.node_units import node_units
-from hexforge.frontends.onnx.pipeline import join_graphs, place
+from hexforge.frontends.onnx.placing import join_graphs, place
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import Graph
 

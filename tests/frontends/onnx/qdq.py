@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from hexforge.backends.cpu import CpuBackend
-from hexforge.frontends.onnx.pipeline import Placement, place
+from hexforge.frontends.onnx.placing import Placement, place
 from hexforge.frontends.onnx.unit import Unit
 from hexforge.model.reader import read
 from tests.frontends.onnx.parts import build, units

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
-from hexforge.frontends.onnx.pipeline import place
+from hexforge.frontends.onnx.placing import place
 from hexforge.model.reader import read
 from hexforge.ops.evaluate import evaluate
 from tests.frontends.onnx.parts import build, units

@@ -15,7 +15,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from hexforge.frontends.onnx.fusions.table import FUSED
-from hexforge.frontends.onnx.pipeline import place
+from hexforge.frontends.onnx.placing import place
 from hexforge.ir import Node
 from hexforge.model.reader import read
 from tests.frontends.onnx.parts import units

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from hexforge.frontends.onnx.pipeline import place
+from hexforge.frontends.onnx.placing import place
 from hexforge.model.reader import read
 from tests.frontends.onnx.parts import units
 from tests.frontends.onnx.single_node import model, placed

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from hexforge.frontends.onnx.pipeline import place
+from hexforge.frontends.onnx.placing import place
 from hexforge.model.reader import read
 from tests.frontends.onnx.parts import units
 from tests.frontends.onnx.single_node import compare, f32, model, placed

@@ -15,8 +15,8 @@ from hexforge.chips.deployment import Deployment
 from hexforge.frontends.onnx.rewrites import RULES, apply, find
 from hexforge.frontends.onnx.rewrites.ranks import MOST_RANK, merge_axes
 from hexforge.frontends.onnx.rewrites.write import model_bytes
-from hexforge.model.nodes import shape
 from hexforge.model.reader import read
+from hexforge.patterns.nodes import shape
 from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend_for
 from tests.frontends.onnx.test_rewrites import built, ops, same

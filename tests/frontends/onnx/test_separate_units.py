@@ -6,24 +6,25 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from hexforge.frontends.onnx.pipeline import PlacedModel, place_model
+from hexforge.frontends.onnx.placing import PlacedUnits
 from hexforge.frontends.onnx.separate_units import MADE, separated_model, shown_model, unit_tensors, units_alone
 from hexforge.ir import Array
 from hexforge.model.reader import read
-from hexforge.runtime.cpu_part import WholeModel
+from hexforge.runtime.cpu_part import WholeOnCpu
+from hexforge.runtime.model_request import ModelRequest
+from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend
 from tests.addons.vendor.models import gated, sample, small_chain
 
 
-def placed(model: onnx.ModelProto) -> PlacedModel:
-    return place_model(
-        read(model.SerializeToString()), backend("htp", {"soc_model": "57"}), offload_io_quantization=True
-    )
+def placed(model: onnx.ModelProto) -> PlacedUnits:
+    request = ModelRequest(offload_io_quantization=True)
+    return prepare_model(read(model.SerializeToString()), backend("htp", {"soc_model": "57"}), request).placed
 
 
 def run(model: bytes, feeds: dict[str, Array]) -> dict[str, Array]:
     names = {value.name for value in onnx.load_from_string(model).graph.input}
-    return WholeModel(model, "model").run({name: array for name, array in feeds.items() if name in names})
+    return WholeOnCpu(model, "model").run({name: array for name, array in feeds.items() if name in names})
 
 
 def test_every_tensor_between_units_is_shown() -> None:

@@ -18,8 +18,8 @@ from onnx import helper
 import hexforge.ops  # noqa: F401 - fills the table
 from benchmarks.conformance.cases import collect
 from hexforge.errors import HexforgeError
-from hexforge.frontends.onnx import support
-from hexforge.frontends.onnx.pipeline import place
+from hexforge.frontends.onnx import written_ops
+from hexforge.frontends.onnx.placing import place
 from hexforge.frontends.onnx.translate.builder import AROUND
 from hexforge.ir import table
 from hexforge.model.reader import read
@@ -181,8 +181,8 @@ def _try(proto: Any) -> list[str | None]:
 
 
 def _declared() -> dict[str, set[str]]:
-    fused = {f"fusion {kind}": set(ops) for kind, ops in support.fusions().items()}
-    return {op: set(ops) for op, ops in support.onnx_ops().items()} | fused
+    fused = {f"fusion {kind}": set(ops) for kind, ops in written_ops.fusions().items()}
+    return {op: set(ops) for op, ops in written_ops.onnx_ops().items()} | fused
 
 
 def test_everything_declared_is_a_qnn_op() -> None:

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from hexforge.frontends.onnx.pipeline import place
+from hexforge.frontends.onnx.placing import place
 from hexforge.model.reader import read
 from tests.frontends.onnx import single_node
 from tests.frontends.onnx.parts import units

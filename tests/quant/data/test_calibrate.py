@@ -376,11 +376,11 @@ def test_what_others_have_seen_adds_up_to_the_same_bits(
             works += len(task)
             yield function(task)
 
-    apart = calibrate(network(), data, channel_axis=axis, spread=spread)
+    apart = calibrate(network(), data, channel_axis=axis, task_map=spread)
     state = tmp_path / "state.npz"
     calibrate(network(), data[:4], channel_axis=axis, state=state)
     works = 0
-    resumed = calibrate(network(), data, channel_axis=axis, state=state, spread=spread)
+    resumed = calibrate(network(), data, channel_axis=axis, state=state, task_map=spread)
     assert works == 3
     for statistics in (apart, resumed, Statistics.load(state)):
         assert (statistics.data_sha256, statistics.samples) == (alone.data_sha256, 7)
@@ -388,6 +388,6 @@ def test_what_others_have_seen_adds_up_to_the_same_bits(
             for key, array in tensor.to_arrays().items():
                 assert np.array_equal(array, statistics[name].to_arrays()[key]), (name, key)
     with pytest.raises(CallError, match="made with other data"):
-        calibrate(network(), data[::-1], channel_axis=axis, state=state, spread=spread)
+        calibrate(network(), data[::-1], channel_axis=axis, state=state, task_map=spread)
     with pytest.raises(CallError, match="made with 7 samples, and now there are 6"):
-        calibrate(network(), data[:6], channel_axis=axis, state=state, spread=spread)
+        calibrate(network(), data[:6], channel_axis=axis, state=state, task_map=spread)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from hexforge.model.save import to_bytes
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.encoding_plan import ChipArithmetic, EncodingPlan
-from hexforge.quant.decide.quant_units import quant_units
 from hexforge.quant.decide.recipe_reading import recipe
 from hexforge.quant.improve.tune import Judge
 from hexforge.runtime import registry
@@ -194,15 +192,3 @@ def test_improvements_are_judged_by_every_part() -> None:
     judge = Judge(model, samples, lambda written: runner(to_bytes(written), "htp"), parts=plan.mixed_parts)
     assert judge.names == [str(v.name) for v in concat.inputs if v is not None]
     assert judge(model, plan) > 20
-
-
-def test_a_search_keeps_the_parts_apart_in_every_mix(tmp_path: Path) -> None:
-    net, model = head("plain")
-    path = tmp_path / "model.onnx"
-    path.write_bytes(to_bytes(model))
-    found = hexforge.search(path, net.samples(2), space=hexforge.SearchSpace(groups=2, budget=4))
-    concat = node_of(model, "Concat")
-    assert list(found.mixed_heads) == [concat.outputs[0].name] == list(found.to_json()["mixed_heads"])
-    assert all(concat.name not in group.nodes for group in found.groups)
-    assert min(point.quality for point in found.mixes.points.values()) > 30
-    assert len(quant_units(model.graph)) > sum(len(group.nodes) for group in found.groups)

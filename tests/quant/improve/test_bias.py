@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hexforge.patterns.layers import layer
 from hexforge.quant.decide.encoding_plan import EncodingPlan
 from hexforge.quant.improve.bias import bias_of, correct_biases
 from hexforge.quant.improve.side_by_side import Walk
-from hexforge.quant.layers import layer
 from tests.quant.networks import Network, plain, sqnr
 
 

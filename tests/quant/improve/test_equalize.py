@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.model.nodes import float_constant
+from hexforge.patterns.layers import layer
+from hexforge.patterns.nodes import float_constant
 from hexforge.quant.improve.equalize import equalize, groups
-from hexforge.quant.layers import layer
 from tests.quant.networks import Network, plain, run, sqnr
 
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from hexforge.ir import AxisScaleOffset, DType, TensorType
 from hexforge.ir.fixed_point import encoding_fault
-from hexforge.model.nodes import float_constant
+from hexforge.patterns.layers import Layer, layer
+from hexforge.patterns.nodes import float_constant
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.ranges import weight_encoding
 from hexforge.quant.improve import rounding
 from hexforge.quant.improve.rounding import round_weights
 from hexforge.quant.improve.side_by_side import Walk
-from hexforge.quant.layers import Layer, layer
 from tests.quant.networks import Network, plain, run, scale_of, sqnr
 
 

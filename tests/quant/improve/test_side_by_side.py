@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from hexforge.ir import AxisScaleOffset, DType, ScaleOffset
-from hexforge.model.nodes import captured
 from hexforge.model.reader import read
+from hexforge.patterns.nodes import captured
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.improve import side_by_side as walking
 from hexforge.quant.improve.side_by_side import NodeRunner, Walk, peak_bytes, rounded, session

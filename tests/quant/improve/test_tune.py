@@ -13,7 +13,7 @@ import pytest
 from hexforge.errors import CallError
 from hexforge.ir import ScaleOffset
 from hexforge.quant.data.calibrate import calibrate
-from hexforge.quant.data.feeds import Feeds, ModelRunner
+from hexforge.quant.data.feeds import Feeds, SampleRunner
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.decide.recipe import Recipe
 from hexforge.quant.decide.recipe_reading import recipe
@@ -25,7 +25,7 @@ from tests.quant.networks import Network
 ALL = "w8a8+equalize+range+adaround+bias"
 
 
-def _load(model: onnx_ir.Model) -> ModelRunner:
+def _load(model: onnx_ir.Model) -> SampleRunner:
     run = session(model)
     names = [output.name for output in run.get_outputs()]
     return lambda feeds: dict(zip(names, run.run(None, dict(feeds)), strict=True))

@@ -282,7 +282,7 @@ def test_settings_change_until_the_first_execution(tmp_path: Path) -> None:
     program: Any = context.program("n")
     row = context.set_config("n", num_hvx_threads=2)
     assert (row.settings["num_hvx_threads"], row.settings["vtcm_mb"]) == (2, 4)
-    assert program.threads == 2
+    assert program.running.threads == 2
     assert context.set_config("n", vtcm_mb=8).settings == context.graph("n").settings
     assert context.graph("n").settings["num_hvx_threads"] == 2
     with pytest.raises(CallError, match="can have 1 to 4"):
@@ -293,7 +293,7 @@ def test_settings_change_until_the_first_execution(tmp_path: Path) -> None:
     again = Context(path)
     assert again.set_config("n", num_hvx_threads=1).settings["num_hvx_threads"] == 1
     late: Any = again.program("n")
-    assert late.threads == 1
+    assert late.running.threads == 1
     np.testing.assert_array_equal(late.run(image(16))["y"], fresh(net(), 16))
     with pytest.raises(UnsupportedError, match="no HVX threads"):
         compile(quantized(), None, "cpu", ContextRequest(graph_names=("q",))).context.set_config("q", vtcm_mb=1)

@@ -22,7 +22,7 @@ from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedEr
 from hexforge.formats.container import Container, Writer
 from hexforge.ir import Array, DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 
 U8 = ScaleOffset(0.05, -128)
 
@@ -53,7 +53,7 @@ def saved(path: Path, *graphs: Graph, backend: Callable[[], Backend] = HtpBacken
     made = backend()
     builder = ContextBuilder(made.name, **more)
     for graph in graphs:
-        builder.add(ContextGraph(graph.name, made.compile(graph)))
+        builder.add(PreparedGraph(graph.name, made.compile(graph)))
     builder.writer().write(path)
     return builder
 
@@ -79,7 +79,7 @@ def test_a_loaded_program_is_saved_as_it_was(tmp_path: Path, backend: Callable[[
     path = tmp_path / "a.bin"
     saved(path, net(), backend=backend)
     again = ContextBuilder(backend.name)  # type: ignore[attr-defined]
-    again.add(ContextGraph("net", Context(path).program("net")))
+    again.add(PreparedGraph("net", Context(path).program("net")))
     assert again.writer().to_bytes() == path.read_bytes()
 
 

@@ -131,7 +131,7 @@ def test_the_matrix_unit_reads_native_caches_as_they_lie() -> None:
     for native in ((), INPUTS):
         context = compiled(decoder(context=4096, heads=8, caches_out=False), *native)
         program = context.program("decoder")
-        steps = [call.kind for stage in program._program._stages() for call in stage.calls] if native else []  # type: ignore[attr-defined]
+        steps = [kind for runner in program._program._runners for kind in runner.kinds] if native else []  # type: ignore[attr-defined]
         assert steps.count("matmul_hmx_u8") == (2 if native else 0)
         assert not any(kind.startswith("matmul_u8") for kind in steps)
         times[native] = hexforge.estimate(program, "SM8650").timeline.accelerator_us

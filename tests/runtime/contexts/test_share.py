@@ -17,7 +17,7 @@ from hexforge import CallError, FormatError, UnsupportedError
 from hexforge.formats.container import Container
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_plan import ContextPlan
+from hexforge.runtime.contexts.context_plan import PrecompiledPlan
 from tests.ort.context_models import assert_same_bits, compiler, session, shared, written
 from tests.ort.models import mixed, sandwich
 
@@ -37,7 +37,7 @@ def nothing_shared() -> Iterator[None]:
 
 def contexts(made: hexforge.InferenceSession) -> tuple[Context, ...]:
     """The contexts a session runs from."""
-    assert isinstance(made._plan, ContextPlan)
+    assert isinstance(made._plan, PrecompiledPlan)
     return made._plan.contexts
 
 

@@ -8,8 +8,17 @@ ADDON = Addon(
     "QNN's C API: libQnnHtp.so and its siblings for programs in C and C++, and what checks their calls.",
     commands=(
         Command(
+            "op-package",
+            "hexforge.addons.capi.op_package_command:op_package",
+            "Op packages: compile one, look at one.",
+            (
+                "hexforge op-package build swish.cpp -o libswish.so",
+                "hexforge op-package show Swish:libswish.so:swish_package",
+            ),
+        ),
+        Command(
             "lib-path",
-            "hexforge.addons.capi.lib_path_command:lib_path",
+            "hexforge.addons.capi.library:print_lib_path",
             "Print the folder of libQnnHtp.so and its siblings: QNN's C API, for programs that load it.",
             ("hexforge lib-path", "hexforge lib-path --include"),
         ),
@@ -21,5 +30,5 @@ ADDON = Addon(
             is_program=True,
         ),
     ),
-    needs=("saver",),
+    needs=("qnn_graphs", "saver"),
 )

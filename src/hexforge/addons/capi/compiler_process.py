@@ -15,6 +15,7 @@ import numpy as np
 
 from hexforge.addons.capi.handed_over import HandedOver
 from hexforge.addons.capi.messages import Stream, read_message, write_message
+from hexforge.addons.qnn_graphs.compiling import compile_graph, context_builder, context_bytes, refusal
 from hexforge.addons.saver.recorder import SavedProgram, SaverBackend, recorded_backend
 from hexforge.backend import Backend, Program
 from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError
@@ -23,8 +24,7 @@ from hexforge.ops import BUILT_IN
 from hexforge.ops.packages import register_op_package
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextGraph
-from hexforge.runtime.qnn_graphs import compile_graph, context_builder, context_bytes, refusal
+from hexforge.runtime.contexts.context_builder import PreparedGraph
 
 RECORD = "HEXFORGE_QNN_RECORD"
 """The variable that names a folder for a recording of what a library is asked for."""
@@ -36,7 +36,7 @@ class QnnCompiler:
     """What one process keeps: graphs that were prepared, by their context and name."""
 
     def __init__(self) -> None:
-        self._graphs: dict[tuple[int, str], ContextGraph] = {}
+        self._graphs: dict[tuple[int, str], PreparedGraph] = {}
         self._programs: dict[tuple[int, str], Program] = {}
 
     def answer(self, parts: Sequence[bytes]) -> list[bytes]:
@@ -183,14 +183,9 @@ def _bytes(value: Value, array: Array) -> bytes:
 
 
 _CALLS: dict[str, Callable[[QnnCompiler, Request, Sequence[bytes]], Answer]] = {
-    "hello": QnnCompiler.hello,
-    "operations": QnnCompiler.operations,
-    "package": QnnCompiler.package,
-    "validate": QnnCompiler.validate,
-    "finalize": QnnCompiler.finalize,
-    "binary": QnnCompiler.binary,
-    "load": QnnCompiler.load,
-    "execute": QnnCompiler.execute,
-    "executed": QnnCompiler.executed,
-    "free": QnnCompiler.free,
-}
+    call.__name__: call
+    for call in (
+        QnnCompiler.hello, QnnCompiler.operations, QnnCompiler.package, QnnCompiler.validate, QnnCompiler.finalize,
+        QnnCompiler.binary, QnnCompiler.load, QnnCompiler.execute, QnnCompiler.executed, QnnCompiler.free,
+    )
+}  # fmt: skip

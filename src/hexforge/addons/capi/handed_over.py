@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handed over: tensors and ops as a library sends them, JSON with arrays beside it, become QNN declarations."""
+"""Handed over: tensors and ops as a library sends them, JSON and arrays, become QNN declarations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.addons.qnn_graphs.declarations import QnnOp, QnnTensor, QuantizeParams
 from hexforge.errors import ModelError
-from hexforge.frontends.qnn.declarations import QnnOp, QnnTensor, QuantizeParams
 from hexforge.ir import Array
 from hexforge.qnn_api.enumerations import UNDEFINED, members_of, value_of
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the libraries and headers of QNN's C API lie in this installation."""
+"""Where the libraries and headers of QNN's C API lie in this installation, which `hexforge lib-path` prints."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hexforge import _native
 from hexforge.errors import CallError
+from hexforge.request_fields import option
 
 LIBRARIES = ("Htp", "Cpu", "Gpu", "Saver", "System")
 """The libraries by what their names end with: libQnnHtp.so and so on."""
@@ -32,3 +33,10 @@ def lib_path() -> Path:
 def include_path() -> Path:
     """The folder of QNN's headers: `#include "QnnInterface.h"` is found there."""
     return Path(__file__).parents[2] / "include" / "QNN"
+
+
+def print_lib_path(include: bool = option(False, "The folder of the headers instead.")) -> None:
+    """Print the folder of libQnnHtp.so and its siblings: QNN's C API, for programs that load it."""
+    from hexforge.cli.say import say
+
+    say(str(include_path() if include else lib_path()))

@@ -9,7 +9,7 @@ ADDON = Addon(
     commands=(
         Command(
             "sweep",
-            "hexforge.addons.cluster.sweep.command:sweep",
+            "hexforge.addons.cluster.sweep_command:sweep",
             "Say how long many models take on many chips at several precisions, and what changed since the last time.",
             (
                 "hexforge sweep models/ --soc all --report sweep.html --csv today.csv --state sweep.state",
@@ -18,6 +18,7 @@ ADDON = Addon(
             ),
         ),
     ),
+    needs=("tuning",),
     hooks={Hook.CLUSTER_WORKERS: "hexforge.addons.cluster.ray_actors:actors"},
     packages=("ray", "pyarrow"),
     extra="cluster",

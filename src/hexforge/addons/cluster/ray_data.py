@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, overload
 
-from hexforge.analysis.spread.ranged_tasks import RangedTasks
+from hexforge.analysis.ranged_tasks import RangedTasks
 from hexforge.errors import HexforgeError
 
 _BUNDLE, _PLACE = "bundle", "place"
@@ -81,7 +81,7 @@ def blocks(ray: Any, tasks: RangedTasks[Any], readers: int) -> Iterator[TaskBloc
     most = len(tasks.ranges) if readers > 1 else min(_LONG_READINGS, len(tasks.ranges))
     read = data.read_datasource(
         _source(ray.put(list(tasks.ranges)), tasks, most),
-        num_cpus=0,  # the processors are the workers': reading waits for files, and is done beside them
+        num_cpus=0,  # the processors are the workers': reading waits for files, and is done meanwhile
         concurrency=readers,
         override_num_blocks=most,
         resources=None if tasks.anywhere else this_machine(ray),  # files of this machine are read on it

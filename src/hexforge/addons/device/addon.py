@@ -34,9 +34,9 @@ ADDON = Addon(
     hooks={
         Hook.RUN_ON_DEVICE: "hexforge.addons.device.sessions:SimulatedRuns",
         Hook.ATTACH_TO_DEVICE: "hexforge.addons.device.sessions:attached_runs",
+        Hook.RUN_TOGETHER: "hexforge.addons.device.scheduling.concurrent:simulate_estimates",
         Hook.PLACE_CONTEXTS: "hexforge.addons.device.placed_contexts:on_device",
         Hook.SHARED_BUFFER: "hexforge.addons.device.memory:SharedBuffer",
-        Hook.SCENARIO_FIGURES: "hexforge.addons.device.scenario.play:scenario_figures",
     },
     packages=("ortools",),
     extra="plan",

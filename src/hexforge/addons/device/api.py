@@ -2,12 +2,14 @@
 """Qnn: QNN's calls by their names, for one process. Each lets the device's time pass until it is done.
 
 What fails raises `DeviceError` with QNN's code name and number. Calls that end in Async return at once; `wait` lets
-time pass until what they gave is there.
+time pass until what they gave is there. Each call is a row of `hexforge.qnn_api.calls`, with its parameters as fields.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hexforge.addons.device.codes import Code, DeviceError
@@ -21,13 +23,13 @@ from hexforge.addons.device.contexts.loading import Notify
 from hexforge.addons.device.contexts.tensors import Feed, deregister, register
 from hexforge.addons.device.memory import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.addons.device.power import PROFILES, PerfProfile, PowerConfig
+from hexforge.addons.device.scheduling.clock import ClockTask, Pending, Waits
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.addons.device.simulated_device import Client
 from hexforge.chips.power import Power
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
 from hexforge.options import did_you_mean
-from hexforge.scheduling.clock import ClockTask, Pending, Waits
 
 HTP_API_VERSION = (5, 39, 0)
 """QNN_HTP_API_VERSION_MAJOR, MINOR and PATCH."""
@@ -49,6 +51,10 @@ class Qnn:
     def wait(self, pending: Pending) -> Any:
         """Let time pass until a result is there."""
         return self.client.device.clock.wait(pending)
+
+    def sleep(self, us: float) -> None:
+        """Let time of the device pass."""
+        self.wait(self.client.start(_sleeping(us)))
 
     # -- libraries ----------------------------------------------------------------------------------------------------
 
@@ -120,29 +126,31 @@ class Qnn:
         self, binary: Binary, config: CreationConfig | None = None
     ) -> DeviceContext:
         """A context, ready to run."""
-        made: DeviceContext = self.wait(creation.create(self.client, _require_binary(binary), _require_config(config)))
-        return made
+        return self._create(binary, config)
 
     def QnnContext_createFromBinaryWithSignal(  # noqa: N802
-        self, binary: Binary, signal: DeviceSignal, config: CreationConfig | None = None
+        self, binary: Binary, signal: DeviceSignal | None = None, config: CreationConfig | None = None
     ) -> DeviceContext:
         """As createFromBinary, ended by an abort or a timeout; nothing stays behind."""
-        made: DeviceContext = self.wait(
-            creation.create(self.client, _require_binary(binary), _require_config(config), signal)
-        )
-        return made
+        return self._create(binary, config, signal)
 
     def QnnContext_createFromBinaryWithCallback(  # noqa: N802
         self, binary: Binary, callback: DmaBufferCallback, config: CreationConfig | None = None,
         signal: DeviceSignal | None = None,
     ) -> DeviceContext:  # fmt: skip
-        """As createFromBinary, with the weights in the client's DMA buffers."""
+        """As createFromBinary, with the weights in the client's DMA buffers; not on a shared device."""
+        return self._create(binary, config, signal, callback)
+
+    def _create(
+        self, binary: Binary, config: CreationConfig | None, signal: DeviceSignal | None = None,
+        callback: DmaBufferCallback | None = None,
+    ) -> DeviceContext:  # fmt: skip
         task = creation.create(self.client, _require_binary(binary), _require_config(config), signal, callback)
         made: DeviceContext = self.wait(task)
         return made
 
     def QnnContext_createFromBinaryListAsync(  # noqa: N802
-        self, members: Sequence[tuple[Binary, CreationConfig]], config: ListConfig, notify: Notify
+        self, members: Sequence[tuple[Binary, CreationConfig]], config: ListConfig, notify: Notify = lambda notice: None
     ) -> list[ClockTask]:
         """Begin to create several contexts and return; `notify` is told of every graph and context as time passes."""
         checked = [(_require_binary(binary), _require_config(own)) for binary, own in members]
@@ -152,12 +160,15 @@ class Qnn:
         self, context: DeviceContext, *, priority: Priority | None = None, dsp_memory_profiling: bool | None = None
     ) -> None:
         """The priority of all graphs, and DSP heap profiling, from now on."""
-        self._own_context(context).require_alive()
+        self._set_context(self._own_context(context), priority, dsp_memory_profiling)
+
+    def _set_context(
+        self, context: DeviceContext, priority: Priority | None, dsp_memory_profiling: bool | None
+    ) -> None:
+        context.require_alive()
         if priority is not None:
             self.client.set_priority(context, priority)
         if dsp_memory_profiling is not None:
-            from dataclasses import replace
-
             context.config = replace(context.config, dsp_memory_profiling_enabled=dsp_memory_profiling)
 
     def QnnContext_applyBinarySection(self, graph: DeviceGraph, adapter: str) -> None:  # noqa: N802
@@ -182,11 +193,7 @@ class Qnn:
 
     def QnnGraph_retrieve(self, context: DeviceContext, name: str) -> DeviceGraph:  # noqa: N802
         """A graph of a context."""
-        self._own_context(context).require_alive()
-        if name not in context.graphs:
-            context.binary.graph(name)
-            raise DeviceError(Code.QNN_GRAPH_ERROR_DISABLED, f"{context.label}: graph {name!r} is not enabled")
-        return context.graphs[name]
+        return self._own_context(context).retrieve(name)
 
     def QnnGraph_setConfig(  # noqa: N802
         self,
@@ -197,13 +204,15 @@ class Qnn:
         num_hvx_threads: int | None = None,
     ) -> None:
         """Priority and use of the system level cache from now on; HVX threads until the graph first runs."""
-        self._own_graph(graph).context.require_alive()
+        self._set_graph(self._own_graph(graph), priority, slc, num_hvx_threads)
+
+    def _set_graph(
+        self, graph: DeviceGraph, priority: Priority | None, slc: bool | None, num_hvx_threads: int | None
+    ) -> None:
+        graph.context.require_alive()
         if priority is not None:
             self.client.set_priority(graph, priority)
-        if slc is not None:
-            graph.set_slc(slc)
-        if num_hvx_threads is not None:
-            graph.set_hvx_threads(num_hvx_threads)
+        graph.set_options(slc, num_hvx_threads)
 
     def QnnGraph_execute(  # noqa: N802
         self, graph: DeviceGraph, inputs: Mapping[str, Feed] | None = None,
@@ -211,8 +220,8 @@ class Qnn:
         recover: bool = False,
     ) -> ExecutionResult:  # fmt: skip
         """Outputs for inputs; every tensor may have the same multiple of the batch."""
-        task = execution.execute(self._own_graph(graph), inputs, outputs, signal, batch=batch, recover=recover)
-        executed: ExecutionResult = self.wait(task)
+        begun = self.QnnGraph_executeAsync(graph, inputs, outputs, signal, batch=batch, recover=recover)
+        executed: ExecutionResult = self.wait(begun)
         return executed
 
     def QnnGraph_executeAsync(  # noqa: N802
@@ -272,8 +281,11 @@ class Qnn:
         """Remove all votes of an id."""
         self.client.device.power.destroy_power_config_id(powerConfigId)
 
-    def use_profile(self, profile: PerfProfile | Power | str | None) -> None:
-        """Have stages vote by a profile, by its name or by the power it gives; None: the application votes itself."""
+    def use_profile(self, profile: PerfProfile | Power | str | None, *, now: bool = False) -> None:
+        """Have stages vote by a profile, by its name or by the power it gives; None: the application votes itself.
+
+        `now`: and vote for it at once, where it is another one and is voted for outside of stages.
+        """
         if isinstance(profile, Power):
             profile = PerfProfile.of(profile.through("qnn_dlc"))
         if isinstance(profile, str):
@@ -281,23 +293,24 @@ class Qnn:
                 near = did_you_mean(profile, PROFILES)
                 raise CallError(f"profile {profile!r} is not known; it is one of {', '.join(PROFILES)}{near}")
             profile = PROFILES[profile]
-        self._use(profile)
+        self._use(profile, now)
 
-    def _use(self, profile: PerfProfile | None) -> None:
-        self.client.votes.profile = profile
+    def _use(self, profile: PerfProfile | None, now: bool) -> None:
+        votes = self.client.votes
+        if not (now and votes.profile == profile):
+            votes.profile = profile
+            if now:
+                votes.vote_now()
 
     def vote_by(self, profile: PerfProfile | None) -> None:
         """Have stages vote by a profile from now on, and vote for it at once where it is voted for outside of them."""
-        if self.client.votes.profile != profile:
-            self.use_profile(profile)
-            self.client.votes.vote_now()
+        self.use_profile(profile, now=True)
 
     def memory_facts(self) -> dict[str, Any]:
         """What the process has in use on the device, for what, and the most that all processes had."""
-        by_kind: dict[str, int] = {}
+        by_kind: Counter[str] = Counter()
         for session in self.client.sessions:
-            for what, size in session.by_kind().items():
-                by_kind[what] = by_kind.get(what, 0) + size
+            by_kind.update(session.by_kind())
         return {
             "bytes": self.client.heap_bytes, "sessions": len(self.client.sessions), "by_kind": by_kind,
             "peak_bytes": self.client.device.log.peak_bytes,
@@ -329,6 +342,10 @@ class Qnn:
                 Code.QNN_GRAPH_ERROR_INVALID_HANDLE, f"{_handle_name(graph)} is no graph of {self.client.name}"
             )
         return graph
+
+
+def _sleeping(us: float) -> Waits:
+    yield us
 
 
 def _handle_name(handle: object) -> str:

@@ -11,12 +11,12 @@ from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.cores import Cores
 from hexforge.addons.device.log import DeviceLog
 from hexforge.addons.device.memory import CdspSession, DeviceMemory
+from hexforge.addons.device.scheduling.clock import Pending, VirtualClock
 from hexforge.addons.device.votes import PowerVotes
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import DEFAULT_SOC, require_chip, require_cores
 from hexforge.errors import CallError
 from hexforge.runtime.registry import timed_backend
-from hexforge.scheduling.clock import Pending, VirtualClock
 
 PLATFORMS = ("android", "windows", "linux", "qnx")
 MB = 1 << 20

@@ -6,11 +6,11 @@ from __future__ import annotations
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.graph_time import Clocks, GraphTime
 from hexforge.addons.device.log import DeviceLog
+from hexforge.addons.device.scheduling.clock import VirtualClock
+from hexforge.addons.device.scheduling.scheduler import Core, Inference, Job, JobEvent, Scheduler
 from hexforge.addons.device.votes import PowerVotes
 from hexforge.chips.power import core_wake_us
 from hexforge.chips.priority import Priority
-from hexforge.scheduling.clock import VirtualClock
-from hexforge.scheduling.scheduler import Core, Inference, Job, JobEvent, Scheduler
 from hexforge.timeline import Accelerator
 
 

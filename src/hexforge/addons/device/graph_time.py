@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Protocol
 
+from hexforge.addons.device.scheduling.scheduler import Inference
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Corner, Power
@@ -13,7 +14,6 @@ from hexforge.chips.soc import CLOCK_SHARE, CORES_SHARE, Soc
 from hexforge.formats.validated import Amount, Count, Within
 from hexforge.ir import Graph
 from hexforge.runtime.registry import timed_backend
-from hexforge.scheduling.scheduler import Inference
 from hexforge.timeline import Timeline
 
 MOST_STEPS = 1_000_000
@@ -37,15 +37,18 @@ class GraphTime(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SimulatedTime:
     """The time of a graph that exists, by the simulator of its chip."""
 
-    def __init__(
-        self, graph: Graph, soc: Soc, config: GraphConfig, runtime: str = "qnn_dlc", precision: str = AS_IS
-    ) -> None:
-        self._graph, self._soc, self._config, self._runtime = graph, soc, config, runtime
-        self._precision = precision
-        self._known: dict[tuple[Clocks, int, int], tuple[Inference, Timeline]] = {}
+    graph: Graph
+    soc: Soc
+    config: GraphConfig
+    """How the graph was prepared."""
+    runtime: str = "qnn_dlc"
+    """Through what the graph is called, as deployments say it."""
+    precision: str = AS_IS
+    _known: dict[tuple[Clocks, int, int], tuple[Inference, Timeline]] = field(default_factory=dict, init=False)
 
     def inference(self, clocks: Clocks, batch: int = 1, cores: int = 1) -> Inference:
         """One execution under some clocks, on one NSP core or several."""
@@ -53,27 +56,7 @@ class SimulatedTime:
 
     def under(self, config: GraphConfig) -> SimulatedTime:
         """The same graph with other options."""
-        return SimulatedTime(self._graph, self._soc, config, self._runtime, self._precision)
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that is timed."""
-        return self._graph
-
-    @property
-    def runtime(self) -> str:
-        """Through what the graph is called, as deployments say it."""
-        return self._runtime
-
-    @property
-    def precision(self) -> str:
-        """At which precision it is timed."""
-        return self._precision
-
-    @property
-    def config(self) -> GraphConfig:
-        """How the graph was prepared."""
-        return self._config
+        return replace(self, config=config)
 
     def timeline(self, clocks: Clocks | None = None, batch: int = 1, cores: int = 1) -> Timeline:
         """The same, task by task and unit by unit."""
@@ -83,20 +66,17 @@ class SimulatedTime:
         """Where and how the graph runs under some clocks."""
         own = clocks.hmx if clocks.hmx is not clocks.core else None  # an HMX vote of its own: v75 and newer
         power = Power(core_corner=clocks.core, bus_corner=clocks.bus, hmx_corner=own)
-        config = replace(self._config, num_cores=cores)
-        return Deployment(self._soc.name, self._precision, self._runtime, config, power)
+        config = replace(self.config, num_cores=cores)
+        return Deployment(self.soc.name, self.precision, self.runtime, config, power)
 
     def _both(self, clocks: Clocks, batch: int, cores: int) -> tuple[Inference, Timeline]:
         known = self._known.get((clocks, batch, cores))
         if known is None:
-            known = self._known[clocks, batch, cores] = self._worked_out(clocks, batch, cores)
+            given = self.deployment(clocks, cores)
+            clock = timed_backend(replace(given, precision=AS_IS))
+            line = clock.timing(self.graph, self.precision, self.runtime, batch, given.power).timeline
+            known = self._known[clocks, batch, cores] = Inference.of(line), line
         return known
-
-    def _worked_out(self, clocks: Clocks, batch: int, cores: int) -> tuple[Inference, Timeline]:
-        given = self.deployment(clocks, cores)
-        clock = timed_backend(replace(given, precision=AS_IS))
-        line = clock.timing(self._graph, self._precision, self._runtime, batch, given.power).timeline
-        return Inference.of(line), line
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from hexforge.addons.device.scheduling.clock import VirtualClock
 from hexforge.errors import FormatError
-from hexforge.scheduling.clock import VirtualClock
 
 Entry = dict[str, Any]
 

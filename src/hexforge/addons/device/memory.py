@@ -8,6 +8,7 @@ buffer has the memory of one registered tensor or of many, and is mapped into a 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -59,11 +60,11 @@ class CdspSession:
         """What is left of its addresses."""
         return SESSION_BYTES - self.used_bytes
 
-    def by_kind(self) -> dict[str, int]:
+    def by_kind(self) -> Counter[str]:
         """Bytes in use by what for."""
-        sizes: dict[str, int] = {}
+        sizes: Counter[str] = Counter()
         for allocation in self.allocations.values():
-            sizes[allocation.what] = sizes.get(allocation.what, 0) + allocation.size
+            sizes[allocation.what] += allocation.size
         return sizes
 
     def allocate(self, owner: str, what: str, size: int) -> SessionMemory:

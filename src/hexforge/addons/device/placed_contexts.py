@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +22,10 @@ if TYPE_CHECKING:
     from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
     from hexforge.addons.device.memory import MemHandle
     from hexforge.chips.graph_config import GraphConfig
-    from hexforge.formats.profile.record import HostEvent
+
+
+HEAP_BEFORE, HEAP_AFTER = "DSP:before_context_created", "DSP:after_context_freed"
+"""Events of the device's log that say what the DSP's heap has."""
 
 
 class DeviceProgram(Program):
@@ -100,21 +102,16 @@ def on_device(
 
     `heap`: the DSP's heap is profiled, before the first context and after the last.
     """
-    from hexforge.addons.device import Binary, Device, DeviceSignal, Qnn
+    from hexforge.addons.device import Binary, DeviceSignal
     from hexforge.addons.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
-    from hexforge.addons.device.shared.remote import device_of_environment
+    from hexforge.addons.device.shared.remote import qnn_for
     from hexforge.chips.soc import require_chip
 
-    signed = uses_signed_domain(config)  # whoever says so has pushed a signed image
+    signed = uses_signed_domain(config)
     binaries = [Binary.of(source, require_chip(chip)) for source in sources]
     prepared_for = max((graph.num_cores for binary in binaries for graph in binary.graphs), default=1)
     cores = max(cores_of(config), prepared_for)
-    shared_device = device_of_environment(chip, cores)
-    if shared_device is not None:
-        qnn: Qnn = shared_device.qnn(f"qnn-net-run {os.getpid()}", signed=signed, privileged=True)
-    else:
-        device = Device(chip, cores=cores, signed_image=signed)
-        qnn = Qnn(device.process("qnn-net-run", signed=signed, privileged=True))
+    qnn = qnn_for(chip, "qnn-net-run", cores=cores, signed=signed)
     qnn.use_profile(profile_of(config, perf_profile))
     own = replace(creation_config(config), dsp_memory_profiling_enabled=heap)
     signal = DeviceSignal(load_timeout_us) if load_timeout_us else None
@@ -159,17 +156,11 @@ def memory_lines(programs: Sequence[DeviceProgram]) -> list[str]:
     return lines
 
 
-def free_contexts(programs: Sequence[DeviceProgram]) -> list[HostEvent]:
-    """Free the contexts of programs; the events of the DSP's heap, where that was profiled."""
-    from hexforge.formats.profile.record import HostEvent
-
+def free_contexts(programs: Sequence[DeviceProgram]) -> Sequence[Mapping[str, Any]]:
+    """Free the contexts of programs; what the DSP's heap had before and after, where that was profiled."""
     for context in dict.fromkeys(program.context for program in programs):
         programs[0].qnn.QnnContext_free(context)
-    stages = {"DSP:before_context_created": "INIT", "DSP:after_context_freed": "DE-INIT"}
-    entries = programs[0].qnn.events(*stages) if programs else []
-    return [
-        HostEvent(stages[e["event"]], e["event"], e["bytes"], "BYTES", timestamp_us=round(e["at_us"])) for e in entries
-    ]
+    return programs[0].qnn.events(HEAP_BEFORE, HEAP_AFTER) if programs else []
 
 
 def _create_sharing_contexts(qnn: Qnn, members: Sequence[tuple[Binary, CreationConfig]]) -> list[DeviceContext]:

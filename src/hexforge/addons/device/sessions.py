@@ -8,6 +8,7 @@ are time, memory and faults.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import threading
@@ -15,7 +16,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hexforge.addons.device import Binary, CreationConfig, Device, GraphSpec, Qnn, SimulatedTime
+from hexforge.addons.device import Binary, CreationConfig, Device, GraphSpec, SimulatedTime
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts.configs import GroupRegistration
 from hexforge.addons.device.contexts.execution import ExecutionResult
@@ -24,8 +25,9 @@ from hexforge.addons.device.contexts.tensors import Feed
 from hexforge.addons.device.extensions import cores_of, creation_config, uses_signed_domain
 from hexforge.addons.device.memory import MemDescriptor, MemHandle, SharedBuffer
 from hexforge.addons.device.power import PerfProfile
+from hexforge.addons.device.scheduling.clock import Pending
 from hexforge.addons.device.shared.address import VARIABLE
-from hexforge.addons.device.shared.remote import SharedDevice, device_of_environment
+from hexforge.addons.device.shared.remote import SharedDevice, qnn_for
 from hexforge.backend import Backend, ContextBackend, TimedBackend
 from hexforge.chips.priority import Priority
 from hexforge.chips.soc import require_chip
@@ -37,7 +39,6 @@ from hexforge.ort.options.config import DynamicOptions, RunConfig
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage
-from hexforge.scheduling.clock import Pending
 
 RUNTIME = "onnx"
 EFFICIENT = "Efficient"
@@ -107,18 +108,12 @@ class SimulatedRuns:
         self._file = Config() if file is None else file
         cores = max(backend.graph_config.num_cores, cores_of(self._file))
         signed = uses_signed_domain(self._file)
-        shared = device_of_environment(backend.chip_name, cores)
         with _LOCK:
-            self.device: Device | SharedDevice
+            own = functools.partial(_own_device, (backend.chip_name, options.device_id, cores))
+            name = f"session {next(_SESSIONS)}"
+            self._qnn = qnn_for(backend.chip_name, name, cores=cores, signed=signed, own=own)
+            self.device: Device | SharedDevice = self._qnn.client.device
             """What the session runs on: HEXFORGE_DEVICE's; else sessions of one chip and device_id share one."""
-            self._qnn: Qnn
-            if shared is not None:
-                self.device = shared
-                self._qnn = shared.qnn(f"session {next(_SESSIONS)} of {os.getpid()}", signed=signed, privileged=True)
-            else:
-                self.device = own = _own_device((backend.chip_name, options.device_id, cores))
-                own.signed_image |= signed  # whoever says so has pushed a signed image
-                self._qnn = Qnn(own.process(f"session {own.next_number()}", signed=signed, privileged=True))
             weakref.finalize(self, self._qnn.client.close)
             self._power = power_of_options(options)
             self._voted: PerfProfile | None = None
@@ -154,7 +149,7 @@ class SimulatedRuns:
         return self.finish(self.begin(config, shared))
 
     def begin(self, config: RunConfig | None = None, shared: Sequence[SharedBuffer] = ()) -> RunInFlight:
-        """Begin a run: it is on the device from now on, beside those of other sessions that have begun."""
+        """Begin a run: it is on the device from now on, with those of other sessions that have begun."""
         with _LOCK:
             given = config or RunConfig()
             self._drive(given.htp_perf_mode)

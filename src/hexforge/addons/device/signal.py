@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from hexforge.addons.device.codes import Code, DeviceError
+from hexforge.addons.device.scheduling.clock import ClockTask, VirtualClock
 from hexforge.errors import CallError
-from hexforge.scheduling.clock import ClockTask, VirtualClock
 
 
 class Interruptible(Protocol):

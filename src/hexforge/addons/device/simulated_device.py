@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import cached_property
 
 from hexforge.addons.device.chip import MB, Chip
@@ -76,6 +77,17 @@ class Client(Process):
             task.interrupt(error)
 
 
+class Fault(StrEnum):
+    """What can happen to a device."""
+
+    SSR = "ssr"
+    """The subsystem restarts."""
+    PD = "pd"
+    """A session crashes."""
+    KILL = "kill"
+    """A process ends."""
+
+
 RESTART_US = 400_000.0
 """Assumed: from a crash of the subsystem to when sessions can be opened again."""
 VTCM_SHARING_ARCH = 73
@@ -129,6 +141,17 @@ class Device(Chip):
         self.cores.release_vtcm(size, client.name if client is not None else "")
 
     # -- faults -------------------------------------------------------------------------------------------------------
+
+    def fault(self, kind: Fault, client: Client | None = None, session: int = 0) -> None:
+        """A fault at this moment; that of a session or of a process names the process."""
+        if kind is Fault.SSR:
+            self.restart()
+        elif client is None:
+            raise CallError(f"{kind}: say of which process: {', '.join(self.clients) or 'the device has none'}")
+        elif kind is Fault.KILL:
+            self.kill(client)
+        else:
+            self.crash(client, session)
 
     def crash(self, client: Client, index: int = 0) -> None:
         """A process domain crashes: one session of one process; everybody else goes on."""

@@ -21,8 +21,8 @@ from hexforge.addons.device.power import (
     RpcPollingTime,
     invalid,
 )
+from hexforge.addons.device.scheduling.clock import Timer, VirtualClock, Waits
 from hexforge.chips.power import KEPT, MAX_POLLING_US, MODES, RELAXED, TIMER, VOTE_US, Corner
-from hexforge.scheduling.clock import Timer, VirtualClock, Waits
 
 HMX_ARCH = 75
 """From here on HMX can be voted for."""

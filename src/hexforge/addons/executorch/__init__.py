@@ -9,17 +9,17 @@ with torch or without; `enable_runtime` lets ExecuTorch's own runtime run them.
 
 from typing import TYPE_CHECKING, Any
 
-from hexforge.addons.executorch.stand_in import TESTED, enable, is_enabled, is_installed
+from hexforge.addons.executorch.import_hook import TESTED, enable, is_enabled, is_installed
 
 if TYPE_CHECKING:
-    from hexforge.addons.executorch.running.loading import PteModule, load
+    from hexforge.addons.executorch.running.pte_loading import PteModule, load
     from hexforge.addons.executorch.running.stock_runtime import enable_runtime
 
 if is_installed():
     enable()
 
 __all__ = ["TESTED", "PteModule", "enable", "enable_runtime", "is_enabled", "is_installed", "load"]
-_LAZY = {"load": "loading", "PteModule": "loading", "enable_runtime": "stock_runtime"}
+_LAZY = {"load": "pte_loading", "PteModule": "pte_loading", "enable_runtime": "stock_runtime"}
 
 
 def __getattr__(name: str) -> Any:

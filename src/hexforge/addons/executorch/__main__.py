@@ -7,7 +7,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from hexforge.addons.executorch.stand_in import enable
+from hexforge.addons.executorch.import_hook import enable
 from hexforge.errors import HexforgeError
 
 USAGE = "usage: python -m hexforge.executorch SCRIPT [ARGS...] | -m MODULE [ARGS...]"

@@ -39,7 +39,7 @@ ADDON = Addon(
                 "estimate": f"{_GRAPHS}:timed_method",
                 "profile": f"{_COMMANDS}:profile_pte",
                 "advise": f"{_COMMANDS}:advise_on_pte",
-                "compare --dump": f"{_COMMANDS}:departure_of_pte",
+                "compare --dump": f"{_COMMANDS}:compare_pte_with_dump",
                 "diff": f"{_COMMANDS}:side_of_pte",
             },
             is_compiled=True,
@@ -54,7 +54,7 @@ ADDON = Addon(
         replace(_LOG, suffixes=(".etdp",)),
     ),
     hooks={Hook.PROGRAM_GRAPHS: f"{_GRAPHS}:graphs_of_program"},
-    needs=("device", "saver"),
+    needs=("device", "diagnosis", "profiler", "qnn_graphs", "saver", "tuning"),
     packages=("executorch", "torch"),
     extra="executorch",
 )

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from hexforge.addons.executorch.blob import REFUSED, ops_key, source_key
 from hexforge.addons.executorch.resizing import dynamic_key, dynamic_text
+from hexforge.addons.qnn_graphs import compiling
+from hexforge.addons.qnn_graphs.declarations import QnnOp
 from hexforge.backend import Backend
-from hexforge.frontends.qnn.declarations import QnnOp
 from hexforge.ir import Graph, text
-from hexforge.runtime import qnn_graphs
 
 
 def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weight_sharing: bool = False,
@@ -24,7 +24,7 @@ def compile_graphs(graphs: Mapping[str, Sequence[QnnOp]], backend: Backend, weig
     metadata = {}
     if refused:
         metadata[REFUSED] = "\n".join(f"{node}\t{reason}" for node, reason in refused.items())
-    return qnn_graphs.compile_graphs(graphs, backend, weight_sharing, functools.partial(_notes, keep_source), metadata)
+    return compiling.compile_graphs(graphs, backend, weight_sharing, functools.partial(_notes, keep_source), metadata)
 
 
 def _notes(keep_source: bool, graph: Graph, ops: Sequence[QnnOp]) -> dict[str, str]:

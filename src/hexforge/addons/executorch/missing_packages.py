@@ -57,7 +57,7 @@ class MissingPackages(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The stand-in for a module of a package that is not installed."""
+        """A module of missing names for a package that is not installed, nothing for any other."""
         if fullname.partition(".")[0] not in PACKAGES:
             return None
         return ModuleSpec(fullname, _Missing(), origin="hexforge", is_package=True)

@@ -13,25 +13,49 @@ from rich.console import Console
 from rich.text import Text
 
 from hexforge.cli.runnable import Runnable
-from hexforge.cli.screen import bold_start, console, print_json, spinner, table
+from hexforge.cli.screen import bold_start, console, print_json, result_table, spinner, table
 from hexforge.errors import CallError, UnsupportedError
+from hexforge.results import Column, Key, record
 
 if TYPE_CHECKING:
+    from hexforge.addons.diagnosis.sides import Side
     from hexforge.addons.executorch.running.pte_graphs import LoweredMethod
-    from hexforge.analysis.departure import DepartureResult
-    from hexforge.analysis.difference.sides import Side
+    from hexforge.addons.profiler.command import ProfileRecording
+    from hexforge.addons.profiler.record import Profile
+    from hexforge.addons.tuning.advice.command import AskedAdvice
     from hexforge.chips.deployment import Deployment
     from hexforge.cli.arguments import InputArguments
     from hexforge.cli.inspect.show import ShowRequest
-    from hexforge.cli.time.advise import AskedAdvice
-    from hexforge.cli.time.profile import ProfileRecording
-    from hexforge.formats.profile.record import Profile
-    from hexforge.ir import Array
+    from hexforge.cli.models.compare import DumpArguments
     from hexforge.ort.check import ModelCheck
     from hexforge.runtime.model_request import ModelRequest
 
 MOST_PLACES = 5
 """Lines about where advice was found."""
+DELEGATES = (
+    "graph",
+    Key("graphs_of_its_context", of=lambda delegate: [graph.name for graph in delegate.context.info.graphs]),
+    Key("backend", of="context.info.backend"),
+    Key("chips", of=lambda delegate: [target.label for target in delegate.context.info.targets]),
+    Key("made_by", of="context.info.producer"),
+    Key("bytes", of=lambda delegate: len(delegate.context.container)),
+    Key("weight_sharing", of="context.info.weight_sharing"),
+    Key("inputs", of=lambda delegate: [value.name for value in delegate.inputs]),
+    Key("outputs", of=lambda delegate: [value.name for value in delegate.outputs]),
+    "options",
+)
+"""What programs get of a delegate."""
+SHOWN = (
+    Column("delegate", of="number"),
+    Column("graph"),
+    Column("backend"),
+    Column("chips", text=lambda row: ", ".join(row["chips"])),
+    Column("bytes", "number", 0),
+    Column("compiled as", text=lambda row: _types_of(row["options"])),
+    Column("inputs", text=lambda row: str(len(row["inputs"]))),
+    Column("outputs", text=lambda row: str(len(row["outputs"]))),
+)
+"""What people see of that."""
 
 
 def check_pte(path: Path, options: Mapping[str, str], request: ModelRequest, strict: bool) -> ModelCheck:
@@ -97,7 +121,7 @@ def describe_pte(path: Path) -> dict[str, Any]:
                 "instructions": dict(Counter(type(i).__name__ for i in method.plan.instructions)),
                 "memory_bytes": sum(method.plan.memory_bytes),
                 "left_to_the_cpu": [{"operator": row.op_type, "reason": row.reason} for row in method.left_on_cpu],
-                "delegates": [_delegate(d) for d in method.delegates],
+                "delegates": [record(delegate, DELEGATES) for delegate in method.delegates],
             }
             for method in lowered_methods(file)
         ],
@@ -105,20 +129,9 @@ def describe_pte(path: Path) -> dict[str, Any]:
     }
 
 
-def _delegate(delegate: Any) -> dict[str, Any]:
-    info, options = delegate.context.info, delegate.options
-    return {
-        "graph": delegate.graph,
-        "graphs_of_its_context": [g.name for g in info.graphs],
-        "backend": info.backend,
-        "chips": [t.label for t in info.targets],
-        "made_by": info.producer,
-        "bytes": len(delegate.context.container),
-        "weight_sharing": info.weight_sharing,
-        "inputs": [v.name for v in delegate.inputs],
-        "outputs": [v.name for v in delegate.outputs],
-        "options": None if options is None else {key: getattr(options, key) for key in options.__slots__},
-    }
+def _types_of(options: Mapping[str, Any] | None) -> str:
+    """The types that a delegate was compiled for."""
+    return "-" if options is None else "float16" if options["use_fp16"] else "quantized"
 
 
 def _print(screen: Console, described: dict[str, Any]) -> None:
@@ -133,17 +146,9 @@ def _print(screen: Console, described: dict[str, Any]) -> None:
             ("left to the CPU", ", ".join(row["operator"] for row in method["left_to_the_cpu"]) or "nothing"),
         ]
         screen.print(table(f"method {method['name']}", ("", ""), facts))
-        rows = [
-            (
-                str(i), d["graph"], d["backend"], ", ".join(d["chips"]), f"{d['bytes']:,}",
-                "-" if d["options"] is None else "float16" if d["options"]["use_fp16"] else "quantized",
-                str(len(d["inputs"])), str(len(d["outputs"])),
-            )
-            for i, d in enumerate(method["delegates"])
-        ]  # fmt: skip
-        if rows:
-            columns = ("delegate", "graph", "backend", "chips", "bytes", "compiled as", "inputs", "outputs")
-            screen.print(table("", columns, rows))
+        if method["delegates"]:
+            numbered = [{"number": number, **delegate} for number, delegate in enumerate(method["delegates"])]
+            screen.print(result_table("", SHOWN, numbered))
 
 
 def show_pte(path: Path, asked: ShowRequest) -> tuple[Sequence[str], str]:
@@ -159,7 +164,7 @@ def show_pte(path: Path, asked: ShowRequest) -> tuple[Sequence[str], str]:
 def profile_pte(path: Path, how: ProfileRecording) -> tuple[Profile, None]:
     """Every delegate of a program as a graph of one profile."""
     from hexforge.addons.executorch.running.pte_graphs import lowered_methods
-    from hexforge.analysis.profile.simulated import profile as simulated
+    from hexforge.addons.profiler.recording.simulated import profile as simulated
 
     profiles = [
         simulated(delegate.program, how.deployment, level=how.given.level, runs=how.given.runs)
@@ -173,9 +178,9 @@ def profile_pte(path: Path, how: ProfileRecording) -> tuple[Profile, None]:
 
 
 def side_of_pte(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
-    """The contexts of a program's delegates, and what is left beside them, as one side of a comparison."""
+    """The contexts of a program's delegates, and what none of them took, as one side of a comparison."""
+    from hexforge.addons.diagnosis.sides import side_of_opened
     from hexforge.addons.executorch.running.pte_graphs import lowered_methods
-    from hexforge.analysis.difference.sides import side_of_opened
 
     methods = lowered_methods(path)
     contexts = [delegate.context for method in methods for delegate in method.delegates]
@@ -186,21 +191,24 @@ def side_of_pte(path: Path, deployment: Deployment, request: ModelRequest) -> Si
     return side_of_opened(path, contexts, deployment, left)
 
 
-def departure_of_pte(
-    path: Path, dump: Path, given: Mapping[str, Array], soc: str, inputs: InputArguments
-) -> DepartureResult:
-    """The first op of a program that departs on the chip that it was lowered for."""
-    from hexforge.addons.executorch.running.pte_departure import first_pte_departure
+def compare_pte_with_dump(
+    path: Path, dump: Path, given: DumpArguments, soc: str, inputs: InputArguments, as_json: bool
+) -> None:
+    """Print which ops of a dump differ from what a program computes on the chip that it was lowered for."""
+    from hexforge.addons.diagnosis.dump_command import given_arrays, print_dump_comparison
+    from hexforge.addons.executorch.running import pte_dump_comparison
 
     if soc or inputs.fix_inputs:
         raise CallError(f"{path}: is compiled; only --input, --write and --json can be given with --dump")
-    return first_pte_departure(path, dump, given)
+    with spinner(f"comparing {dump.name}"):
+        result = pte_dump_comparison.compare_pte_with_dump(path, dump, given_arrays(given))
+    print_dump_comparison(result, dump, given.write, as_json)
 
 
 def run_pte(path: Path, options: Mapping[str, str], request: ModelRequest, graph: str) -> Runnable:
     """A method of a program as `run` and `bench` take it; its inputs are called input_0, input_1 and so on."""
     from hexforge.addons.executorch.formats.pte import TensorValue
-    from hexforge.addons.executorch.running.loading import load
+    from hexforge.addons.executorch.running.pte_loading import load
     from hexforge.ort.signature import NodeArg
 
     if set(options) - {"backend_type", "soc_model"}:

@@ -10,14 +10,20 @@ from pathlib import Path
 from hexforge.addons.executorch import blob
 from hexforge.addons.executorch.compilation import compile_graphs
 from hexforge.addons.executorch.compile_spec import CompileRequest
-from hexforge.addons.executorch.qnn_types import Error, Qnn_DataType_t, Qnn_QuantizationEncoding_t, Qnn_TensorType_t
+from hexforge.addons.executorch.qnn_types import (
+    Error,
+    Qnn_DataType_t,
+    Qnn_QuantizationEncoding_t,
+    Qnn_TensorType_t,
+    QnnNumber,
+)
 from hexforge.addons.executorch.stock_modules import restore_builtins
 from hexforge.addons.executorch.wrappers import PyQnnOpWrapper, PyQnnTensorWrapper, TensorWrapper
+from hexforge.addons.qnn_graphs.compiling import record_graphs, refusal
 from hexforge.errors import HexforgeError
 from hexforge.formats.file_names import file_stem
 from hexforge.ir import AxisScaleOffset, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.qnn_graphs import record_graphs, refusal
 
 logger = logging.getLogger("hexforge.addons.executorch")
 
@@ -107,7 +113,7 @@ class QnnManager:
 
     def _write_schematics(self, data: bytes) -> None:
         """Write <graph>_schematic.bin where the process is, as the SDK does under optrace profiling."""
-        from hexforge.analysis.profile.schematic import write_schematic
+        from hexforge.addons.profiler.recording.schematic import write_schematic
 
         context, backend = Context(data, "the context binary"), self.request.backend
         for row in context.graphs:
@@ -168,7 +174,7 @@ class QnnManager:
         return self._context
 
 
-def _tensor(name: str, type: TensorType, kind: Qnn_TensorType_t) -> PyQnnTensorWrapper:
+def _tensor(name: str, type: TensorType, kind: QnnNumber) -> PyQnnTensorWrapper:
     encodings, info = Qnn_QuantizationEncoding_t, {}
     encoding = encodings.QNN_QUANTIZATION_ENCODING_UNDEFINED
     if isinstance(type.encoding, ScaleOffset):

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from enum import IntEnum, auto
+from enum import IntEnum
 from typing import Any
 
-from hexforge.qnn_api.enumerations import value_of
+from hexforge.qnn_api.enumerations import members_of
 
 
 class _NumberedEnum(IntEnum):
@@ -16,80 +16,23 @@ class _NumberedEnum(IntEnum):
         return f"{type(self).__name__}.{self.name}"
 
 
-class _QnnEnum(_NumberedEnum):
-    """An enumeration of QNN's: the table of enumerations has the numbers of its names."""
-
-    @staticmethod
-    def _generate_next_value_(name: str, start: int, count: int, last_values: list[Any]) -> int:
-        return value_of(name)
+def _of_table(name: str) -> Any:
+    """An enumeration of QNN's, with the names and numbers that the table of enumerations has."""
+    return _NumberedEnum(name, members_of(name), module=__name__)  # type: ignore[call-arg, arg-type]
 
 
-class Qnn_TensorType_t(_QnnEnum):  # noqa: N801 - QNN's name
-    """Who writes and reads a tensor."""
-
-    QNN_TENSOR_TYPE_APP_WRITE = auto()
-    QNN_TENSOR_TYPE_APP_READ = auto()
-    QNN_TENSOR_TYPE_APP_READWRITE = auto()
-    QNN_TENSOR_TYPE_NATIVE = auto()
-    QNN_TENSOR_TYPE_STATIC = auto()
-    QNN_TENSOR_TYPE_NULL = auto()
-    QNN_TENSOR_TYPE_UNDEFINED = auto()
-
-
-class Qnn_DataType_t(_QnnEnum):  # noqa: N801 - QNN's name
-    """Element type of a tensor."""
-
-    QNN_DATATYPE_INT_8 = auto()
-    QNN_DATATYPE_INT_16 = auto()
-    QNN_DATATYPE_INT_32 = auto()
-    QNN_DATATYPE_INT_64 = auto()
-    QNN_DATATYPE_UINT_8 = auto()
-    QNN_DATATYPE_UINT_16 = auto()
-    QNN_DATATYPE_UINT_32 = auto()
-    QNN_DATATYPE_UINT_64 = auto()
-    QNN_DATATYPE_FLOAT_16 = auto()
-    QNN_DATATYPE_FLOAT_32 = auto()
-    QNN_DATATYPE_FLOAT_64 = auto()
-    QNN_DATATYPE_SFIXED_POINT_4 = auto()
-    QNN_DATATYPE_SFIXED_POINT_8 = auto()
-    QNN_DATATYPE_SFIXED_POINT_16 = auto()
-    QNN_DATATYPE_SFIXED_POINT_32 = auto()
-    QNN_DATATYPE_UFIXED_POINT_4 = auto()
-    QNN_DATATYPE_UFIXED_POINT_8 = auto()
-    QNN_DATATYPE_UFIXED_POINT_16 = auto()
-    QNN_DATATYPE_UFIXED_POINT_32 = auto()
-    QNN_DATATYPE_BOOL_8 = auto()
-    QNN_DATATYPE_STRING = auto()
-    QNN_DATATYPE_UNDEFINED = auto()
-
-
-class Qnn_QuantizationEncoding_t(_QnnEnum):  # noqa: N801 - QNN's name
-    """How integers of a tensor stand for real numbers."""
-
-    QNN_QUANTIZATION_ENCODING_SCALE_OFFSET = auto()
-    QNN_QUANTIZATION_ENCODING_AXIS_SCALE_OFFSET = auto()
-    QNN_QUANTIZATION_ENCODING_BW_SCALE_OFFSET = auto()
-    QNN_QUANTIZATION_ENCODING_BW_AXIS_SCALE_OFFSET = auto()
-    QNN_QUANTIZATION_ENCODING_BLOCK = auto()
-    QNN_QUANTIZATION_ENCODING_BLOCKWISE_EXPANSION = auto()
-    QNN_QUANTIZATION_ENCODING_VECTOR = auto()
-    QNN_QUANTIZATION_ENCODING_UNDEFINED = auto()
-
-
-class Qnn_Definition_t(_QnnEnum):  # noqa: N801 - QNN's name
-    """Whether something is defined."""
-
-    QNN_DEFINITION_IMPL_GENERATED = auto()
-    QNN_DEFINITION_DEFINED = auto()
-    QNN_DEFINITION_UNDEFINED = auto()
-
-
-class Qnn_BlockwiseExpansionBlockScaleStorageType_t(_QnnEnum):  # noqa: N801 - QNN's name
-    """How the integer scales of blocks are stored."""
-
-    QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_8 = auto()
-    QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_16 = auto()
-    QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_UNDEFINED = auto()
+Qnn_TensorType_t = _of_table("Qnn_TensorType_t")
+"""Who writes and reads a tensor."""
+Qnn_DataType_t = _of_table("Qnn_DataType_t")
+"""Element type of a tensor."""
+Qnn_QuantizationEncoding_t = _of_table("Qnn_QuantizationEncoding_t")
+"""How integers of a tensor stand for real numbers."""
+Qnn_Definition_t = _of_table("Qnn_Definition_t")
+"""Whether something is defined."""
+Qnn_BlockwiseExpansionBlockScaleStorageType_t = _of_table("Qnn_BlockwiseExpansionBlockScaleStorageType_t")
+"""How the integer scales of blocks are stored."""
+QnnNumber = IntEnum
+"""A member of one of them."""
 
 
 class Error(_NumberedEnum):

@@ -16,7 +16,7 @@ from hexforge.errors import CallError, FormatError, ModelError
 from hexforge.ir import Graph, Node, TensorType, Value, text
 
 if TYPE_CHECKING:
-    from hexforge.frontends.qnn.declarations import QnnOp
+    from hexforge.addons.qnn_graphs.declarations import QnnOp
 
 Shape = tuple[int, ...]
 

@@ -14,9 +14,10 @@ from hexforge.addons.executorch.qnn_types import (
     Qnn_Definition_t,
     Qnn_QuantizationEncoding_t,
     Qnn_TensorType_t,
+    QnnNumber,
 )
+from hexforge.addons.qnn_graphs.declarations import QnnOp, QnnTensor, QuantizeParams
 from hexforge.errors import CallError
-from hexforge.frontends.qnn.declarations import QnnOp, QnnTensor, QuantizeParams
 
 
 class TensorWrapper:
@@ -25,9 +26,9 @@ class TensorWrapper:
     def __init__(
         self,
         tensor_name: str,
-        tensor_type: Qnn_TensorType_t,
-        data_type: Qnn_DataType_t,
-        encoding: Qnn_QuantizationEncoding_t,
+        tensor_type: QnnNumber,
+        data_type: QnnNumber,
+        encoding: QnnNumber,
         quant_info: Mapping[str, Any],
         rank: int,
         dims: Sequence[int],
@@ -56,7 +57,7 @@ class TensorWrapper:
         return self.declaration.name
 
 
-def _quantization(name: str, encoding: Qnn_QuantizationEncoding_t, info: Mapping[str, Any]) -> QuantizeParams | None:
+def _quantization(name: str, encoding: QnnNumber, info: Mapping[str, Any]) -> QuantizeParams | None:
     kinds = Qnn_QuantizationEncoding_t
     if encoding == kinds.QNN_QUANTIZATION_ENCODING_UNDEFINED:
         return None
@@ -103,7 +104,7 @@ class PyQnnTensorWrapper:
         """The tensor's shape."""
         return list(self._tensor.declaration.dimensions)
 
-    def GetDataType(self) -> Qnn_DataType_t:  # noqa: N802 - the stock name
+    def GetDataType(self) -> QnnNumber:  # noqa: N802 - the stock name
         """The tensor's element type."""
         return self._tensor.data_type
 
@@ -136,7 +137,7 @@ class PyQnnOpWrapper:
         self._outputs += tensors
 
     def AddTensorParam(  # noqa: N802 - the stock name
-        self, name: str, data_type: Qnn_DataType_t, rank: int, dims: Sequence[int], data: Any, copy_data: bool
+        self, name: str, data_type: QnnNumber, rank: int, dims: Sequence[int], data: Any, copy_data: bool
     ) -> None:
         """A parameter that is a tensor."""
         array = np.asarray(data)
@@ -146,7 +147,7 @@ class PyQnnOpWrapper:
             )
         self._params[name] = array.reshape(tuple(dims)).copy()
 
-    def AddScalarParam(self, name: str, data_type: Qnn_DataType_t, data: Mapping[str, Any]) -> None:  # noqa: N802
+    def AddScalarParam(self, name: str, data_type: QnnNumber, data: Mapping[str, Any]) -> None:  # noqa: N802
         """A parameter that is one number, under the key "data"."""
         if "data" not in data:
             raise CallError(f"op {self._name!r}: parameter {name} has no data")

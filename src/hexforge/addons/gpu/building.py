@@ -30,7 +30,7 @@ NEWER_PROCESSOR = (
 
 
 def linked_name(key: str) -> str:
-    """What the machine code of a kernel is known by in the cache, beside its binary."""
+    """What the machine code of a kernel is known by in the cache, which has its binary, too."""
     return f"{key}:linked"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiling: OpenCL C becomes a device's binary, here and in processes beside this one.
+"""Compiling: OpenCL C becomes a device's binary, here and in other processes.
 
 NVIDIA's driver compiles one kernel at a time in a process, however many threads ask: on an H200 75 kernels of a network
 take 10 s, with 8 threads 7 s, in 8 processes 1.6 s once they are up. So where many kernels are missing, some processes
@@ -32,7 +32,7 @@ FEWEST = 20
 """Missing kernels that processes are started for: they take 1.5 s, in which this one compiles nearly as many."""
 MOST = 8
 _HERE = 2
-"""Kernels that this process compiles at a time beside the others: a driver that takes turns gains nothing from more."""
+"""Kernels that this process itself compiles at a time: a driver that takes turns gains nothing from more."""
 _MEMORY_EACH = 4 << 30
 """Bytes of the device for each process: a context takes 0.5 GiB on an H200, and an eighth of all memory is spared."""
 
@@ -137,7 +137,7 @@ class CompilerProcess:
 
 
 class Compilers:
-    """Who compiles: threads of this process, and some processes beside it as soon as they are up."""
+    """Who compiles: threads of this process, and some others as soon as they are up."""
 
     def __init__(self, device: ClDevice, options: str, count: int) -> None:
         self.count = count

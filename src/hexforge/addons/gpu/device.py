@@ -49,7 +49,7 @@ def code_of(error: Exception) -> int | None:
         return None
 
 
-class ContextHolder(Protocol):
+class MemoryHolder(Protocol):
     """Something that has memory in a device's context."""
 
     def forget(self) -> None:
@@ -66,7 +66,7 @@ class ClDevice:
     """Everything that uses the context is inside; only who is alone inside replaces it."""
     generation: int = 0
     """How many contexts were lost before this one."""
-    programs: weakref.WeakSet[ContextHolder] = field(default_factory=weakref.WeakSet)
+    programs: weakref.WeakSet[MemoryHolder] = field(default_factory=weakref.WeakSet)
     name: str = field(init=False)
     """As OpenCL calls it."""
     memory_bytes: int = field(init=False)
@@ -167,7 +167,7 @@ class ClDevice:
 
     @property
     def units(self) -> int:
-        """Compute units."""
+        """Compute units, each of which runs work-groups by itself."""
         return int(self.handle.max_compute_units)
 
     @property

@@ -4,7 +4,26 @@
 from __future__ import annotations
 
 from hexforge.cli.arguments import Json
-from hexforge.cli.screen import console, print_json, table
+from hexforge.cli.screen import console, print_json, result_table
+from hexforge.results import Column, Key, record, select
+
+DEVICES = (
+    Column("gpu_device", key="device", of=lambda row: row[0]),
+    Column("name", of=lambda row: row[1].name),
+    Column("kind", of=lambda row: row[1].kind),
+    Key("vendor", of=lambda row: row[1].vendor),
+    Column("driver", of=lambda row: row[1].driver, leaves=2),
+    Column("units", key="compute_units", of=lambda row: row[1].units, leaves=1),
+    Column("memory", "bytes", key="memory_bytes", of=lambda row: row[1].memory_bytes),
+    Key("largest_buffer_bytes", of=lambda row: row[1].most_bytes),
+    Key("local_bytes", of=lambda row: row[1].local_bytes),
+    Column("float16", key="float16_math", of=lambda row: row[1].half_math,
+           text=lambda row: "computed" if row[1].half_math else "stored"),
+    Column("extensions", of=lambda row: row[1].extensions, text=lambda row: ", ".join(row[1].extensions), leaves=3),
+    Column("", key="chosen", of=lambda row: row[2], text=lambda row: "runs" if row[2] else ""),
+)  # fmt: skip
+"""What is said of a device, of its number and of whether it runs graphs."""
+SHOWN = "device name kind compute_units memory_bytes float16_math driver extensions chosen"
 
 
 def devices(as_json: Json = False) -> None:
@@ -12,35 +31,9 @@ def devices(as_json: Json = False) -> None:
     from hexforge.addons.gpu.device import choose
     from hexforge.addons.gpu.device import devices as opencl_devices
 
-    every = opencl_devices()
     chosen = choose()
+    rows = [(number, device, device is chosen) for number, device in enumerate(opencl_devices())]
     if as_json:
-        print_json(
-            [
-                {
-                    "device": i,
-                    "name": d.name,
-                    "kind": d.kind,
-                    "vendor": d.vendor,
-                    "driver": d.driver,
-                    "compute_units": d.units,
-                    "memory_bytes": d.memory_bytes,
-                    "largest_buffer_bytes": d.most_bytes,
-                    "local_bytes": d.local_bytes,
-                    "float16_math": d.half_math,
-                    "extensions": list(d.extensions),
-                    "chosen": d is chosen,
-                }
-                for i, d in enumerate(every)
-            ]
-        )
-        return
-    columns = ("gpu_device", "name", "kind", "units", "memory", "float16", "driver", "extensions", "")
-    cells = [
-        (
-            str(i), d.name, d.kind, str(d.units), f"{d.memory_bytes / (1 << 30):.1f} GiB",
-            "computed" if d.half_math else "stored", d.driver, ", ".join(d.extensions), "runs" if d is chosen else "",
-        )
-        for i, d in enumerate(every)
-    ]  # fmt: skip
-    console().print(table("OpenCL devices", columns, cells, optional=("extensions", "driver", "units"), whole=True))
+        print_json([record(row, DEVICES) for row in rows])
+    else:
+        console().print(result_table("OpenCL devices", select(DEVICES, SHOWN), rows, whole=True))

@@ -17,7 +17,7 @@ from hexforge.addons.gpu.kernels.products.few_rows import MOST_ROWS
 from hexforge.ir import Graph, Node, Role, Value
 
 LONGEST = 24
-"""Nodes that one kernel takes at most beside its own."""
+"""Nodes that one kernel takes at most in addition to its own."""
 WHOLE = frozenset({"CumulativeSum", "ScatterElements", "ScatterNd", "TopK"})
 """Ops whose kernels take no chain."""
 MOST_REPEATED = 1 << 25

@@ -6,9 +6,7 @@ from __future__ import annotations
 import base64
 import logging
 import threading
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,32 +25,6 @@ from hexforge.errors import CallError
 from hexforge.ir import Array, Graph, text
 
 _LOG = logging.getLogger("hexforge")
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchTime:
-    """How long a kernel took on the device."""
-
-    name: str
-    nodes: tuple[str, ...]
-    us: float
-    flops: int
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredRun:
-    """One run, measured: kernels by the device's own clock, the whole by the host's."""
-
-    kernels: tuple[LaunchTime, ...]
-    host_us: float
-    """From the call to the outputs."""
-    device_us: float
-    """From the start of the first kernel to the end of the last."""
-
-    @property
-    def kernels_us(self) -> float:
-        """All kernels, gaps between them left out."""
-        return sum(k.us for k in self.kernels)
 
 
 class GpuProgram(Program):
@@ -135,24 +107,26 @@ class GpuProgram(Program):
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs (APP_READ) by name for inputs (APP_WRITE) by name, in the tensors' own data types."""
-        arrays = checked_feeds(self.graph.name, self._inputs, feeds)
         times = kernel_times.get()
         if times is not None:
-            return self._timed(arrays, times)
+            results, measured = self.timed(feeds)
+            for launch, (start, end) in zip(self.launches, measured.kernels, strict=True):
+                times.append(KernelTime(launch.nodes[0].name, "GPU", start, end))
+            return results
+        arrays = checked_feeds(self.graph.name, self._inputs, feeds)
         with self._lock:
             return self._attempt("ran").carried_out(lambda: self._run(arrays))
 
-    def _timed(self, arrays: Mapping[str, Array], times: list[KernelTime]) -> dict[str, Array]:
-        """A run whose kernels are timed by the device's own clock, each under the node it is for."""
-        with self._lock:
-            results, measured = self._attempt("ran").carried_out(lambda: self._measured_run(arrays))
-        for launch, (start, end) in zip(self.launches, measured.kernels, strict=True):
-            times.append(KernelTime(launch.nodes[0].name, "GPU", start, end))
-        return results
+    def timed(self, feeds: Mapping[str, Array]) -> tuple[dict[str, Array], DeviceTimes]:
+        """A run, and the time of each of its launches by the device's own clock."""
+        arrays = checked_feeds(self.graph.name, self._inputs, feeds)
 
-    def _measured_run(self, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], DeviceTimes]:
-        times = DeviceTimes()
-        return self._run(arrays, times), times
+        def measured_run() -> tuple[dict[str, Array], DeviceTimes]:
+            times = DeviceTimes()
+            return self._run(arrays, times), times
+
+        with self._lock:
+            return self._attempt("ran").carried_out(measured_run)
 
     def _run(self, arrays: Mapping[str, Array], times: DeviceTimes | None = None) -> dict[str, Array]:
         resident = self._on_device()
@@ -167,19 +141,6 @@ class GpuProgram(Program):
             node = resident.layout.lowering.faults[fault - 1]
             raise CallError(f"{node.op.name} {node.name!r}: an index is outside the axis it counts along")
         return {v.name: results[v.name].astype(own, copy=False) for v, _, own in self._gives}
-
-    def profile(self, feeds: Mapping[str, Array]) -> MeasuredRun:
-        """One run with every kernel timed by the device."""
-        arrays = checked_feeds(self.graph.name, self._inputs, feeds)
-        begin = time.perf_counter()
-        with self._lock:
-            _, times = self._attempt("ran").carried_out(lambda: self._measured_run(arrays))
-        host_us = 1e6 * (time.perf_counter() - begin)
-        kernels = tuple(
-            LaunchTime(launch.name, tuple(n.name for n in launch.nodes), (end - start) / 1e3, launch.flops)
-            for launch, (start, end) in zip(self.launches, times.kernels, strict=True)
-        )
-        return MeasuredRun(kernels, host_us, times.span_us)
 
     # -- contexts -----------------------------------------------------------------------------------------------------
 

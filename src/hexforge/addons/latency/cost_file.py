@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import math
@@ -16,6 +17,7 @@ from hexforge.addons.latency.fitting import CostFit
 from hexforge.addons.latency.terms import PARAMETER_NAMES
 from hexforge.backends.htp.time import cost
 from hexforge.chips.soc import Soc
+from hexforge.formats.files import write_atomically
 
 FACTORS = cost.FACTORS
 """What a chip is, on top of the parameters that all have in common."""
@@ -83,6 +85,25 @@ def differences(fitted: Any, kept: Any, where: str = "") -> list[str]:
     numbers = isinstance(fitted, int | float) and isinstance(kept, int | float)
     same = math.isclose(fitted, kept, rel_tol=SAME, abs_tol=SAME) if numbers else fitted == kept
     return [] if same else [f"{where.rstrip('.')}: {fitted} is fitted, {kept} is kept"]
+
+
+def fit_arguments(module: str, about: str | None, data: Path, out: Path) -> argparse.Namespace:
+    """What a fit is told on the command line: which data, which file, and whether that is only compared."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
+    parser.add_argument("--data", type=Path, default=data, help="the measured rows; hexforge's own by default")
+    parser.add_argument("--out", type=Path, default=out, help="the file that is written; hexforge's own by default")
+    parser.add_argument("--check", action="store_true", help="compare with the file instead; 1 where a figure differs")
+    return parser.parse_args()
+
+
+def keep_or_check(contents: object, given: argparse.Namespace) -> int:
+    """Write the file, or say where it differs; the exit code."""
+    if given.check:
+        differing = differences(contents, json.loads(given.out.read_text("utf-8")))
+        print("\n".join(differing) or f"{given.out}: every figure is that of this fit")
+        return int(bool(differing))
+    write_atomically(given.out, text_of(contents).encode())
+    return 0
 
 
 def text_of(contents: object) -> str:

@@ -28,7 +28,7 @@ from hexforge.addons.latency.terms import (
     serial_of,
     unit_us,
 )
-from hexforge.addons.latency.tiled_models import ModelKey, TiledModelSource
+from hexforge.addons.latency.tiled_graphs import ModelKey, TileSource
 from hexforge.backends.htp.time.simulate import SYNC_US
 from hexforge.backends.htp.time.tile import PRECISIONS
 from hexforge.chips.deployment import RUNTIMES
@@ -54,7 +54,7 @@ class CriticalPaths:
 class BatchTimeline:
     """Graphs that are timed together, for as many sets of parameters as are given."""
 
-    def __init__(self, models: TiledModelSource, keys: Iterable[ModelKey]) -> None:
+    def __init__(self, models: TileSource, keys: Iterable[ModelKey]) -> None:
         self.keys = sorted(set(keys), key=lambda k: (-len(models[k].tiles), k))
         self.position = {k: i for i, k in enumerate(self.keys)}
         each = [models[k] for k in self.keys]

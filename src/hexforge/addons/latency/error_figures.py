@@ -14,11 +14,6 @@ DRAWS = 1000
 """How often families are drawn again for the interval of a median."""
 
 
-def relative_errors(problem: FitProblem, predicted_log: np.ndarray) -> np.ndarray:
-    """Absolute relative errors of the rows' predictions."""
-    return np.asarray(np.abs(np.exp(predicted_log - problem.log_us) - 1))
-
-
 def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     """Spearman's rank correlation, for numbers with few ties."""
     if len(a) < 3:

@@ -17,7 +17,7 @@ import numpy as np
 
 from hexforge.addons.latency.critical_path import BatchTimeline, CriticalPaths
 from hexforge.addons.latency.least_squares import minimize, robust_residuals
-from hexforge.addons.latency.measurements import Measurement, ModelFamily
+from hexforge.addons.latency.measurements import MeasuredFamily, Measurement
 from hexforge.addons.latency.terms import (
     FACTORS_OF_TERMS,
     PARAMETERS_OF_RUNTIMES,
@@ -26,7 +26,7 @@ from hexforge.addons.latency.terms import (
     serial_of,
     unit_us,
 )
-from hexforge.addons.latency.tiled_models import ModelKey, TiledModelSource, key_of
+from hexforge.addons.latency.tiled_graphs import ModelKey, TileSource, key_of
 from hexforge.backends.htp.time import cost
 from hexforge.chips import soc
 from hexforge.chips.deployment import RUNTIMES
@@ -77,9 +77,7 @@ class CostFit:
 class FitProblem:
     """Measured rows with their graphs, ready to be fitted."""
 
-    def __init__(
-        self, models: TiledModelSource, rows: Sequence[Measurement], families: Mapping[str, ModelFamily]
-    ) -> None:
+    def __init__(self, models: TileSource, rows: Sequence[Measurement], families: Mapping[str, MeasuredFamily]) -> None:
         unknown = sorted({r.model for r in rows} - families.keys())
         if unknown:
             raise CallError(f"{', '.join(unknown)}: in no family, so that nothing could hold them out")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexforge.addons.latency.fitting import MEMBERS, CostFit, FitProblem
-from hexforge.addons.latency.support import certainties
+from hexforge.addons.latency.known_work import certainties
 from hexforge.addons.latency.terms import RATES
 from hexforge.backends.htp.time import band, cost
 from hexforge.chips import soc
@@ -73,27 +73,15 @@ def half_widths(problem: FitProblem, held_out: HeldOut, rows: np.ndarray) -> dic
         widths[rate] = {}
         for runtime in RUNTIMES:
             here = [i for i in of_rate if problem.rows[i].runtime == runtime] or of_rate
-            widths[rate][runtime] = _quantile(scaled[here], model_weights(problem, here)) if here else 0.0
+            widths[rate][runtime] = share_quantile(scaled[here], model_weights(problem, here)) if here else 0.0
     return widths
 
 
-def _quantile(values: np.ndarray, weights: np.ndarray) -> float:
+def share_quantile(values: np.ndarray, weights: np.ndarray) -> float:
     """The value up to which QUANTILE of the weights lie."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) / weights.sum()
     return float(values[order][min(int(np.searchsorted(reached, QUANTILE)), len(values) - 1)])
-
-
-def inside_bands(problem: FitProblem, held_out: HeldOut) -> np.ndarray:
-    """Whether each row lies in its band, with the widths of the other folds."""
-    inside = np.zeros(len(problem.rows), bool)
-    shape, error = held_out.shape(), np.abs(held_out.log_us - problem.log_us)
-    for others, test in folds(problem.fold):
-        widths = half_widths(problem, held_out, np.nonzero(others)[0])
-        for i in test:
-            row = problem.rows[i]
-            inside[i] = error[i] <= widths[row.precision][row.runtime] * shape[i]
-    return inside
 
 
 def unmeasured_width(problem: FitProblem, fit: CostFit) -> float:

@@ -42,7 +42,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelFamily:
+class MeasuredFamily:
     """What a model belongs to, and the fold in which its family is held out."""
 
     name: str
@@ -56,7 +56,7 @@ class ModelFamily:
 def read_measurements(folder: Path = DATA) -> list[Measurement]:
     """The rows of measured.csv that are of use, each with the name of its chip."""
     measurements = []
-    for where, row in _rows(folder / "measured.csv", ("model", "precision", "runtime", "device", "soc_model")):
+    for where, row in table_rows(folder / "measured.csv", ("model", "precision", "runtime", "device", "soc_model")):
         try:
             latency_us = float(row["inference_ms"]) * 1e3
         except (KeyError, TypeError, ValueError):
@@ -71,21 +71,21 @@ def read_measurements(folder: Path = DATA) -> list[Measurement]:
     return measurements
 
 
-def read_families(folder: Path = DATA) -> dict[str, ModelFamily]:
+def read_families(folder: Path = DATA) -> dict[str, MeasuredFamily]:
     """The family of each model; FormatError for a family that is in two folds, which would not hold it out."""
-    families: dict[str, ModelFamily] = {}
+    families: dict[str, MeasuredFamily] = {}
     fold_of: dict[str, int] = {}
-    for where, row in _rows(folder / "families.csv", ("model", "family", "fold", "kinds", "aside")):
+    for where, row in table_rows(folder / "families.csv", ("model", "family", "fold", "kinds", "aside")):
         if not row["fold"].isdecimal():
             raise FormatError(f"{where}: fold is {row['fold']!r}; it is a number")
-        family = ModelFamily(row["family"], int(row["fold"]), tuple(row["kinds"].split()), row["aside"] == "1")
+        family = MeasuredFamily(row["family"], int(row["fold"]), tuple(row["kinds"].split()), row["aside"] == "1")
         if fold_of.setdefault(family.name, family.fold) != family.fold:
             raise FormatError(f"{where}: {family.name} is in the folds {fold_of[family.name]} and {family.fold}")
         families[row["model"]] = family
     return families
 
 
-def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, Mapping[str, str]]]:
+def table_rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, Mapping[str, str]]]:
     """The rows of a table that has some columns, and where each of them stands."""
     if not path.exists():
         raise CallError(

@@ -45,7 +45,7 @@ ADDON = Addon(
             is_folder=True,
         ),
     ),
-    needs=("executorch", "latency"),
+    needs=("adapters", "executorch", "latency"),
     packages=("gguf", "jinja2", "starlette", "tokenizers", "uvicorn"),
     extra="llm",
 )

@@ -17,8 +17,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.json_text import read_json
+from hexforge.formats.validated import Count, Positive, validated
 
 BUNDLE, VERSION = "bundle.json", 1
 MOST_CACHED = 1 << 38
@@ -32,8 +34,8 @@ PAST, PRESENT = "past_key_values.{}.{}", "present.{}.{}"
 class BundlePart:
     """Some layers of a model: their graphs by the number of new tokens, and the context that holds them compiled."""
 
-    first: int
-    last: int
+    first: Count
+    last: Count
     graphs: dict[int, str]
     """Files of ONNX models."""
     context: str = ""
@@ -43,27 +45,20 @@ class BundlePart:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(DecoderFacts):
     """What a bundle's folder holds."""
 
-    folder: Path
-    name: str
     precision: str
-    context: int
-    """Tokens that its caches hold."""
-    vocabulary: int
-    layers: int
-    kv_heads: int
-    head_dim: int
-    end_tokens: tuple[int, ...]
+    kv_heads: Positive
+    head_dim: Positive
     soc: str
     native: bool
     """Whether caches lie as HTP's matrix unit reads them."""
     keys_transposed: bool
     parts: tuple[BundlePart, ...]
-    sizes: dict[str, int]
+    sizes: dict[str, Count]
     """Bytes of the large files."""
-    checksums: dict[str, int]
+    checksums: dict[str, Count]
     """CRC-32 of the small ones."""
 
     @property
@@ -130,43 +125,20 @@ def _parsed(folder: Path, data: Any) -> Bundle:
     if not isinstance(data, Mapping) or data.get("version") != VERSION:
         raise FormatError(f"{where}: is no description of a bundle of version {VERSION}; export it again")
     fields = {key: value for key, value in data.items() if key != "version"}
-    try:
-        parts = tuple(
-            BundlePart(
-                _number(p["first"]),
-                _number(p["last"]),
-                {_number(int(n), 1): str(file) for n, file in p["graphs"].items()},
-                str(p["context"]),
-                {str(name): str(file) for name, file in p.get("adapters", {}).items()},
-            )
-            for p in fields.pop("parts")
-        )
-        for key, least in (("context", 1), ("vocabulary", 1), ("layers", 1), ("kv_heads", 1), ("head_dim", 1)):
-            _number(fields[key], least)
-        sizes = {str(name): _number(size) for name, size in fields.pop("sizes").items()}
-        sums = {str(name): _number(size) for name, size in fields.pop("checksums").items()}
-        ends = tuple(_number(token) for token in fields.pop("end_tokens"))
-        bundle = Bundle(folder, parts=parts, sizes=sizes, checksums=sums, end_tokens=ends, **fields)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"{where}: is malformed: {error}") from None
-    ends_of_parts = [0, *(part.last for part in parts)]
-    joined = all(part.first == end < part.last for part, end in zip(parts, ends_of_parts, strict=False))
-    if not joined or ends_of_parts[-1] != bundle.layers or len({(*sorted(p.graphs), *p.adapters) for p in parts}) != 1:
+    bundle = validated(Bundle, {"folder": str(folder), **fields}, str(where), FormatError)
+    ends_of_parts = [0, *(part.last for part in bundle.parts)]
+    joined = all(part.first == end < part.last for part, end in zip(bundle.parts, ends_of_parts, strict=False))
+    kinds = {(*sorted(part.graphs), *part.adapters) for part in bundle.parts}
+    if not joined or ends_of_parts[-1] != bundle.layers or len(kinds) != 1:
         raise FormatError(f"{where}: its parts do not hold each of {bundle.layers} layers once")
     if 1 not in bundle.tokens:
         raise FormatError(f"{where}: has no graph for one new token")
     if bundle.layers * bundle.kv_heads * bundle.head_dim * bundle.context > MOST_CACHED:
         raise FormatError(f"{where}: caches of {bundle.layers} layers and {bundle.context} tokens are larger than any")
-    for name in (n for p in parts for n in (*p.graphs.values(), p.context, *p.adapters.values()) if n):
-        if name not in sizes:
+    for name in (n for p in bundle.parts for n in (*p.graphs.values(), p.context, *p.adapters.values()) if n):
+        if name not in bundle.sizes:
             raise FormatError(f"{where}: {name!r} is no file of the bundle: its size is not told")
     return bundle
-
-
-def _number(value: Any, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 48:
-        raise ValueError(f"{value!r} is no number of that kind")
-    return value
 
 
 def _inside(folder: Path, name: str) -> Path:

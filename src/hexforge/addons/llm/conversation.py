@@ -24,8 +24,7 @@ class Conversation:
         tokens = self.model.text.encode(self.model.text.chat(asked), special=False)
         if len(tokens) >= self.model.bundle.context:
             raise CallError(f"the conversation has {len(tokens)} tokens, and the context {self.model.bundle.context}")
-        known = common(self.session.tokens, tokens[:-1])
-        self.session.rewind(known)
+        known = self.session.keep_start_of(tokens[:-1])
         given: list[str] = []
         self.messages = asked
         try:
@@ -42,13 +41,3 @@ class Conversation:
     def undo(self, *, whole: bool = False) -> None:
         """Forget the last turn, or all of them."""
         del self.messages[self._first if whole else max(self._first, len(self.messages) - 2) :]
-
-
-def common(first: list[int], second: list[int]) -> int:
-    """How many tokens two texts begin with alike."""
-    count = 0
-    for a, b in zip(first, second, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count

@@ -18,9 +18,9 @@ from threading import Lock
 import numpy as np
 
 from hexforge.addons.llm.bundle import BUNDLE, read_bundle
+from hexforge.addons.llm.graphs.bundle_adapters import BundleAdapters
 from hexforge.addons.llm.graphs.bundle_graphs import BundleGraphs, context_graphs, model_graphs
 from hexforge.addons.llm.graphs.decoder_graphs import Caches, DecoderFacts, DecoderGraphs
-from hexforge.addons.llm.lora.context_adapters import ContextAdapters
 from hexforge.addons.llm.sampling import Sampler, Sampling
 from hexforge.addons.llm.text_tokens import TextTokens
 from hexforge.errors import CallError
@@ -56,7 +56,7 @@ class LanguageModel:
 
     @property
     def text(self) -> TextTokens:
-        """The tokenizer."""
+        """The model's tokenizer, read when it is first needed."""
         if self._text is None:
             self._text = TextTokens.of_folder(self.bundle.folder, self.bundle.vocabulary)
         return self._text
@@ -121,7 +121,7 @@ class LlmSession:
     """Whether the caches no longer hold what the tokens put there, which are read again then."""
 
     def __post_init__(self) -> None:
-        """Empty caches."""
+        """Begin with empty caches."""
         self._caches = self.model.graphs.empty_caches()
 
     def rewind(self, count: int) -> None:
@@ -130,6 +130,13 @@ class LlmSession:
             raise CallError(f"{len(self.tokens)} tokens were read; it cannot go back to {count}")
         self._stale |= not self.model.graphs.keeps(len(self.tokens), count)
         del self.tokens[count:]
+
+    def keep_start_of(self, tokens: Sequence[int]) -> int:
+        """Forget what some tokens do not begin with, and say how many they have in common with what was read."""
+        pairs = enumerate(zip(self.tokens, tokens, strict=False))
+        known = next((i for i, (read, other) in pairs if read != other), min(len(self.tokens), len(tokens)))
+        self.rewind(known)
+        return known
 
     def use(self, adapter: str) -> None:
         """Go on with another adapter, or ("") with the base; what was read is forgotten, because it read otherwise."""
@@ -270,10 +277,7 @@ class LlmSession:
 
     def guess(self, tokens: list[int], sampler: Sampler, count: int) -> tuple[list[int], list[Array]]:
         """Tokens that may come after some, and the shares that each was chosen by; what was read before is kept."""
-        known = 0
-        while known < min(len(self.tokens), len(tokens) - 1) and self.tokens[known] == tokens[known]:
-            known += 1
-        self.rewind(known)
+        known = self.keep_start_of(tokens[:-1])
         guesses: list[int] = []
         beliefs: list[Array] = []
         new = tokens[known:]
@@ -331,7 +335,7 @@ def load(folder: str | Path, *, backend: str = "", context: int = 0) -> Language
     compiled = all(part.context for part in bundle.parts)
     if compiled and not backend:
         contexts, graphs = context_graphs(bundle)
-        adapters = ContextAdapters(bundle, contexts)
+        adapters = BundleAdapters(bundle, contexts)
 
         def select(adapter: str) -> BundleGraphs:
             adapters.apply(adapter)

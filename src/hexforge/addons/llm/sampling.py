@@ -4,26 +4,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from hexforge.errors import CallError
 from hexforge.ir import Array
+from hexforge.request_fields import spelled
+
+TEMPERATURE = spelled("0: the most likely token always.")
+TOP_K = spelled("Only so many of the most likely; 0: all.")
+TOP_P = spelled("Only the most likely that have this share together.")
+PENALTY = spelled("Above 1: what was there is less likely.")
+SEED = spelled("The same seed chooses the same tokens.")
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are chosen; without a temperature the most likely one always."""
 
-    temperature: float = 0.0
-    top_k: int = 0
-    """Only so many of the most likely; 0: all."""
-    top_p: float = 1.0
-    """Only the most likely that have this share together."""
-    repetition_penalty: float = 1.0
+    temperature: float = field(default=0.0, metadata=TEMPERATURE)
+    top_k: int = field(default=0, metadata=TOP_K)
+    top_p: float = field(default=1.0, metadata=TOP_P)
+    repetition_penalty: float = field(default=1.0, metadata=PENALTY)
     """Logits of tokens that were there are divided by it where they are positive, else multiplied."""
-    seed: int | None = None
+    seed: int | None = field(default=None, metadata=SEED)
 
     def __post_init__(self) -> None:
         """CallError for numbers that mean nothing."""
@@ -33,6 +38,16 @@ class Sampling:
             raise CallError("sampling: repetition_penalty is above 0 and at most 100")
         if self.seed is not None and self.seed < 0:
             raise CallError(f"sampling: the seed {self.seed} is below 0; give a whole number from 0 on")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSampling(Sampling):
+    """How tokens of a conversation are chosen where nobody says it otherwise: with some chance."""
+
+    temperature: float = field(default=0.7, metadata=TEMPERATURE)
+    top_k: int = field(default=40, metadata=TOP_K)
+    top_p: float = field(default=0.95, metadata=TOP_P)
+    repetition_penalty: float = field(default=1.1, metadata=PENALTY)
 
 
 class Sampler:

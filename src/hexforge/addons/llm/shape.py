@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hexforge.addons.llm.families import family_of
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.json_text import read_json
 from hexforge.options import did_you_mean
@@ -22,31 +23,6 @@ NAMED = Path(__file__).with_name("named_models.csv")
 CONFIG = "config.json"
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 """Where models that see pictures or hear keep the sizes of their language part."""
-TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "gpt2", "cohere", "lfm2", "smollm3")
-"""Model types whose head is the embedding where the config does not say."""
-PATTERNS: Mapping[str, int] = {"gemma2": 2, "gemma3": 6, "gemma3_text": 6, "gpt_oss": 2, "olmo3": 4}
-"""One of so many layers looks at everything, the others at a window, where the config does not say."""
-WINDOWS: Mapping[str, int] = {"gemma2": 4096, "gemma3_text": 4096, "olmo3": 4096, "ministral": 4096}
-"""How far windowed layers look back where the config does not say (published: the defaults of transformers)."""
-ASKED_WINDOWS = ("qwen2", "qwen3", "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "smollm3")
-"""Model types that have windows only where use_sliding_window says so; Qwen's only from max_window_layers on."""
-WIDE_ATTENTION = ("qwen2_vl", "qwen2_5_vl", "qwen2_5_vl_text")
-"""Model types whose published recipe keeps keys and values at 16 bits where attention multiplies with them (published:
-qai-hub-models 0.65.0 asks for 16 by 8 bits there of all others)."""
-DECODERS = frozenset(
-    "llama mistral ministral mixtral qwen2 qwen2_moe qwen3 qwen3_moe qwen2_vl qwen2_5_vl qwen2_5_vl_text qwen3_vl "
-    "qwen3_vl_text phi phi3 gemma gemma2 gemma3 gemma3_text granite smollm3 falcon internlm2 internvl_chat internvl "
-    "lfm2 gpt2 gpt_neox gpt_oss opt starcoder2 stablelm olmo olmo2 cohere cohere2 minicpm baichuan exaone idefics3 "
-    "smolvlm llava deepseek_v2 deepseek_v3 bitnet helium".split()
-)
-"""Model types whose layers are counted as they are; others are taken for ones like Llama, which the estimate says."""
-DEFAULTS: Mapping[str, Mapping[str, int]] = {
-    "gemma": {"head_dim": 256},
-    "gemma2": {"head_dim": 256},
-    "gemma3_text": {"heads": 8, "kv_heads": 4, "head_dim": 256, "vocab": 262208, "positions": 131072},
-    "qwen3": {"head_dim": 128},
-}
-"""Sizes that published config.json files of a type leave out (published: the defaults of transformers)."""
 PICTURES = ("vision_config", "visual")
 """Settings that only models that see pictures have, where the sizes of the language part are not nested."""
 LARGEST, MOST_PARAMETERS, MOST, LEAST = 1 << 24, 10**13, 1e12, 1e-12
@@ -168,7 +144,7 @@ def read_shape(source: str | Path) -> LlmShape:
             raise CallError(f"{path}: has no {CONFIG}, which says the sizes of a model")
         path = path / CONFIG
     if path.is_file():
-        return shape_of_config(read_json(path), path.parent.name or path.stem, str(path))
+        return shape_of_config(read_settings(path), path.parent.name or path.stem, str(path))
     known = named_shapes()
     name = str(source).lower().replace("-", "_").replace(".", "_").rpartition("/")[2]
     if name in known:
@@ -182,15 +158,22 @@ def read_shape(source: str | Path) -> LlmShape:
     )
 
 
-def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
+def read_settings(path: Path) -> Mapping[str, Any]:
+    """The object in a JSON file of a model; FormatError where it is none."""
+    settings = read_json(path)
+    if not isinstance(settings, Mapping):
+        raise FormatError(f"{path}: is no object of settings")
+    return settings
+
+
+def shape_of_config(config: Mapping[str, Any], name: str, where: str = CONFIG) -> LlmShape:
     """The shape that a config.json says; FormatError where a size is missing or is none."""
-    if not isinstance(config, Mapping):
-        raise FormatError(f"{where}: is no object of settings")
     nested = next((config[key] for key in NESTED if isinstance(config.get(key), Mapping)), None)
     text = config if nested is None else nested
     if nested is not None and isinstance(nested.get("text_config"), Mapping):
         text = nested["text_config"]
     kind = str(text.get("model_type", config.get("model_type", "")))
+    family = family_of(kind)
     if config.get("is_encoder_decoder") is True:
         raise FormatError(f"{where}: is of a model with an encoder and a decoder ({kind}); decoders alone are timed")
 
@@ -202,7 +185,7 @@ def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
             if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LARGEST:
                 raise FormatError(f"{where}: {key} is {value!r}; it is a whole number from 1 to {LARGEST}")
             return value
-        default = DEFAULTS.get(kind, {}).get(what, default)
+        default = family.sizes.get(what, default)
         if default is None:
             lacking = "; models without attention are not timed" if what == "heads" else ""
             raise FormatError(f"{where}: has no {_KEYS[what][0]}{lacking}")
@@ -212,7 +195,7 @@ def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
     kv_heads = size("kv_heads", heads)
     if heads % kv_heads:
         raise FormatError(f"{where}: {heads} heads cannot share {kv_heads} of keys and values evenly")
-    plain = kind in ("gpt2", "phi", "opt", "gpt_neox", "starcoder2")
+    unsaid = None if family.gated else 4 * hidden
     experts, active = size("experts", 1), size("active_experts", 1)
     if active > experts:
         raise FormatError(f"{where}: asks {active} experts for a token and has {experts}")
@@ -227,17 +210,17 @@ def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
         heads,
         kv_heads,
         size("head_dim", max(1, hidden // heads)),
-        size("expert_ffn", size("ffn", 4 * hidden)) if experts > 1 else size("ffn", 4 * hidden if plain else None),
+        size("expert_ffn", size("ffn", 4 * hidden)) if experts > 1 else size("ffn", unsaid),
         size("vocab"),
-        kind in TIED if tied is None else tied,
+        family.tied if tied is None else tied,
         nested is not None or any(config.get(key) for key in PICTURES),
         experts,
         active,
         attention,
         window,
         windowed,
-        not plain,
-        kind in WIDE_ATTENTION,
+        family.gated,
+        family.wide_attention,
         size("positions", 0),
         _assumptions(text, kind),
     )
@@ -249,7 +232,7 @@ def shape_of_config(config: Any, name: str, where: str = CONFIG) -> LlmShape:
 def _assumptions(text: Mapping[str, Any], kind: str) -> tuple[str, ...]:
     """What a shape takes for granted of a config that it cannot follow in all."""
     assumed = []
-    if kind not in DECODERS:
+    if not family_of(kind).known:
         said = f"the model type {kind!r} is not known here" if kind else "the config says no model_type"
         assumed.append(f"{said}: counted as a decoder with layers like Llama's")
     if text.get("kv_lora_rank"):
@@ -261,11 +244,11 @@ def _assumptions(text: Mapping[str, Any], kind: str) -> tuple[str, ...]:
 
 def _layer_kinds(text: Mapping[str, Any], layers: int, where: str) -> tuple[int, int, int]:
     """How many layers have attention, how many look back a window, and how far; zeros where all are alike."""
-    kind = str(text.get("model_type", ""))
-    window = text.get("sliding_window", WINDOWS.get(kind))
+    family = family_of(str(text.get("model_type", "")))
+    window = text.get("sliding_window", family.window or None)
     if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window > LARGEST):
         raise FormatError(f"{where}: sliding_window is {window!r}; it is a whole number of positions, or null")
-    window = window if window and window > 0 and text.get("use_sliding_window", kind not in ASKED_WINDOWS) else 0
+    window = window if window and window > 0 and text.get("use_sliding_window", not family.asks_for_windows) else 0
     kinds = text.get("layer_types")
     if kinds is not None:
         if not isinstance(kinds, list) or len(kinds) != layers:
@@ -285,15 +268,15 @@ def _layer_kinds(text: Mapping[str, Any], layers: int, where: str) -> tuple[int,
 
 def windowed_layers(text: Mapping[str, Any], layers: int) -> tuple[bool, ...]:
     """Which layers look back a window, of a model that has windows."""
-    kind, kinds = str(text.get("model_type", "")), text.get("layer_types")
+    family, kinds = family_of(str(text.get("model_type", ""))), text.get("layer_types")
     if isinstance(kinds, list) and len(kinds) == layers:
         return tuple(each == "sliding_attention" for each in kinds)
-    pattern = text.get("sliding_window_pattern", PATTERNS.get(kind))
+    pattern = text.get("sliding_window_pattern", family.full_every)
     if isinstance(pattern, int) and pattern > 1:
         return tuple((layer + 1) % pattern != 0 for layer in range(layers))
-    if kind == "smollm3":
+    if family.skips_rotation:
         return tuple(not turns for turns in rotated_layers(text, layers))
-    first = text.get("max_window_layers", 28) if kind in ASKED_WINDOWS else 0
+    first = text.get("max_window_layers", 28) if family.asks_for_windows else 0
     return tuple(layer >= first for layer in range(layers)) if isinstance(first, int) else (True,) * layers
 
 

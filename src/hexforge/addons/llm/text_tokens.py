@@ -34,7 +34,7 @@ class TextTokens:
 
     @classmethod
     def of_folder(cls, folder: Path, vocabulary: int) -> TextTokens:
-        """The tokenizer.json of a model with so many tokens, with the settings and the template beside it."""
+        """The tokenizer.json of a model with so many tokens, with the settings and the template of its folder."""
         path = folder / TOKENIZER
         if not path.is_file():
             raise CallError(f"{path}: is missing; put the tokenizer of the model there, and export again")

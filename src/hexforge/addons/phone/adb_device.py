@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hexforge.addons.phone.adb_folder import adb_folder
 from hexforge.addons.phone.phones import list_phones
+from hexforge.addons.phone.script_folders import adb_folder
 from hexforge.errors import CallError, HexforgeError
 
 WORKSPACE = "/data/local/tmp/hexforge"

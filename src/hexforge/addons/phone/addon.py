@@ -9,7 +9,7 @@ ADDON = Addon(
     commands=(
         Command(
             "phone",
-            "hexforge.addons.phone.commands:phone",
+            "hexforge.addons.phone.phone_commands:phone",
             "Virtual phones with an adb of their own: deployment scripts push, run and pull there as they are.",
             (
                 "hexforge phone add emulated-1 --soc SM8650",
@@ -21,7 +21,7 @@ ADDON = Addon(
         ),
         Command(
             "sdk-root",
-            "hexforge.addons.phone.commands.sdk:sdk_root",
+            "hexforge.addons.phone.phone_commands:sdk_root",
             "Print a folder for QNN_SDK_ROOT: tools, libraries and headers of hexforge where "
             "scripts look for the SDK's.",
             ("hexforge sdk-root", "hexforge sdk-root --executorch-build"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MeasuredTime: what a model took on a phone, beside the estimate for its chip."""
+"""MeasuredTime: what a model took on a phone, compared with the estimate for its chip."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def chip_of(device: AdbDevice) -> Soc:
     return require_chip(device.adb("shell", "getprop ro.soc.model").strip())
 
 
-def beside_estimate(
+def with_estimate(
     device: AdbDevice, printed: str, model: Path, soc: str, costs: Path | None = None, mode: str = MODE
 ) -> MeasuredTime:
-    """The average time that a program printed on a phone, beside the estimate of the model in a performance mode."""
+    """The average time that a program printed on a phone, with the estimate of the model in a performance mode."""
     match = _AVERAGE.search(printed)
     if match is None or float(match[1]) <= 0:
         raise DeviceRunError(f"{device.serial}: no average time was printed there: {printed[-500:]!r}")

@@ -171,7 +171,7 @@ class Translated:
             return self.text(path)
         after = self._value(before)
         if after != before:
-            _find_beside(after, host.parent, self.storage.host(".", self.working))
+            _keep_reference(after, host.parent, self.storage.host(".", self.working))
         return self.text(path) if after == before else self._written(host.name, json.dumps(after))
 
     def _value(self, value: Any) -> Any:
@@ -190,8 +190,8 @@ class Translated:
         return str(path)
 
 
-def _find_beside(config: Any, folder: Path, working: Path) -> None:
-    """Let a config file that is copied elsewhere still name the one that lay beside it."""
+def _keep_reference(config: Any, folder: Path, working: Path) -> None:
+    """Let a config file that is copied elsewhere still name the one that lay in its folder."""
     section: Any = config.get("backend_extensions") if isinstance(config, dict) else None
     named = section.get("config_file_path") if isinstance(section, dict) else None
     if isinstance(named, str) and named and not Path(named).is_absolute() and not (working / named).is_file():

@@ -25,5 +25,6 @@ ADDON = Addon(
             is_folder=True,
         ),
     ),
+    needs=("qnn_graphs",),
     hooks={Hook.RECORD_CALLS: "hexforge.addons.saver.recorder:recorded_backend"},
 )

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.addons.qnn_graphs.tensor_types import ROLES
 from hexforge.addons.saver.recording import RecordedCall, Recording
 from hexforge.errors import FormatError, HexforgeError
-from hexforge.frontends.qnn.tensors import ROLES
 from hexforge.ir import Array, Graph, Role, text
 from hexforge.ir.packing import unpack
 

@@ -4,21 +4,36 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
 from hexforge.addons.saver.recording import Recorder
-from hexforge.backend import Backend, ContextBackend, Get, Program, Read, TimedBackend, WrappedProgram
-from hexforge.ir import Array, Graph, Node, Value, text
+from hexforge.backend import Backend, ContextBackend, Program, TimedBackend, WrappedProgram
+from hexforge.ir import Array, Graph, Value, text
 from hexforge.ir.packing import pack
 
 FOLDER = "saver_output"
 """Where recordings go, from the folder the process runs in, as QNN's Saver does."""
 
 
+class _FromInner:
+    """An attribute that is read from the recorded backend."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, saver: SaverBackend | None, owner: type) -> Any:
+        return self if saver is None else getattr(saver.inner, self._name)
+
+
 class SaverBackend(Backend):
     """A backend that does what another does and records it."""
+
+    unsupported = _FromInner()
+    float16_hazard = _FromInner()
+    remark = _FromInner()
+    load = _FromInner()  # of what is loaded nothing is recorded: its graph was never composed here
 
     def __init__(self, inner: Backend, recorder: Recorder | None = None, folder: Path | None = None) -> None:
         super().__init__(inner.config)
@@ -35,22 +50,6 @@ class SaverBackend(Backend):
             self._recorder.call("QnnBackend_create", self.inner.name, self.inner.config.pairs())
             self._recorder.call("QnnContext_create", "context_0")
         return self._recorder
-
-    def unsupported(self, node: Node) -> str | None:
-        """Why the other backend refuses the node, or None."""
-        return self.inner.unsupported(node)
-
-    def float16_hazard(self, node: Node) -> str | None:
-        """Why the other backend's numbers cannot hold the node's, or None."""
-        return self.inner.float16_hazard(node)
-
-    def remark(self, node: Node) -> str | None:
-        """What keeps a node from the other backend's best way to run it, or None."""
-        return self.inner.remark(node)
-
-    def load(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get) -> Program:
-        """The other backend's program; nothing of it is recorded, as its graph was never composed here."""
-        return self.inner.load(name, inputs, outputs, read, get)
 
     def compile(self, graph: Graph) -> SavedProgram:
         """Compile the graph as the other backend does, every tensor and node of it recorded."""
@@ -80,16 +79,6 @@ class SaverBackend(Backend):
             params = {key: _plain(value) for key, value in node.params.items()}
             to.call("QnnGraph_addNode", name, node.name, "qti.aisw", node.op.name, params, reads, writes)
         return name
-
-
-class _FromInner:
-    """An attribute that is read from the recorded backend."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, saver: SaverBackend | None, owner: type) -> Any:
-        return self if saver is None else getattr(saver.inner, self._name)
 
 
 class ChipSaverBackend(SaverBackend, ContextBackend, TimedBackend):

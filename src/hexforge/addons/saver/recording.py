@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording: the QNN calls of a session as a program in C, and the bytes of its tensors beside it.
+"""Recording: the QNN calls of a session as a program in C, and a file with the bytes of its tensors.
 
-`saver_output.c` has a call a line, `Name(argument, …);`. It compiles against `QnnSaver.h` beside it, and what it then
-calls is replayed. An argument is a text, `QNN_JSON("…")`, `QNN_NAMES("…", NULL)`, `QNN_DATA(offset, bytes)` for a place
-in `params.bin`, or a type of tensors. Lines are written whole, in order, as calls are made, and the end of the program
-behind each of them, so what a crash leaves compiles and can be replayed.
+`saver_output.c` has a call a line, `Name(argument, …);`. It compiles against the `QnnSaver.h` in its folder, and what
+it then calls is replayed. An argument is a text, `QNN_JSON("…")`, `QNN_NAMES("…", NULL)`, `QNN_DATA(offset, bytes)` for
+a place in `params.bin`, or a type of tensors. Lines are written whole, in order, as calls are made, and the end of the
+program behind each of them, so what a crash leaves compiles and can be replayed.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _close(*files: IO[Any]) -> None:
 
 
 def _new_folder(folder: Path) -> Path:
-    """The folder, or the first numbered one beside it that is not there yet: no recording is lost."""
+    """The folder, or the first of that name with a number that is not there yet: no recording is lost."""
     for number in range(10_000):
         free = folder if not number else folder.with_name(f"{folder.name}_{number}")
         try:
@@ -151,7 +151,7 @@ class Recording:
                 yield _parsed(text.strip(), number, where)
 
     def bytes_at(self, place: Any, call: RecordedCall) -> bytes:
-        """The bytes of a place in the file beside it."""
+        """The bytes of a place in the file of tensors."""
         match = _PLACE.fullmatch(place) if isinstance(place, str) else None
         where = f"{self.script}: line {call.line}"
         if match is None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
@@ -11,12 +12,13 @@ import numpy as np
 from hexforge.addons.saver.recorded_graphs import RecordedSession
 from hexforge.backend import Backend
 from hexforge.ir import Array, Graph, Node, Role
+from hexforge.results import Key, Result
 from hexforge.rules import require_taken
 
 
 @dataclass(frozen=True, slots=True)
-class ReplayedTensor:
-    """An output of an execution beside what it was."""
+class ReplayedTensor(Result):
+    """An output of an execution compared with what it was."""
 
     graph: str
     execution: int
@@ -26,6 +28,12 @@ class ReplayedTensor:
     largest: float
     """The largest difference."""
     sqnr_db: float
+
+    described = (
+        "graph execution tensor equal",
+        Key("largest_difference", of="largest"),
+        Key("sqnr_db", of=lambda row: None if math.isinf(row.sqnr_db) else row.sqnr_db),
+    )
 
 
 def replay(session: RecordedSession, backend: Backend) -> Iterator[ReplayedTensor]:

@@ -46,13 +46,7 @@ def replay(
     if not rows:
         raise CallError(f"{recording}: no graph was run in it")
     if as_json:
-        print_json(
-            [
-                {"graph": r.graph, "execution": r.execution, "tensor": r.tensor, "equal": r.equal,
-                 "largest_difference": r.largest, "sqnr_db": r.sqnr_db if r.sqnr_db != float("inf") else None}
-                for r in rows
-            ]
-        )  # fmt: skip
+        print_json([row.to_json() for row in rows])
         return
     same = sum(row.equal for row in rows)
     screen = console()

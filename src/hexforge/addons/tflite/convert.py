@@ -26,7 +26,7 @@ from hexforge.addons.tflite.operators.products import PRODUCTS
 from hexforge.addons.tflite.operators.reductions import REDUCTIONS
 from hexforge.addons.tflite.operators.vision import CUSTOM, VISION
 from hexforge.errors import CapacityError, FormatError, HexforgeError, UnsupportedError
-from hexforge.model.standalone import RUNTIME_IR
+from hexforge.model.load_check import RUNTIME_IR
 
 OPSET = 21
 MOST_DEPTH = 6

@@ -80,9 +80,9 @@ def _case(row: _UseCaseRow, folder: Path, graphs: Sequence[str], where: str, fau
 
 def changed_constants(cases: Sequence[UseCase], models: Mapping[str, Path]) -> tuple[str, ...]:
     """Patterns of the constants that use cases change, by the model of each graph."""
-    from hexforge.formats.safetensors import read_arrays
+    from hexforge.addons.adapters.low_rank import merge_weights
+    from hexforge.addons.adapters.safetensors import read_arrays
     from hexforge.frontends.onnx.context_constants import Constants
-    from hexforge.runtime.contexts.lora import merge_weights
 
     names: dict[str, None] = {}
     for case in cases:

@@ -9,7 +9,7 @@ ADDON = Addon(
     commands=(
         Command(
             "tool",
-            "hexforge.addons.tools.tool_command:tool",
+            "hexforge.addons.tools.commands:tool",
             "Run one of the vendor's tools, with its own flags: qnn-net-run and its family.",
             (
                 "hexforge tool qnn-net-run --model model.onnx --backend libQnnHtp.so --input_list list.txt",
@@ -19,7 +19,7 @@ ADDON = Addon(
         ),
         Command(
             "config",
-            "hexforge.addons.tools.config_command:config",
+            "hexforge.addons.tools.commands:config",
             "Check and explain config files of QNN's tools.",
             ('hexforge config check htp_config.json --soc "8 Gen 3"', "hexforge config schema"),
         ),
@@ -32,5 +32,5 @@ ADDON = Addon(
             suffixes=(".dlc",),
         ),
     ),
-    needs=("device", "saver"),
+    needs=("adapters", "device", "profiler", "saver"),
 )

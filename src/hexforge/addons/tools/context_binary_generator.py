@@ -59,15 +59,14 @@ class GeneratorFlags(ToolFlags):
 
 def run(flags: GeneratorFlags, version: Version = False) -> None:
     """Prepare models for the chip that the config file names, into output_dir/<binary_file>.bin."""
-    for flag, reason in flags.silent():
-        config_files.print_notice(TOOL, f"{flag} changes nothing: {reason}")
+    flags.print_silent(TOOL)
     graphs.check_log_level(flags.log_level)
     if not flags.backend:
         raise CallError("--backend is missing; see --help")
-    from hexforge.analysis.profile.schematic import write_schematic
+    from hexforge.addons.adapters.making import make_adapter
+    from hexforge.addons.profiler.recording.schematic import write_schematic
     from hexforge.formats.file_kinds import open_model
     from hexforge.runtime.contexts.compile import compile as compile_models
-    from hexforge.runtime.contexts.lora import make_adapter
     from hexforge.runtime.contexts.request import ContextRequest
     from hexforge.runtime.tool_config import graph_settings, power_of
 
@@ -117,7 +116,7 @@ def _target(flags: GeneratorFlags, default: str) -> Path:
 
 def _write_prepared(flags: GeneratorFlags, config: Config, paths: Sequence[Path], level: str) -> None:
     """Write a context as it is: what ExecuTorch hands over as a .dlc (online_prepare) was prepared when lowered."""
-    from hexforge.analysis.profile.schematic import write_schematic
+    from hexforge.addons.profiler.recording.schematic import write_schematic
     from hexforge.runtime.contexts.context import Context
     from hexforge.runtime.registry import backend
     from hexforge.runtime.tool_config import power_of

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from hexforge.cli.config_files import print_notice
 from hexforge.cli.lazy_group import exit_on_interrupt
 from hexforge.cli.say import say
 from hexforge.errors import CallError
@@ -90,9 +91,10 @@ NOTHING = "Changes nothing: "
 class ToolFlags(FlagsAsNamed):
     """The flags of a tool: a field each."""
 
-    def silent(self) -> Iterator[tuple[str, str]]:
-        """The flags that were given and change nothing, each with the reason."""
+    def print_silent(self, tool: str) -> None:
+        """Name the flags that were given and change nothing, each with the reason."""
         for field in dataclasses.fields(self):
             sentence = field.metadata["spelling"].sentence
             if sentence.startswith(NOTHING) and getattr(self, field.name) != field.default:
-                yield f"--{field.name}", sentence.removeprefix(NOTHING).rstrip(".")
+                reason = sentence.removeprefix(NOTHING).rstrip(".")
+                print_notice(tool, f"--{field.name} changes nothing: {reason}")

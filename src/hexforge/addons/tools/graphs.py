@@ -196,7 +196,7 @@ def require_suits(path: Path, backend: Backend, strict: bool) -> None:
 
 def open_context(path: Path, backend: Backend, config: Config) -> dict[str, Program]:
     """The programs of a context binary that suits the backend."""
-    from hexforge.runtime.contexts.loading import ContextConfig, load_context
+    from hexforge.runtime.contexts.load_contexts import ContextConfig, load_context
 
     own = config.htp.context
     given = ContextConfig(

@@ -13,7 +13,7 @@ from hexforge.addons.device.placed_contexts import DeviceProgram, free_contexts,
 from hexforge.addons.tools import graphs
 from hexforge.addons.tools.flags import Version
 from hexforge.addons.tools.net_run_flags import NetRunFlags
-from hexforge.addons.tools.profiling import device_profile, level_of, write_log
+from hexforge.addons.tools.profiling import device_profile, heap_events, level_of, write_log
 from hexforge.addons.tools.raw import (
     SKIPPED,
     InputList,
@@ -33,7 +33,7 @@ from hexforge.formats.file_names import file_names
 from hexforge.ir import Array
 
 if TYPE_CHECKING:
-    from hexforge.formats.profile.record import Profile
+    from hexforge.addons.profiler.record import Profile
 
 TOOL = "qnn-net-run"
 
@@ -81,10 +81,9 @@ def _write_profiles(
 ) -> None:  # fmt: skip
     """Free the contexts, and write the profile of each graph with what the DSP's heap had before and after."""
     profiles = [_profile(job, flags, config, level, count) for job, count in zip(jobs, counts, strict=True)]
-    events = free_contexts(placed) if placed else []
+    events = heap_events(free_contexts(placed))
     for number, (job, profile) in enumerate(zip(jobs, profiles, strict=True)):
-        beside = events if isinstance(job.program, DeviceProgram) else ()
-        write_log(profile, flags.output_dir, number, beside)
+        write_log(profile, flags.output_dir, number, events if isinstance(job.program, DeviceProgram) else ())
 
 
 def _shares_memory(config: Config) -> bool:
@@ -99,8 +98,7 @@ def _says_more(log_level: str) -> bool:
 
 def _check(flags: NetRunFlags) -> None:
     """CallError for flags that are missing or exclude each other; those that change nothing are named."""
-    for flag, reason in flags.silent():
-        config_files.print_notice(TOOL, f"{flag} changes nothing: {reason}")
+    flags.print_silent(TOOL)
     if not flags.backend or not flags.input_list:
         raise CallError(f"{'--backend' if not flags.backend else '--input_list'} is missing; see --help")
     if bool(flags.retrieve_context) == bool(flags.model or flags.dlc_path):
@@ -271,7 +269,7 @@ def _profile(job: GraphRun, flags: NetRunFlags, config: Config, level: str, coun
     if isinstance(job.program, DeviceProgram):
         return device_profile(job.program, level, power)
     chip = graphs.tool_backend(flags.backend, config, TOOL, job.name)
-    from hexforge.analysis.profile.schematic import simulated_profile
+    from hexforge.addons.profiler.recording.schematic import simulated_profile
 
     return simulated_profile(job.program, chip, power, level, max(count, 1))
 

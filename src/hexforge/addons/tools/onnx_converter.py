@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hexforge.addons.tools.flags import NOTHING, ToolFlags, Version
-from hexforge.cli import config_files
 from hexforge.cli.say import say
 from hexforge.cli.screen import bars
 from hexforge.errors import CallError, UnsupportedError
@@ -54,8 +53,7 @@ class ConverterFlags(ToolFlags):
 
 def run(flags: ConverterFlags, version: Version = False) -> None:
     """Write a model for the tools here: with sizes fixed, and quantized where --input_list says what it is run on."""
-    for flag, reason in flags.silent():
-        config_files.print_notice(TOOL, f"{flag} changes nothing: {reason}")
+    flags.print_silent(TOOL)
     if flags.input_network is None:
         raise CallError("--input_network is missing; see --help")
     if not flags.input_network.is_file():

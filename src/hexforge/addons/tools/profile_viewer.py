@@ -18,7 +18,7 @@ from hexforge.options import did_you_mean
 from hexforge.request_fields import option
 
 if TYPE_CHECKING:
-    from hexforge.formats.profile.record import Profile
+    from hexforge.addons.profiler.record import Profile
 
 RAW, AVERAGE, OPTRACE = "QnnHtpProfilingReader", "QnnChrometraceProfilingReader", "QnnHtpOptraceProfilingReader"
 READERS = (RAW, AVERAGE, OPTRACE)
@@ -45,10 +45,10 @@ class ViewerFlags(ToolFlags):
 
 def run(flags: ViewerFlags, version: Version = False) -> None:
     """Show what a profiling log holds: as text, and where --output is given as a trace and a summary beside it."""
-    from hexforge.analysis.profile.profile_text import average_reports, heap_lines, reports
-    from hexforge.analysis.profile.trace import ViewerFeatures
-    from hexforge.analysis.profile.zoom import zoom_profile
-    from hexforge.report.profile_files import viewer_files
+    from hexforge.addons.profiler.chrometrace import ViewerFeatures
+    from hexforge.addons.profiler.profile_files import viewer_files
+    from hexforge.addons.profiler.profile_text import average_reports, heap_lines, reports
+    from hexforge.addons.profiler.recording.zoom import zoom_profile
 
     for flag, given in (
         ("extract_opaque_objects", flags.extract_opaque_objects),
@@ -122,7 +122,7 @@ def reader_of(library: str) -> str:
 
 def read_logs(texts: str) -> Profile:
     """One or more logs as one profile: their runs follow each other."""
-    from hexforge.formats.profile import log
+    from hexforge.addons.profiler import log
 
     each = [log.read(Path(text)) for text in texts.split(",")]
     first = each[0]
@@ -137,7 +137,7 @@ def read_logs(texts: str) -> Profile:
 
 def with_schematic(profile: Profile, texts: str) -> Profile:
     """The profile with what schematics know of its graphs; CallError where one is of another graph."""
-    from hexforge.formats.profile import log
+    from hexforge.addons.profiler import log
 
     graphs = list(profile.graphs)
     for text in texts.split(","):
@@ -163,13 +163,13 @@ def with_sources(profile: Profile, path: Path) -> Profile:
 
 def _sources_of(profile: Profile, path: Path) -> dict[str, tuple[str, ...]]:
     """The nodes of the framework for each op, by the op's name, of the graphs that a file or a recording holds."""
+    from hexforge.addons.profiler.record import FIRST_NODE
+    from hexforge.addons.profiler.recording.graph_ops import graph_ops
     from hexforge.addons.saver.recorded_graphs import read_session
     from hexforge.addons.saver.recording import Recording
-    from hexforge.analysis.profile.graph_ops import graph_ops
     from hexforge.analysis.timed_graphs import timed_graphs
     from hexforge.chips.deployment import Deployment
     from hexforge.formats.file_kinds import open_model
-    from hexforge.formats.profile.record import FIRST_NODE
     from hexforge.runtime.contexts.context import Context
 
     if path.is_dir():

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,8 @@ from hexforge.options import did_you_mean
 
 if TYPE_CHECKING:
     from hexforge.addons.device.placed_contexts import DeviceProgram
+    from hexforge.addons.profiler.record import GraphProfile, HostEvent, Profile, ProfiledRun
     from hexforge.chips.power import Power
-    from hexforge.formats.profile.record import GraphProfile, HostEvent, Profile, ProfiledRun
 
 LEVELS = ("basic", "detailed", "backend", "client")
 """What --profiling_level takes: backend is as the backend's own config says."""
@@ -44,8 +44,8 @@ def level_of(profiling_level: str, profiling_option: str, config: Config) -> str
 
 
 def write_log(profile: Profile, folder: Path, number: int, events: Sequence[HostEvent] = ()) -> Path:
-    """Write the log of a graph's runs, with figures beside them, as the vendor's tools name it."""
-    from hexforge.formats.profile import log
+    """Write the log of a graph's runs and of some events, as the vendor's tools name it."""
+    from hexforge.addons.profiler import log
 
     names = [f"qnn-profiling-data_{number}.log"]
     if profile.level == "optrace" and not number:  # its documentation has the one name, ExecuTorch's QnnTool the other
@@ -56,10 +56,27 @@ def write_log(profile: Profile, folder: Path, number: int, events: Sequence[Host
     return folder / names[0]
 
 
+def heap_events(entries: Sequence[Mapping[str, Any]]) -> list[HostEvent]:
+    """What a device's log says of the DSP's heap, as events of a profile."""
+    from hexforge.addons.device.placed_contexts import HEAP_BEFORE
+    from hexforge.addons.profiler.record import HostEvent
+
+    return [
+        HostEvent(
+            "INIT" if entry["event"] == HEAP_BEFORE else "DE-INIT",
+            entry["event"],
+            entry["bytes"],
+            "BYTES",
+            timestamp_us=round(entry["at_us"]),
+        )
+        for entry in entries
+    ]
+
+
 def device_profile(program: DeviceProgram, level: str, power: Power) -> Profile:
     """What the runs of a graph on a simulated device, driven as `power` says, did there: each in its own time."""
     from hexforge.addons.device import SimulatedTime
-    from hexforge.analysis.profile.simulated import graph_profile, profile_of_graphs
+    from hexforge.addons.profiler.recording.simulated import graph_profile, profile_of_graphs
 
     began = time.monotonic_ns()
     handle, timed = program.handle, program.handle.time

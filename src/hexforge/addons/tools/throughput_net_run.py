@@ -50,7 +50,7 @@ class BackendRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRecord:
+class NetworkRecord:
     """A model or a context binary, and what it is run on."""
 
     modelName: str  # noqa: N815
@@ -64,7 +64,7 @@ class ModelRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextRecord:
+class PriorityRecord:
     """A context, which has a priority."""
 
     contextName: str  # noqa: N815
@@ -102,8 +102,8 @@ class ThroughputFile:
     """What is run."""
 
     backends: Annotated[list[BackendRecord], Within(1)]
-    models: Annotated[list[ModelRecord], Within(1)]
-    contexts: list[ContextRecord] = field(default_factory=list)
+    models: Annotated[list[NetworkRecord], Within(1)]
+    contexts: list[PriorityRecord] = field(default_factory=list)
     testCase: TestCase  # noqa: N815
 
 
@@ -112,7 +112,7 @@ class Lane:
     """A thread and what it has done."""
 
     record: ThreadRecord
-    model: ModelRecord
+    model: NetworkRecord
     program: Program
     backend: Backend
     power: Power
@@ -222,8 +222,8 @@ def _lane(thread: ThreadRecord, plan: ThroughputFile, where: Path) -> Lane:
 
 def _plan_file(name: str, where: Path) -> Path:
     """A file that a plan names: from the folder the tool runs in, else from the plan's own."""
-    beside = where.parent / name
-    return beside if not Path(name).exists() and beside.exists() else Path(name)
+    by_plan = where.parent / name
+    return by_plan if not Path(name).exists() and by_plan.exists() else Path(name)
 
 
 def _random(inputs: Mapping[str, TensorType]) -> dict[str, Array]:
@@ -241,7 +241,7 @@ def _random(inputs: Mapping[str, TensorType]) -> dict[str, Array]:
     return made
 
 
-def _program(model: ModelRecord, backend: Backend, where: Path) -> Program:
+def _program(model: NetworkRecord, backend: Backend, where: Path) -> Program:
     path = _plan_file(model.modelPath, where)
     if not model.loadFromCachedBinary:
         if graphs.is_graph_text(path):

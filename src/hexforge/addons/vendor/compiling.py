@@ -3,33 +3,31 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hexforge.addons.vendor.folder import flush_files
 from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorPlacement, VendorSession
 from hexforge.chips.soc import find_chip
 from hexforge.errors import CallError, ModelError
+from hexforge.request_fields import option
 from hexforge.results import Key, Result, length
 
 WEIGHT_SHARING = "enable_htp_weight_sharing"
 
 
 @dataclass(frozen=True, slots=True)
-class ContextOptions:
+class CompileOptions:
     """How contexts are written; what a session of the package is made with is in `session`."""
 
     session: VendorOptions = field(default_factory=VendorOptions)
-    embed: bool = False
-    """Put the binary into the context model instead of beside it."""
-    share_weights: bool = False
-    """Several models become graphs of one binary, which has the weights that they have in common once."""
-    node_name_prefix: str = ""
-    """Put before the names of EPContext nodes."""
+    share_weights: bool = option(False, "Graphs of one binary that has common weights once; for devices.", "--share")
+    embed: bool = option(False, "The binary inside the context model.")
+    node_name_prefix: str = option("", "Put before names of EPContext nodes.")
 
     def entries(self, target: Path) -> dict[str, str]:
         """The session's entries that write the context of a model."""
@@ -45,7 +43,7 @@ class ContextOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class VendorContext(Result):
+class CompiledFile(Result):
     """What the package made of a model."""
 
     model: str
@@ -63,18 +61,18 @@ class VendorContext(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class CompiledContexts(Result):
+class CompiledFiles(Result):
     """What the package made of models: a context model each, and the files that they need."""
 
-    contexts: tuple[VendorContext, ...]
+    contexts: tuple[CompiledFile, ...]
     files: tuple[Path, ...]
 
     described = ("contexts", Key("files", of=lambda made: {path.name: path.stat().st_size for path in made.files}))
 
 
 def compile_contexts(
-    models: Sequence[Path], folder: Path, options: ContextOptions, process: VendorProcess, names: Sequence[str] = ()
-) -> CompiledContexts:
+    models: Sequence[Path], folder: Path, options: CompileOptions, process: VendorProcess, names: Sequence[str] = ()
+) -> CompiledFiles:
     """Context models of some models and their binaries, in a folder that must be there; all of them or none.
 
     `names` are the stems of the context models, those of the models unless given.
@@ -91,20 +89,20 @@ def compile_contexts(
             for model, stem in zip(models, stems, strict=True)
         ]
         made = sorted(path for path in staging.iterdir() if path.is_file())
+        flush_files(staging)
         for path in made:
-            _flush(path)
             path.replace(folder / path.name)
     except OSError as error:
         raise CallError(f"{folder}: contexts cannot be written: {error.strerror or error}") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     moved = tuple(replace(c, context_model=folder / c.context_model.name) for c in contexts)
-    return CompiledContexts(moved, tuple(folder / path.name for path in made))
+    return CompiledFiles(moved, tuple(folder / path.name for path in made))
 
 
 def _compiled(
-    model: Path, target: Path, options: ContextOptions, process: VendorProcess, *, last: bool, of: int
-) -> VendorContext:
+    model: Path, target: Path, options: CompileOptions, process: VendorProcess, *, last: bool, of: int
+) -> CompiledFile:
     entries, provider = options.entries(target), dict(options.session.provider_options)
     if options.share_weights and of > 1:
         chip = find_chip(options.session.soc)
@@ -121,9 +119,4 @@ def _compiled(
         raise ModelError(f"{model.name}: the package took no node, so there is no context; it left {left} to the CPU")
     if not (options.share_weights and of > 1):
         session.close()
-    return VendorContext(model.name, target, session.placement, session.seconds)
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
+    return CompiledFile(model.name, target, session.placement, session.seconds)

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hexforge.addons.vendor.compiling import ContextOptions, compile_contexts
+from hexforge.addon import Hook, hook
+from hexforge.addons.vendor.compiling import CompileOptions, compile_contexts
 from hexforge.addons.vendor.folder import (
     MODEL,
     PAGE,
@@ -25,17 +26,18 @@ from hexforge.addons.vendor.folder import (
     write_samples,
 )
 from hexforge.addons.vendor.judges import Progress
-from hexforge.addons.vendor.package import PACKAGE, InstalledPackage, find_package, require_package
+from hexforge.addons.vendor.package import PACKAGE, WANTED, InstalledPackage, find_package, require_package
 from hexforge.addons.vendor.process import DEFAULT_LIMITS, ProcessLimits, VendorProcess
-from hexforge.addons.vendor.proof import Proof, ProofRequest, ProvenModel, place_by_the_rules, prove
+from hexforge.addons.vendor.proof import Proof, ProofRequest, RulePlacement, place_by_the_rules, prove
 from hexforge.addons.vendor.session import VendorOptions
 from hexforge.chips.soc import require_chip
-from hexforge.errors import CallError, ModelError
+from hexforge.errors import CallError, ModelError, UnsupportedError
 from hexforge.frontends.onnx.ep_limits import EP_VERSION
 from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.frontends.onnx.separate_units import units_alone
 from hexforge.ir import Array
 from hexforge.model.reader import Model, read
+from hexforge.qnn_api.releases import pair_for, qairt_of
 from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import QNN
 
@@ -73,13 +75,15 @@ class DeployResult(Result):
     """Nodes and reasons by chip, as the provider's rules say it."""
     contexts: Mapping[str, int]
     """Bytes of each chip's binary."""
+    doctor: Sequence[Mapping[str, str]] = ()
+    """What the doctor finds in the folder."""
 
     described = (
         "model folder",
         Key("package", of=lambda result: None if result.package is None else result.package.version),
         "contexts left_on_cpu",
         Key("holds", of=lambda result: result.holds if result.proofs else None),
-        "proofs",
+        "proofs doctor",
         Key("make", of=lambda result: None if result.contexts else MAKE),
     )
 
@@ -122,25 +126,35 @@ def deploy(model: Path | Model, folder: Path, request: DeployRequest) -> DeployR
                     proofs[chip] = _prove(ours[chip], staging, request, process)
         options = {chip: VendorOptions(chip, request.provider_options).options() for chip in chips}
         for name, text in example_files(MODEL, chips[0], options[chips[0]]).items():
-            (staging / name).parent.mkdir(exist_ok=True)
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
             (staging / name).write_text(text, "utf-8")
         (staging / "provider_options.json").write_text(json.dumps(options, indent=1) + "\n")
-        result = DeployResult(source.name, folder, package, proofs, left, contexts)
+        result = DeployResult(source.name, folder, package, proofs, left, contexts, _examined(staging))
         if request.page is not None:
             (staging / PAGE).write_text(request.page(result), "utf-8")
         write_manifest(staging, _facts(result, options))
     return result
 
 
+def _examined(folder: Path) -> Sequence[Mapping[str, str]]:
+    """What would stop sessions of the folder; nothing where the add-on that looks is not there."""
+    try:
+        examine = hook(Hook.EXAMINE_FOLDER)
+    except UnsupportedError:
+        return ()
+    found: Sequence[Mapping[str, str]] = examine(folder)
+    return found
+
+
 def _compile_for(chip: str, staging: Path, request: DeployRequest, process: VendorProcess) -> int:
     request.progress(f"compiling for {chip}", 0, 1)
     (staging / chip).mkdir()
-    options = ContextOptions(VendorOptions(chip, request.provider_options))
+    options = CompileOptions(VendorOptions(chip, request.provider_options))
     made = compile_contexts([staging / MODEL], staging / chip, options, process, [CONTEXT])
     return sum(path.stat().st_size for path in made.files)
 
 
-def _prove(placed: ProvenModel, folder: Path, request: DeployRequest, process: VendorProcess) -> Proof:
+def _prove(placed: RulePlacement, folder: Path, request: DeployRequest, process: VendorProcess) -> Proof:
     """Prove one chip's context, and write down what disagrees as models of a few nodes."""
     options, chip = placed.options, placed.options.soc
     asked = ProofRequest(
@@ -153,7 +167,7 @@ def _prove(placed: ProvenModel, folder: Path, request: DeployRequest, process: V
     return proof
 
 
-def _write_disagreements(folder: Path, proof: Proof, ours: ProvenModel, tensors: Mapping[str, Array]) -> None:
+def _write_disagreements(folder: Path, proof: Proof, ours: RulePlacement, tensors: Mapping[str, Array]) -> None:
     """A model of a few nodes with its tensors for each unit and each group that differs."""
     numbers = {name: i for i, p in enumerate(ours.placed.placements) if p.taken
                for name in (str(o.value.name) for o in p.unit.outputs if o is not None)}  # fmt: skip
@@ -178,7 +192,9 @@ def _facts(result: DeployResult, options: Mapping[str, Mapping[str, str]]) -> di
             "rules_of_the_provider": EP_VERSION,
             PACKAGE: None if package is None else package.version,
             "onnxruntime": None if package is None else package.onnxruntime,
+            "android": asdict(pair_for(qairt_of(PACKAGE, WANTED))),
         },
+        "doctor": list(result.doctor),
         "chips": {
             chip: {
                 "provider_options": dict(given),

@@ -21,6 +21,7 @@ import numpy as np
 from hexforge.addons.vendor.package import PACKAGE, WANTED
 from hexforge.errors import CallError, ExistingFileError, FormatError
 from hexforge.ir import Array
+from hexforge.qnn_api.releases import pair_for, qairt_of
 
 MANIFEST, MODEL, SAMPLES, PAGE = "manifest.json", "model.onnx", "samples.npz", "report.html"
 FORMAT = 1
@@ -46,7 +47,7 @@ def whole_folder(path: Path, overwrite: bool = False) -> Iterator[Path]:
     try:
         yield staging
         staging.chmod(0o755)
-        _flush(staging)
+        flush_files(staging)
         _put_in_place(staging, path)
     except OSError as error:
         raise CallError(f"{path}: cannot be written: {error.strerror or error}; nothing of it was") from None
@@ -69,7 +70,8 @@ def _put_in_place(staging: Path, path: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _flush(folder: Path) -> None:
+def flush_files(folder: Path) -> None:
+    """Bring every file of a folder to the disk."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb+") as file:
@@ -158,7 +160,12 @@ PLACES = {
     "make_contexts.py.in": "make_contexts.py",
     "main.cpp.in": "cpp/main.cpp",
     "CMakeLists.txt.in": "cpp/CMakeLists.txt",
-    "NpuModel.kt.in": "android/NpuModel.kt",
+    "CMakePresets.json.in": "cpp/CMakePresets.json",
+    "settings.gradle.kts.in": "android/settings.gradle.kts",
+    "build.gradle.kts.in": "android/app/build.gradle.kts",
+    "AndroidManifest.xml.in": "android/app/src/main/AndroidManifest.xml",
+    "MainActivity.kt.in": "android/app/src/main/java/com/example/npu/MainActivity.kt",
+    "NpuModel.kt.in": "android/app/src/main/java/com/example/npu/NpuModel.kt",
 }
 """Where each file lies in a folder."""
 ONNXRUNTIME = "1.31.1"
@@ -166,7 +173,11 @@ ONNXRUNTIME = "1.31.1"
 
 def example_files(model: str, chip: str, provider_options: Mapping[str, str]) -> dict[str, str]:
     """The texts of the examples by their path in the folder; C++ and Kotlin are written for one chip."""
+    pair = pair_for(qairt_of(PACKAGE, WANTED))
     filled = {
+        "@QAIRT@": pair.qairt,
+        "@ONNXRUNTIME@": pair.onnxruntime,
+        "@PLUGIN@": pair.version,
         "@MODEL@": model,
         "@CHIP@": chip,
         "@PROVIDER_CPP@": "\n".join(f"      {{{_quoted(k)}, {_quoted(v)}}}," for k, v in provider_options.items()),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups: the smallest groups of units that Qualcomm's package computes otherwise than hexforge does.
 
-What a unit computes alone need not be what it computes beside others: the package may compute several ops in one. Every
+What a unit computes alone need not be what it computes among others: the package may compute several ops in one. Every
 group of few units whose tensors nobody else reads is computed by all three judges from the package's tensors, with
 nothing inside it shown. Groups that have a smaller one inside that differs already are left out.
 """
@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from hexforge.addons.vendor.judges import JudgedTensor, Progress, separate_options, three_counts
+from hexforge.addons.vendor.judges import JudgedTensor, Progress, separate_options
 from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.backend import Backend
-from hexforge.frontends.onnx.pipeline import PlacedModel, reads_of, writes_of
+from hexforge.frontends.onnx.placing import PlacedUnits, reads_of, writes_of
 from hexforge.frontends.onnx.separate_units import MADE, grouped_model, unit_tensors
 from hexforge.ir import Array
 from hexforge.model.reader import read
+from hexforge.quant.steps import StepCounts, tolerance_of
 from hexforge.results import Key, Result
-from hexforge.runtime.cpu_part import WholeModel
+from hexforge.runtime.cpu_part import WholeOnCpu
 from hexforge.runtime.opening import open_stages
 
 LARGEST_GROUP = 3
@@ -51,7 +51,7 @@ class JudgedGroup(Result):
         return " + ".join(self.ops)
 
 
-def candidate_groups(placed: PlacedModel, largest: int = LARGEST_GROUP) -> list[tuple[int, ...]]:
+def candidate_groups(placed: PlacedUnits, largest: int = LARGEST_GROUP) -> list[tuple[int, ...]]:
     """Groups of two units or more that give one tensor and have all that is inside for themselves."""
     made_by = {name: i for i, p in enumerate(placed.placements) if p.taken for name in writes_of(p)}
     readers: dict[str, set[int]] = {}
@@ -78,7 +78,7 @@ def candidate_groups(placed: PlacedModel, largest: int = LARGEST_GROUP) -> list[
 
 
 def judged_groups(
-    placed: PlacedModel,
+    placed: PlacedUnits,
     tensors: Sequence[Mapping[str, Array]],
     backend: Backend,
     options: VendorOptions,
@@ -99,7 +99,7 @@ def judged_groups(
 
 
 def _disagreeing(
-    placed: PlacedModel,
+    placed: PlacedUnits,
     groups: Sequence[tuple[int, ...]],
     tensors: Sequence[Mapping[str, Array]],
     backend: Backend,
@@ -110,9 +110,9 @@ def _disagreeing(
     units = unit_tensors(placed)
     session = VendorSession(process, model, separate_options(options), f"groups of {placed.model.name}")
     plan, outputs = open_stages(model, backend)
-    exact = WholeModel(model, placed.model.name)
+    exact = WholeOnCpu(model, placed.model.name)
     names = [value.name for value in read(model).inputs]
-    rows: dict[int, tuple[JudgedTensor, Any]] = {}
+    rows: dict[int, tuple[JudgedTensor, StepCounts]] = {}
     try:
         for sample in tensors:
             feeds = {name: sample[name] for name in names}
@@ -121,13 +121,10 @@ def _disagreeing(
                 tensor = units[group[-1]].writes[0]
                 vendor, ours, theirs = (np.asarray(result[f"{tensor}{MADE}{number}"]) for result in results)
                 if number not in rows:
-                    last, counts = units[group[-1]], three_counts(vendor.dtype)
-                    judged = JudgedTensor(tensor, last.name, last.op, str(vendor.dtype), *counts)
-                    rows[number] = judged, three_counts(vendor.dtype)[0]
+                    counts = StepCounts(tolerance_of(vendor.dtype).steps)
+                    rows[number] = JudgedTensor.nothing_yet(tensor, units[group[-1]], vendor), counts
                 row, alone = rows[number]
-                row.vendor_hexforge.add(vendor, ours)
-                row.vendor_onnxruntime.add(vendor, theirs)
-                row.hexforge_onnxruntime.add(ours, theirs)
+                row.add(vendor, ours, theirs)
                 alone.add(vendor, np.asarray(sample[tensor]))
     finally:
         session.close()

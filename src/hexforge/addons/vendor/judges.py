@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.backend import Backend
-from hexforge.frontends.onnx.pipeline import PlacedModel
-from hexforge.frontends.onnx.separate_units import MADE, separated_model, shown_model, unit_tensors
+from hexforge.frontends.onnx.placing import PlacedUnits
+from hexforge.frontends.onnx.separate_units import MADE, UnitTensors, separated_model, shown_model, unit_tensors
 from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.quant.steps import StepCounts, tolerance_of
 from hexforge.results import Key, Result
-from hexforge.runtime.cpu_part import WholeModel
+from hexforge.runtime.cpu_part import WholeOnCpu
 from hexforge.runtime.opening import open_stages
 
 Feeds = Mapping[str, Array]
@@ -48,6 +47,19 @@ class JudgedTensor(Result):
         "agree vendor_hexforge vendor_onnxruntime hexforge_onnxruntime verdict",
     )
 
+    @classmethod
+    def nothing_yet(cls, tensor: str, unit: UnitTensors, array: Array) -> JudgedTensor:
+        """A tensor of which nothing is counted, with the type that the package gives it."""
+        steps = tolerance_of(array.dtype).steps
+        counts = StepCounts(steps), StepCounts(steps), StepCounts(steps)
+        return cls(tensor, unit.name, unit.op, str(array.dtype), *counts)
+
+    def add(self, vendor: Array, ours: Array, theirs: Array) -> None:
+        """Count one sample: as the package, hexforge and onnxruntime's CPU compute it."""
+        self.vendor_hexforge.add(vendor, ours)
+        self.vendor_onnxruntime.add(vendor, theirs)
+        self.hexforge_onnxruntime.add(ours, theirs)
+
     @property
     def agree(self) -> bool:
         """True where the package and hexforge agree."""
@@ -62,12 +74,6 @@ class JudgedTensor(Result):
         return "hexforge is nearer to onnxruntime" if ours < theirs else "the package is nearer to onnxruntime"
 
 
-def three_counts(dtype: np.dtype[Any]) -> tuple[StepCounts, StepCounts, StepCounts]:
-    """Empty counts for a tensor: package and hexforge, package and onnxruntime, hexforge and onnxruntime."""
-    steps = tolerance_of(dtype).steps
-    return StepCounts(steps), StepCounts(steps), StepCounts(steps)
-
-
 @dataclass(frozen=True, slots=True)
 class ShownTensors:
     """Every tensor between units that the package computes, for each sample, the inputs included."""
@@ -78,7 +84,7 @@ class ShownTensors:
 
 
 def shown_tensors(
-    placed: PlacedModel, samples: Iterable[Feeds], options: VendorOptions, process: VendorProcess
+    placed: PlacedUnits, samples: Iterable[Feeds], options: VendorOptions, process: VendorProcess
 ) -> ShownTensors:
     """Run the package's emulator on a model that shows every tensor between its units."""
     session = VendorSession(process, shown_model(placed), options, placed.model.name)
@@ -94,12 +100,12 @@ def shown_tensors(
     return ShownTensors(tuple(by_sample), tuple(unsteady))
 
 
-def judged_tensors(placed: PlacedModel, tensors: Sequence[Feeds], backend: Backend) -> tuple[JudgedTensor, ...]:
+def judged_tensors(placed: PlacedUnits, tensors: Sequence[Feeds], backend: Backend) -> tuple[JudgedTensor, ...]:
     """Each tensor of the taken units, computed from the package's tensors by hexforge and by onnxruntime's CPU."""
     units = [unit for unit in unit_tensors(placed) if unit.taken]
     separated = separated_model(placed)
     plan, outputs = open_stages(separated, backend)
-    exact = WholeModel(separated, placed.model.name)
+    exact = WholeOnCpu(separated, placed.model.name)
     names = [value.name for value in read(separated).inputs]
     judged: dict[str, JudgedTensor] = {}
     for sample in tensors:
@@ -108,14 +114,9 @@ def judged_tensors(placed: PlacedModel, tensors: Sequence[Feeds], backend: Backe
         for unit in units:
             for tensor in unit.writes:
                 vendor = np.asarray(sample[tensor])
-                if tensor not in judged:
-                    judged[tensor] = JudgedTensor(
-                        tensor, unit.name, unit.op, str(vendor.dtype), *three_counts(vendor.dtype)
-                    )
-                row, made = judged[tensor], f"{tensor}{MADE}"
-                row.vendor_hexforge.add(vendor, np.asarray(ours[made]))
-                row.vendor_onnxruntime.add(vendor, np.asarray(theirs[made]))
-                row.hexforge_onnxruntime.add(np.asarray(ours[made]), np.asarray(theirs[made]))
+                made = f"{tensor}{MADE}"
+                row = judged.setdefault(tensor, JudgedTensor.nothing_yet(tensor, unit, vendor))
+                row.add(vendor, np.asarray(ours[made]), np.asarray(theirs[made]))
     return tuple(judged.values())
 
 

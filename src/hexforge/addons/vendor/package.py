@@ -59,7 +59,7 @@ def find_package() -> InstalledPackage | None:
 
 
 def _pythons_above() -> Iterator[Path]:
-    """The Pythons of environments for the package in this folder, in those above it, and beside this Python's own."""
+    """The Pythons of environments for the package in this folder, in those above it, and next to this Python's own."""
     for folder in (Path.cwd(), *Path.cwd().parents, Path(sys.prefix).parent):
         places = (folder / ".venv-vendor" / "bin" / "python", folder / ".venv-vendor" / "Scripts" / "python.exe")
         yield from (place for place in places if place.exists())

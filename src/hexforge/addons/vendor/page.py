@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hexforge.addons.vendor.deploy import MAKE, DeployResult
 from hexforge.addons.vendor.judges import JudgedTensor
@@ -27,10 +27,17 @@ _JUDGED = (
 
 def deployment_page(result: DeployResult) -> str:
     """A page about a deployed folder."""
-    sections = [_overview(result)]
-    for chip, proof in result.proofs.items():
-        sections += [_numbers(chip, proof), _placement(chip, proof)]
-    return sections_page(f"{result.model}, deployed", sections)
+    return sections_page(f"{result.model}, deployed", deployment_sections(result))
+
+
+def deployment_sections(result: DeployResult) -> list[Section]:
+    """What is shipped for which chip, and its proofs."""
+    return [_overview(result), *proof_sections(result.proofs)]
+
+
+def proof_sections(proofs: Mapping[str, Proof]) -> list[Section]:
+    """What was proven for each chip: numbers, then placement."""
+    return [part for chip, proof in proofs.items() for part in (_numbers(chip, proof), _placement(chip, proof))]
 
 
 def _overview(result: DeployResult) -> Section:
@@ -61,12 +68,18 @@ def _numbers(chip: str, proof: Proof) -> Section:
     )
     if proof.unsteady:
         note += f" The package's emulator gave other numbers from run to run in {', '.join(proof.unsteady[:4])}."
+    if proof.not_shown:
+        note += f" No tensor could be compared: {proof.not_shown}"
+    figures = [
+        Figure("tensors that agree", f"{agree} of {len(proof.tensors)}"),
+        Figure("samples", str(proof.samples)),
+        Figure("context loads", {None: "not tried", True: "yes", False: "no"}[proof.context_loads]),
+        Figure("groups that differ", "not looked for" if proof.groups is None else str(len(proof.groups))),
+    ]
     parts: list[SectionPart] = [
-        Figures([Figure("tensors that agree", f"{agree} of {len(proof.tensors)}"),
-                 Figure("samples", str(proof.samples)),
-                 Figure("context loads", {None: "not tried", True: "yes", False: "no"}[proof.context_loads])]),
+        Figures(figures, "The proof holds." if proof.holds else "The proof does not hold."),
         Table(_JUDGED, _judged(sorted(proof.tensors, key=lambda row: row.vendor_hexforge.share))),
-    ]  # fmt: skip
+    ]
     if proof.groups:
         rows = [(group.title, *_judged([group.judged])[0]) for group in proof.groups]
         title = "groups of ops that differ though each op agrees"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placing: which nodes Qualcomm's package places where, beside what hexforge says of them by the provider's rules."""
+"""Placing: which nodes Qualcomm's package places where, and what hexforge says of them by the provider's rules."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from hexforge.addons.vendor.session import VendorPlacement
-from hexforge.frontends.onnx.pipeline import CONVERTS
+from hexforge.frontends.onnx.placing import CONVERTS
 from hexforge.results import Key, Result, rows
 from hexforge.runtime.cpu_part import QNN
-from hexforge.runtime.prepare import PartitionedModel
+from hexforge.runtime.prepare import PreparedParts
 
 NPU, CPU = "NPU", "CPU"
 
@@ -52,8 +52,8 @@ class PlacementComparison(Result):
         return not self.differences
 
 
-def compare_placement(parts: PartitionedModel, theirs: VendorPlacement) -> PlacementComparison:
-    """The package's placement beside that of `parts`, which obey the provider's rules."""
+def compare_placement(parts: PreparedParts, theirs: VendorPlacement) -> PlacementComparison:
+    """The package's placement compared with that of `parts`, which obey the provider's rules."""
     ours = {row.node: row for row in parts.rows}
     sides = {name: (op, NPU) for op, name in theirs.taken} | {name: (op, CPU) for op, name in theirs.left}
     left: list[tuple[str, str, str]] = []

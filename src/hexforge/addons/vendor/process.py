@@ -20,8 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hexforge.addons.vendor.package import PACKAGE, InstalledPackage, require_package
+from hexforge.addons.vendor.package import PACKAGE, WANTED, InstalledPackage, find_package, require_package
 from hexforge.errors import CapacityError, ModelError, PackageError
+from hexforge.request_fields import option
+from hexforge.results import Key, Result
+from hexforge.runtime import registry
 
 WORKER = Path(__file__).with_name("worker.py")
 _SAID_BYTES = 4096
@@ -31,9 +34,16 @@ _SAID_BYTES = 4096
 class ProcessLimits:
     """What one thing that is asked of the package may take."""
 
-    seconds: float = 600.0
-    memory_bytes: int = 16 << 30
-    """Address space of the whole process; 0 for no limit."""
+    seconds: float = option(600.0, "Seconds that Qualcomm's package may take for one thing.", "--timeout", min=1)
+    memory_bytes: int = option(
+        16 << 30,
+        "MB that the package's process may have; 0: no limit.",
+        "--memory-mb",
+        given=16 << 10,
+        read=lambda megabytes: megabytes << 20,
+        min=0,
+    )
+    """Address space of the whole process."""
 
 
 DEFAULT_LIMITS = ProcessLimits()
@@ -171,3 +181,64 @@ def _read(lines: Iterable[str], answers: queue.SimpleQueue[str | None]) -> None:
     answers.put(None)
     with suppress(OSError):
         lines.close()  # type: ignore[attr-defined]
+
+
+# -- what the package can do -----------------------------------------------------------------------------------------
+
+_STARTING = ProcessLimits(seconds=120.0)
+
+
+def _if_known(name: str) -> Key:
+    return Key(name, of=lambda found: getattr(found, name) or None)
+
+
+@dataclass(frozen=True, slots=True)
+class VendorAbilities(Result):
+    """The installed package and what it can do; `reason` says why it cannot be used."""
+
+    python: str = ""
+    version: str = ""
+    onnxruntime: str = ""
+    backends: tuple[str, ...] = ()
+    """Its backend libraries that are there."""
+    devices: tuple[str, ...] = ()
+    """Kinds of devices that it offers here; CPU alone: it emulates."""
+    reason: str = ""
+
+    described = (
+        Key("package", of=lambda found: PACKAGE),
+        Key("wanted", of=lambda found: WANTED),
+        "usable",
+        *map(_if_known, ("reason", "python", "version", "onnxruntime")),
+        "backends devices",
+        Key("compiles_contexts", of=lambda found: found.usable and registry.DEFAULT in found.backends),
+        "emulates",
+    )
+
+    @property
+    def usable(self) -> bool:
+        """True where contexts can be made and run."""
+        return not self.reason
+
+    @property
+    def emulates(self) -> bool:
+        """True where there is no NPU here, so that its results come from its emulator."""
+        return self.usable and "NPU" not in self.devices
+
+
+def vendor_abilities() -> VendorAbilities:
+    """What is installed and what it can do; no error where nothing is."""
+    try:
+        package = find_package()
+    except PackageError as error:
+        return VendorAbilities(reason=str(error))
+    python, version, onnxruntime = (
+        ("", "", "") if package is None else (str(package.python), package.version, package.onnxruntime)
+    )
+    try:
+        with VendorProcess(require_package(), _STARTING) as process:
+            said = process.ask("about", PACKAGE)
+    except PackageError as error:
+        return VendorAbilities(python, version, onnxruntime, reason=str(error))
+    backends = tuple(name for name, there in said["backends"].items() if there)
+    return VendorAbilities(python, version, onnxruntime, backends, tuple(said["devices"]))

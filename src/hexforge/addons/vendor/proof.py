@@ -16,13 +16,13 @@ from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.backend import Backend
 from hexforge.errors import ModelError, PackageError
-from hexforge.frontends.onnx.pipeline import PlacedModel
+from hexforge.frontends.onnx.placing import PlacedUnits
 from hexforge.model.reader import Model, read
 from hexforge.quant.steps import ENOUGH
 from hexforge.results import Key, Result, length
 from hexforge.runtime import registry
 from hexforge.runtime.model_request import ModelRequest
-from hexforge.runtime.prepare import PartitionedModel, prepare_model
+from hexforge.runtime.prepare import PreparedParts, prepare_model
 
 OFFLOAD = "offload_graph_io_quantization"
 
@@ -62,34 +62,34 @@ class Proof(Result):
 
     @property
     def holds(self) -> bool:
-        """True where placement, context and every tensor agree; groups are reported beside it."""
+        """True where placement, context and every tensor agree; groups are reported and decide nothing."""
         context = self.context_loads is not False and self.context_computes_alike is not False
         return self.placement.alike and context and not self.not_shown and not self.disagreeing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ProvenModel:
+class RulePlacement:
     """A model with its placement by the provider's rules on a chip, ready to be compared."""
 
     model: Model
     backend: Backend
-    parts: PartitionedModel
+    parts: PreparedParts
     options: VendorOptions
 
     @property
-    def placed(self) -> PlacedModel:
+    def placed(self) -> PlacedUnits:
         """The placed units; those that are not worth a graph are refused."""
         return replace(self.parts.placed, placements=self.parts.placements)
 
 
-def place_by_the_rules(model: Path | bytes | Model, options: VendorOptions) -> ProvenModel:
+def place_by_the_rules(model: Path | bytes | Model, options: VendorOptions) -> RulePlacement:
     """A model placed as the provider would on the chip of the options."""
     backend = registry.backend(settings={"soc_model": options.soc} if options.soc else {})
     source = model if isinstance(model, Model) else read(model)
     source.require_static()
     offload = options.provider_options.get(OFFLOAD, "1") != "0"
     parts = prepare_model(source, backend, ModelRequest(offload_io_quantization=offload, obey_ep=True))
-    return ProvenModel(source, backend, parts, options)
+    return RulePlacement(source, backend, parts, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,8 @@ def prove(
     process: VendorProcess,
     request: ProofRequest,
     context_model: Path | None = None,
-    ours: ProvenModel | None = None,
-) -> tuple[Proof, ProvenModel, ShownTensors]:
+    ours: RulePlacement | None = None,
+) -> tuple[Proof, RulePlacement, ShownTensors]:
     """The proof for a model and its context; the model as it was placed, and the package's tensors for each sample.
 
     `ours` is the model as `place_by_the_rules` placed it with these options, where that was done before.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PushedDeployment: a deployed folder run on a phone: its time beside the estimate, its outputs beside hexforge's."""
+"""PushedDeployment: a deployed folder run on a phone: its time and its outputs compared with hexforge's."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from hexforge.addons.phone.adb_device import AdbDevice
-from hexforge.addons.phone.measured_time import MODE, MeasuredTime, beside_estimate, chip_of
-from hexforge.addons.phone.sdk_root import write_marked
+from hexforge.addons.phone.measured_time import MODE, MeasuredTime, chip_of, with_estimate
+from hexforge.addons.phone.script_folders import write_marked
 from hexforge.addons.vendor.folder import changed_files, read_manifest, read_samples
 from hexforge.addons.vendor.proof import place_by_the_rules
 from hexforge.addons.vendor.session import VendorOptions
@@ -22,6 +22,7 @@ from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array
 from hexforge.model.reader import Model, read
 from hexforge.quant.steps import StepCounts, tolerance_of
+from hexforge.request_fields import option
 from hexforge.results import Key, Result
 from hexforge.runtime.plan import Plan
 
@@ -31,16 +32,25 @@ PERF_TEST = "onnxruntime_perf_test"
 """onnxruntime's program, which times a model and writes no outputs."""
 MODE_KEY = "htp_performance_mode"
 INPUTS, OUTPUTS = "inputs", "outputs"
+PANEL = "Phone"
+"""Where the help of a command has the options of a phone."""
 
 
 @dataclass(frozen=True, slots=True)
 class PushRequest:
     """How a deployed folder is run on a phone."""
 
-    times: int = 100
-    programs: Path | None = None
-    """A folder with run_model or onnxruntime_perf_test and the libraries that a real phone needs."""
-    costs: Path | None = None
+    programs: Path | None = option(
+        None,
+        "Folder with run_model or onnxruntime_perf_test and its libraries, of a real phone.",
+        file_okay=False,
+        exists=True,
+        rich_help_panel=PANEL,
+    )
+    times: int = option(100, "Runs that are timed there.", min=1, rich_help_panel=PANEL)
+    costs: Path | None = option(
+        None, "Costs that `calibrate` wrote, for the estimate.", exists=True, rich_help_panel=PANEL
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +112,13 @@ def push_deployment(folder: Path, device: AdbDevice, request: PushRequest) -> Pu
         came = [OUTPUTS] if runner == RUNNER else []
         said = device.run_folder([*pushed, inputs, *programs], command, came, Path(scratch))
         outputs = _compared(folder / str(manifest["model"]), given, model, samples, Path(scratch)) if came else {}
-    time = beside_estimate(device, said, folder / str(manifest["model"]), chip, request.costs, options[MODE_KEY])
+    time = with_estimate(device, said, folder / str(manifest["model"]), chip, request.costs, options[MODE_KEY])
     why = "" if came else f"{PERF_TEST} writes no outputs; build {RUNNER} of the folder's cpp/ into --programs"
     return PushedDeployment(time, ran, outputs, len(samples), why)
 
 
 def _programs(device: AdbDevice, folder: Path | None) -> tuple[list[Path], str]:
-    """What is pushed beside the model, and which program of it runs."""
+    """What is pushed with the model, and which program of it runs."""
     if folder is None and device.is_virtual:
         return [write_marked(RUNNER)], RUNNER
     if folder is None:

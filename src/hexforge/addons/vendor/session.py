@@ -21,15 +21,6 @@ _QUIET = 3
 _NUMBERS = itertools.count()
 
 
-def numpy_type(kind: str) -> np.dtype[Any] | None:
-    """The array type of an onnxruntime type such as tensor(float); None where numpy has none."""
-    name = kind.removeprefix("tensor(").removesuffix(")")
-    try:
-        return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
-    except TypeError:
-        return None
-
-
 @dataclass(frozen=True, slots=True)
 class VendorOptions:
     """What a session of the package is made with."""

@@ -16,13 +16,13 @@ from hexforge.analysis.quality.held_out import sample_names
 from hexforge.analysis.quality.layer_sensitivity import Progress, layer_errors
 from hexforge.analysis.quality.runners import backend_for, runner
 from hexforge.analysis.requests import CompareRequest
-from hexforge.analysis.spread.workers import Workers
+from hexforge.analysis.workers import Workers
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array
-from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, read
 from hexforge.model.save import to_bytes
 from hexforge.options import did_you_mean
+from hexforge.patterns.nodes import dims as shape_of
 from hexforge.quant import compare as tensors
 from hexforge.quant.compare import ChannelFit, ErrorSums, WatchedTensor
 from hexforge.quant.data.feeds import Feeds, Samples

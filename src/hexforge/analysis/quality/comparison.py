@@ -10,7 +10,7 @@ from hexforge.amounts import decibels
 from hexforge.analysis.quality.decisions.metric import AUTO
 from hexforge.analysis.quality.decisions.verdict import Decisions
 from hexforge.analysis.quality.runners import ModelEngine
-from hexforge.analysis.spread.workers import Workers
+from hexforge.analysis.workers import Workers
 from hexforge.quant.compare import ErrorSums, Kind, max_error_text
 from hexforge.results import Column, Key, Result, select
 from hexforge.runtime import registry

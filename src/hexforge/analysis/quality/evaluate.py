@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 import hexforge
+from hexforge.analysis.finished_work import FinishedWork
+from hexforge.analysis.mapped_tasks import map_tasks
 from hexforge.analysis.quality.decision_agreement import DecisionAgreement
 from hexforge.analysis.quality.decisions.judge import JudgedSample
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decisions_or_none
@@ -26,9 +28,7 @@ from hexforge.analysis.quality.labels import class_names
 from hexforge.analysis.quality.metrics import Metric, ResumableMetric, check_numbers, metric_of, metric_source
 from hexforge.analysis.quality.runners import ModelEngine, backend_for, runner
 from hexforge.analysis.requests import EvaluateRequest
-from hexforge.analysis.spread.finished_work import FinishedWork
-from hexforge.analysis.spread.spread import spread
-from hexforge.analysis.spread.workers import ON_GPU, Workers
+from hexforge.analysis.workers import ON_GPU, Workers
 from hexforge.errors import CallError, HexforgeError
 from hexforge.ir import Array
 from hexforge.model.reader import read
@@ -107,7 +107,9 @@ def evaluate(request: EvaluateRequest) -> Evaluation:
             if isinstance(metric_of_decisions, DecisionAgreement):
                 metric_of_decisions.prepare(next(iter(chosen_samples))[1])
         workers = workers.for_model(ran, float_model, gpu=backend in ON_GPU)
-        measured = spread(_SampleScorer, (ran, backend, soc, threads, chosen, judged), chosen_samples.tasks(), workers)
+        measured = map_tasks(
+            _SampleScorer, (ran, backend, soc, threads, chosen, judged), chosen_samples.tasks(), workers
+        )
         for number, label, measurement, decided in measured:
             done += 1
             if isinstance(measurement, UnreadableSample):

@@ -11,7 +11,7 @@ from typing import Any
 
 from hexforge.analysis.quality.labels import FOLDERS, class_folders, class_numbers, read_labels
 from hexforge.analysis.quality.metrics import Metric, TopK
-from hexforge.analysis.spread.ranged_tasks import RangedTasks
+from hexforge.analysis.ranged_tasks import RangedTasks
 from hexforge.errors import CallError
 from hexforge.quant.data.data_sets import LABELS, ShardSamples
 from hexforge.quant.data.feeds import Feeds

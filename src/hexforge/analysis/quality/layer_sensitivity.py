@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hexforge.analysis.mapped_tasks import map_tasks
 from hexforge.analysis.quality.comparison import ComparisonSettings, LayerError
 from hexforge.analysis.quality.runners import backend_for, runner
-from hexforge.analysis.spread.spread import spread
 from hexforge.errors import ModelError
 from hexforge.ir import Array
 from hexforge.model.reader import read
@@ -38,7 +38,7 @@ def layer_errors(
     variants = [layer.quantizers if mode == "one" else every - layer.quantizers for layer in layers]
     arguments = (to_bytes(coarse), numbers, samples, references, settings)
     figures = []
-    for figure in spread(_Variant, arguments, [every, *variants], settings.workers):
+    for figure in map_tasks(_Variant, arguments, [every, *variants], settings.workers):
         figures.append(figure)
         if progress is not None:
             progress(len(figures), len(variants) + 1)

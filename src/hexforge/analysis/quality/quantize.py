@@ -10,23 +10,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hexforge.analysis.mapped_tasks import map_tasks
 from hexforge.analysis.quality.compare import compare_models
 from hexforge.analysis.quality.comparison import ComparisonSettings
 from hexforge.analysis.quality.decisions.metric import required_decisions
 from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.requests import QuantizeRequest, StageProgress
-from hexforge.analysis.spread.spread import spread
 from hexforge.analysis.timed_graphs import chip_arithmetic, with_nodes_on_cpu
 from hexforge.backend import Backend, ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_another_file, require_writable
 from hexforge.model.load_check import require_loads
-from hexforge.model.nodes import dims as shape_of
 from hexforge.model.reader import Model, read
 from hexforge.model.save import save, to_bytes
 from hexforge.model.source import ModelSource
+from hexforge.patterns.nodes import dims as shape_of
 from hexforge.quant.compare import open_outputs
 from hexforge.quant.data.calibrate import calibrate
 from hexforge.quant.data.observe import Statistics
@@ -131,10 +131,10 @@ def quantize(request: QuantizeRequest) -> Quantization:
     holds_out = request.quality or chosen.improve
     split = SplitSamples.of(samples) if holds_out else SplitSamples(samples, samples, held_out=False)
     report = request.progress or (lambda stage, done, whole: None)
-    others = partial(spread, workers=request.workers) if request.workers.several else None
+    others = partial(map_tasks, workers=request.workers) if request.workers.several else None
     statistics = calibrate(
         folded, split.calibration, state=None if request.state is None else Path(request.state),
-        progress=_stage(report, "calibrating"), spread=others,
+        progress=_stage(report, "calibrating"), task_map=others,
     )  # fmt: skip
     fixed = _FixedEncodings.of(folded, request.encodings)
     arithmetic = chip_arithmetic(backend)
@@ -148,7 +148,7 @@ def quantize(request: QuantizeRequest) -> Quantization:
         better = improve(
             folded, statistics, split.calibration, chosen, lambda edited: runner(loaded.edited(edited), backend),
             held_out=split.judged if split.held_out else None, given=fixed.encodings,
-            arithmetic=arithmetic, progress=report, spread=others,
+            arithmetic=arithmetic, progress=report, task_map=others,
         )  # fmt: skip
     else:
         better = Improvement(folded, statistics, plan, ())

@@ -16,11 +16,11 @@ from hexforge.model.reader import Model
 from hexforge.model.save import to_bytes
 from hexforge.options import did_you_mean
 from hexforge.runtime import registry
-from hexforge.runtime.cpu_part import WholeModel
+from hexforge.runtime.cpu_part import WholeOnCpu
 from hexforge.runtime.nonfinite import first_nonfinite, has_nonfinite
 from hexforge.runtime.opening import open_stages
 from hexforge.runtime.plan import Plan
-from hexforge.runtime.prepare import PartitionedModel
+from hexforge.runtime.prepare import PreparedParts
 from hexforge.runtime.stages import Stages
 
 ORT = "ort"
@@ -53,15 +53,13 @@ def runner(
         return backend.open_engine(source, source.name if isinstance(source, Path) else name)
     if backend == ORT:
         model = to_bytes(model.ir) if isinstance(model, Model) else model
-        return WholeModel(model, name if isinstance(model, bytes) else Path(model).name, threads).run
+        return WholeOnCpu(model, name if isinstance(model, bytes) else Path(model).name, threads).run
     chosen = registry.backend(backend, threads=threads) if isinstance(backend, str) else backend
     plan, outputs = open_stages(model, chosen)
     return _checked(plan, outputs, chosen, name)
 
 
-def runner_of_parts(
-    parts: PartitionedModel, backend: Backend, name: str = "model"
-) -> Callable[[Feeds], dict[str, Array]]:
+def runner_of_parts(parts: PreparedParts, backend: Backend, name: str = "model") -> Callable[[Feeds], dict[str, Array]]:
     """What runs a model that is placed on the backend already."""
     return _checked(Plan(parts, backend), parts.placed.outputs, backend, name)
 

@@ -167,7 +167,7 @@ class HtpBackend(ContextBackend, TimedBackend):
         program = HtpProgram.of(
             graph, lower_graph(self.prepared(graph), self.config.graph, self.target.arch), self.threads
         )
-        program.spinning, program.packs_weights = self.spinning, self.config.graph.weights_packing
+        program.running.spinning, program.packs_weights = self.spinning, self.config.graph.weights_packing
         if large:
             _native.release_free_memory()  # packing weights takes several times their size for a moment
         return BFloat16Program(program, cast) if self.config.htp_bf16_enable else program
@@ -176,20 +176,18 @@ class HtpBackend(ContextBackend, TimedBackend):
         self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get
     ) -> HtpProgram | BFloat16Program:
         """A program from a context file, over the file's own bytes."""
-        data, taken = read(), 0
+        taken = 0
 
         def counted(offset: int, size: int) -> memoryview:
             nonlocal taken
             taken += size
             return get(offset, size)
 
-        kind = BFloat16Program if isinstance(data, dict) and "bfloat16" in data else HtpProgram
-        program = kind.load(name, inputs, outputs, data, read, counted, self.threads)
-        program.spinning = self.spinning
-        del data  # its memory goes back to the system, too
+        program, cast = HtpProgram.load(name, inputs, outputs, read, counted, self.threads)
+        program.running.spinning = self.spinning
         if taken > LARGE_BYTES:
             _native.release_free_memory()
-        return program
+        return program if cast is None else BFloat16Program(program, frozenset(cast))
 
     # -- time: importing it is left to those who ask ------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from hexforge.cli.arguments import All, BackendArguments, InputArguments, Json, Model
 from hexforge.cli.fitted_table import WIDE, shorten_middle
+from hexforge.cli.runnable import engine_of
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
 from hexforge.request_fields import option
 from hexforge.rules import NAMED, by_reason, counted
@@ -37,7 +38,7 @@ def check(
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
     from hexforge.formats.file_kinds import open_model
 
-    if (engine := target.engine()) is not None:
+    if (engine := engine_of(target)) is not None:
         engine.print_check(model, inputs.request(model), as_json, strict or strict_ep)
         return
     options = target.provider_options()

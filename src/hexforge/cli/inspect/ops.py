@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -36,19 +36,23 @@ def ops(
     """Which ONNX ops become which QNN ops, what those are, and what of them is refused, why, and how that is known."""
     import hexforge.ops  # noqa: F401 - fills the op table
     from hexforge.backends.htp.support import columns as htp_columns
-    from hexforge.frontends.onnx import support
+    from hexforge.frontends.onnx import written_ops
     from hexforge.ir import table as op_table
 
     known = {row.name: row for row in op_table()}
-    onnx, fusions = support.onnx_ops(), support.fusions()
+    onnx, fusions = written_ops.onnx_ops(), written_ops.fusions()
     if op:
         if op not in onnx and op not in known:
             raise CallError(f"{op!r} is no op of ONNX or QNN{did_you_mean(op, [*onnx, *known])}")
         onnx, fusions = ({k: v for k, v in m.items() if op == k or op in v} for m in (onnx, fusions))
         known = {name: known[name] for name in (onnx.get(op) or (op,))}
-    rules = [row for row in _rules({op} | (known.keys() if op else set())) if refused_by in ("", row["refused_by"])]
-    if refused_by and not rules:
-        raise CallError(f"--refused-by {refused_by!r}: is none of ep, htp, gpu and executorch")
+    tables = _rule_tables()
+    if refused_by and refused_by not in tables:
+        raise CallError(
+            f"--refused-by {refused_by!r}: is none of {', '.join(tables)}{did_you_mean(refused_by, tables)}"
+        )
+    wanted = {op} | (known.keys() if op else set())
+    rules = [row for row in _rules(tables, wanted) if refused_by in ("", row["refused_by"])]
     if as_json:
         qnn = {} if refused_by else {name: _facts(row) for name, row in known.items()}
         print_json(({} if refused_by else {"onnx": onnx, "fusions": fusions, "qnn": qnn}) | {"rules": rules})
@@ -81,19 +85,18 @@ def ops(
     screen.print(Text(_SOURCES, "dim"))
 
 
-def _rules(ops: set[str]) -> list[dict[str, Any]]:
-    """What is refused of some ops, or of all where {""} is given, by whom, and how that is known."""
+def _rule_tables() -> Mapping[str, Iterable[Rule[Any]]]:
+    """Who refuses ops, and the rules of each."""
     from hexforge.addon import addons, import_target
     from hexforge.backends.htp import support as htp
     from hexforge.frontends.onnx import ep_limits
-    from hexforge.frontends.qnn import library_limits
 
-    tables: dict[str, Iterable[Rule[Any]]] = {
-        "ep": ep_limits.LIMITS,
-        "htp": htp.RULES,
-        **{name: import_target(rules) for addon in addons() for name, rules in addon.rules.items()},
-        "executorch": (*library_limits.LIMITS, library_limits.UNPREPARED),
-    }
+    of_addons = {name: import_target(rules) for addon in addons() for name, rules in addon.rules.items()}
+    return {"ep": ep_limits.LIMITS, "htp": htp.RULES, **of_addons}
+
+
+def _rules(tables: Mapping[str, Iterable[Rule[Any]]], ops: set[str]) -> list[dict[str, Any]]:
+    """What is refused of some ops, or of all where {""} is given, by whom, and how that is known."""
     return [
         {"refused_by": name, "ops": sorted(row.ops), "reason": row.reason, "refuser": row.refuser,
          "evidence": row.evidence}

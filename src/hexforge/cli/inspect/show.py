@@ -65,10 +65,10 @@ def show(
 
 def show_model(path: Path, asked: ShowRequest) -> tuple[Sequence[str], str]:
     """The graphs that an ONNX model becomes, or its units, and how many nodes are in no graph."""
-    from hexforge.ort.check import load_model
+    from hexforge.ort.check import compiled_plan
 
-    read = load_model(path, asked.options, asked.inputs.request(path), waiting=spinner)
-    parts, plan = read.parts, read.plan
+    plan = compiled_plan(path, asked.options, asked.inputs.request(path), waiting=spinner)
+    parts = plan.parts
     if asked.onnx_units:
         rows: dict[int, list[str]] = {}
         for row in plan.rows:

@@ -18,9 +18,9 @@ from hexforge.errors import FormatError, ModelError
 from hexforge.frontends.onnx.context_node import EpContext, is_ep_context, read_node
 from hexforge.ir import Array
 from hexforge.model.declarations import Declared, Metadata, declare, metadata
-from hexforge.model.source import bodies, captures, locate, nodes_of, open_source, schema_of
-from hexforge.model.standalone import MOST_BYTES, RUNTIME_OPSET, Extract
-from hexforge.model.wire import has_contexts, strip_contexts
+from hexforge.model.load_check import MOST_BYTES, Extract
+from hexforge.model.source import bodies, captures, loadable_opset, locate, nodes_of, open_source
+from hexforge.model.wire import detach_contexts, has_contexts
 
 
 class ContextModel:
@@ -114,15 +114,11 @@ class ContextModel:
         return {v.name: v for v in (*graph.value_info, *graph.output, *graph.input) if v.type.WhichOneof("value")}
 
     def _opsets(self, nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.OperatorSetIdProto]:
-        """The model's opsets; ai.onnx is lowered to one that onnxruntime loads where no op has changed since."""
+        """The model's opsets, that of ai.onnx as onnxruntime loads it."""
         used = {n.op_type for node in nodes for n in (node, *(i for b in bodies(node) for i in nodes_of(b)))
                 if n.domain == ""}  # fmt: skip
         for entry in self._proto.opset_import:
-            version = entry.version
-            if entry.domain == "" and version > RUNTIME_OPSET:
-                schemas = [schema_of("", op_type, version) for op_type in used]
-                if all(s is not None and s.since_version <= RUNTIME_OPSET for s in schemas):
-                    version = RUNTIME_OPSET
+            version = loadable_opset(entry.version, used) if entry.domain == "" else entry.version
             yield onnx.helper.make_opsetid(entry.domain, version)
 
     def _with_data(self, tensor: onnx.TensorProto) -> onnx.TensorProto:
@@ -198,10 +194,10 @@ def read_context_model(
     if data is None or not has_contexts(data):
         return None
     where = path.name if path is not None else "model bytes"
-    slimmed = strip_contexts(data)
+    model, detached = detach_contexts(data)
     chosen = Path(folder) if folder is not None else path.parent if path is not None else None
-    opened = open_source(slimmed.model, chosen, where, schemas=False)  # onnxruntime checks the nodes it is left
-    embedded = {i: _aligned(view) for i, view in slimmed.embedded.items()}
+    opened = open_source(model, chosen, where, schemas=False)  # onnxruntime checks the nodes it is left
+    embedded = {i: _aligned(view) for i, view in detached.items()}
     return ContextModel(opened.proto, embedded, where, path, chosen)
 
 

@@ -11,7 +11,7 @@ from hexforge.errors import CapacityError
 from hexforge.formats.context import GraphInfo
 from hexforge.frontends.onnx.context_node import DOMAIN, EpContext
 from hexforge.ir import DType, ScaleOffset, TensorType
-from hexforge.model.standalone import MOST_BYTES, RUNTIME_IR
+from hexforge.model.load_check import MOST_BYTES, RUNTIME_IR
 
 _OPSET = 21  # the first whose QuantizeLinear has 16 bits
 _QUANTIZED = (DType.UINT8, DType.INT8, DType.UINT16, DType.INT16)

@@ -15,8 +15,8 @@ from hexforge.frontends.onnx.context_node import DOMAIN, EpContext
 from hexforge.ir import Array
 from hexforge.model.declarations import Declared
 from hexforge.model.extraction import OLDEST_IR
+from hexforge.model.load_check import MOST_BYTES, RUNTIME_IR, Extract
 from hexforge.model.reader import Model
-from hexforge.model.standalone import MOST_BYTES, RUNTIME_IR, Extract
 
 _ALIGN = 64
 

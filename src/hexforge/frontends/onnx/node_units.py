@@ -22,11 +22,11 @@ from hexforge.frontends.onnx.unit_scales import (
 )
 from hexforge.ir import DType, Encoding, TensorType
 from hexforge.ir.fixed_point import quantize
-from hexforge.model.nodes import is_clamp, operand
 from hexforge.model.op_table import OPS, OnnxOp, QdqCandidate, same_type
 from hexforge.model.simplifying.tidying import sort_graph
 from hexforge.model.tensors import stored_bytes
 from hexforge.ops.packages import custom_op
+from hexforge.patterns.nodes import is_clamp, operand
 
 
 def node_units(graph: onnx_ir.Graph, *, offload_io_quantization: bool = False) -> list[Unit]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir
 
-from hexforge.frontends.onnx.pipeline import PlacedModel, Placement, node_label, reads_of, writes_of
+from hexforge.frontends.onnx.placing import PlacedUnits, Placement, node_label, reads_of, writes_of
 from hexforge.model.extraction import extract
 from hexforge.model.save import to_bytes
 
@@ -35,7 +35,7 @@ class UnitTensors:
     """True where the backend takes it."""
 
 
-def unit_tensors(placed: PlacedModel) -> tuple[UnitTensors, ...]:
+def unit_tensors(placed: PlacedUnits) -> tuple[UnitTensors, ...]:
     """Every unit of a model, in its order."""
     return tuple(_by_names(placement) for placement in placed.placements)
 
@@ -48,7 +48,7 @@ def _by_names(placement: Placement) -> UnitTensors:
     )  # fmt: skip
 
 
-def shown_model(placed: PlacedModel, hidden: Collection[str] = ()) -> bytes:
+def shown_model(placed: PlacedUnits, hidden: Collection[str] = ()) -> bytes:
     """The model with every tensor between its units an output, too, but for those that are to stay hidden."""
     copy = placed.model.copied()
     have = {value.name for value in copy.ir.graph.outputs}
@@ -59,13 +59,13 @@ def shown_model(placed: PlacedModel, hidden: Collection[str] = ()) -> bytes:
     return to_bytes(copy.ir)
 
 
-def separated_model(placed: PlacedModel) -> bytes:
+def separated_model(placed: PlacedUnits) -> bytes:
     """A model of the taken units, each reading inputs; what it writes has MADE behind its name."""
     taken = [[i] for i, placement in enumerate(placed.placements) if placement.taken]
     return _grouped(placed, taken, [MADE] * len(taken))
 
 
-def grouped_model(placed: PlacedModel, groups: Sequence[Sequence[int]]) -> bytes:
+def grouped_model(placed: PlacedUnits, groups: Sequence[Sequence[int]]) -> bytes:
     """A model of groups of units, each group for itself: it reads inputs, and its last unit alone can be seen.
 
     A group is numbers of placements. What its last unit writes has MADE and the group's number behind its name. One
@@ -74,7 +74,7 @@ def grouped_model(placed: PlacedModel, groups: Sequence[Sequence[int]]) -> bytes
     return _grouped(placed, groups, [f"{MADE}{number}" for number in range(len(groups))])
 
 
-def _grouped(placed: PlacedModel, groups: Sequence[Sequence[int]], suffixes: Sequence[str]) -> bytes:
+def _grouped(placed: PlacedUnits, groups: Sequence[Sequence[int]], suffixes: Sequence[str]) -> bytes:
     every = sorted({number for group in groups for number in group})
     nodes = [node for number in every for node in placed.placements[number].unit.nodes]
     written = dict.fromkeys(name for number in every for name in writes_of(placed.placements[number]))
@@ -111,7 +111,7 @@ def _grouped(placed: PlacedModel, groups: Sequence[Sequence[int]], suffixes: Seq
     return data
 
 
-def units_alone(placed: PlacedModel, chosen: Iterable[int], outputs: Sequence[str] = ()) -> bytes:
+def units_alone(placed: PlacedUnits, chosen: Iterable[int], outputs: Sequence[str] = ()) -> bytes:
     """A model of some units: it reads what they do not write, and writes what others read, or `outputs`."""
     numbers = sorted(set(chosen))
     nodes = [node for i in numbers for node in placed.placements[i].unit.nodes]
@@ -119,7 +119,7 @@ def units_alone(placed: PlacedModel, chosen: Iterable[int], outputs: Sequence[st
     return data
 
 
-def _read_outside(placed: PlacedModel, numbers: Collection[int]) -> list[str]:
+def _read_outside(placed: PlacedUnits, numbers: Collection[int]) -> list[str]:
     """What units write and others, or nobody, read; what the model gives."""
     read_inside = {name for i in numbers for name in reads_of(placed.placements[i])}
     others = (p for i, p in enumerate(placed.placements) if i not in numbers)
@@ -128,7 +128,7 @@ def _read_outside(placed: PlacedModel, numbers: Collection[int]) -> list[str]:
     return [name for name in written if name in outside or name not in read_inside]
 
 
-def _extracted(placed: PlacedModel, nodes: Sequence[onnx_ir.Node], outputs: Iterable[str]) -> onnx.ModelProto:
+def _extracted(placed: PlacedUnits, nodes: Sequence[onnx_ir.Node], outputs: Iterable[str]) -> onnx.ModelProto:
     written = {value.name for node in nodes for value in node.outputs}
     reads: Mapping[str, None] = dict.fromkeys(
         str(value.name)

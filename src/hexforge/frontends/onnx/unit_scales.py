@@ -14,7 +14,7 @@ from hexforge.frontends.onnx.unit import Refusal, constant, onnx_dtype, onnx_sha
 from hexforge.frontends.onnx.unit_encodings import encoding_of
 from hexforge.ir import Array, BlockwiseExpansion, DType, Encoding, TensorType
 from hexforge.ir.fixed_point import dequantize, encoding_fault
-from hexforge.model.nodes import integer, operand
+from hexforge.patterns.nodes import integer, operand
 
 DOMAINS = ("", "ai.onnx", "com.microsoft", "com.ms.internal.nhwc")
 

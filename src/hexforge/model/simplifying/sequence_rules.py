@@ -8,7 +8,6 @@ import math
 import onnx_ir
 from onnx_ir import Node, Value
 
-from hexforge.model.nodes import operand
 from hexforge.model.simplifying.known_values import (
     KnownValues,
     Replacement,
@@ -17,6 +16,7 @@ from hexforge.model.simplifying.known_values import (
     replaced_by,
     same_as,
 )
+from hexforge.patterns.nodes import operand
 
 
 def sequence_construct(node: Node, values: KnownValues) -> None:

@@ -13,10 +13,10 @@ from onnx_ir import serde
 
 from hexforge.errors import HexforgeError
 from hexforge.ir import Call, DType, TensorType
-from hexforge.model.nodes import integer, ints, operand
 from hexforge.model.simplifying.node_keys import Key, inference_key
 from hexforge.model.source import schema_of
 from hexforge.ops.packages import custom_op
+from hexforge.patterns.nodes import integer, ints, operand
 
 Type = tuple[onnx_ir.DataType | None, onnx_ir.Shape | None]
 Rule = Callable[[onnx_ir.Node], list[Type]]

@@ -14,7 +14,6 @@ from typing import Any
 import onnx_ir
 from onnx_ir import Node, Shape, Value
 
-from hexforge.model.nodes import operand
 from hexforge.model.simplifying.known_values import (
     KnownValues,
     Replacement,
@@ -32,6 +31,7 @@ from hexforge.model.simplifying.sequence_rules import (
     sequence_construct,
     split_to_sequence,
 )
+from hexforge.patterns.nodes import operand
 
 
 def apply_rule(node: Node, values: KnownValues, opset: int) -> Replacement | None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from hexforge.errors import CallError
-from hexforge.ir import Array, Call, DType, Follows, Layout, Measure, Param, QuantRule, TensorType, Work, define, moves
+from hexforge.ir import Array, Call, DType, Follows, Layout, Measure, Param, QuantRule, TensorType, Work, define
 from hexforge.ops import rules
-from hexforge.ops.moves.layout import moved_type
+from hexforge.ops.moves.layout import define_move, moved_type
 from hexforge.ops.pointwise.elementwise import same_dtype
 
 SCATTER = QuantRule(data=(0, 2))
@@ -38,14 +38,13 @@ def _infer_gather(call: Call) -> tuple[TensorType, ...]:
     return (moved_type(call, shape[:axis] + indices.shape + shape[axis + 1 :]),)
 
 
-define(
+define_move(
     "Gather",
     "in indices",
     params=(Param("axis", "int32", default=0),),
     infer=_infer_gather,
     reference=lambda call, x, indices: np.take(x, _bounded(call, indices, x.shape[call["axis"]]), axis=call["axis"]),
     kind=Work.GATHER,
-    work=moves,
     quant=rules.SAME_FIRST,
     layout=Layout(free=True, params={"axis": Follows.AXIS}, flat=1),
     doc="Slices of the input along `axis`, those that `indices` name; the axis becomes the axes of `indices`.",
@@ -67,14 +66,13 @@ def _within(call: Call, indices: Array, shape: tuple[int, ...], axis: int) -> tu
     return tuple(grid)
 
 
-define(
+define_move(
     "GatherElements",
     "in indices",
     params=(Param("axis", "uint32", default=0),),
     infer=_infer_gather_elements,
     reference=lambda call, x, indices: x[_within(call, indices, x.shape, call["axis"] % x.ndim)],
     kind=Work.GATHER,
-    work=moves,
     quant=rules.SAME_FIRST,
     layout=Layout(free=True, params={"axis": Follows.AXIS}, together=True),
     doc="Elements of the input: along `axis` at the index, along the other axes at the place of the index itself.",
@@ -103,14 +101,13 @@ def _gather_nd(call: Call, x: Array, indices: Array) -> Array:
     return np.asarray(x[(*grid, *_tuples(call, indices, x.shape[batch:]))])
 
 
-define(
+define_move(
     "GatherNd",
     "in indices",
     params=(Param("batch_dims", "uint32", default=0),),
     infer=_infer_gather_nd,
     reference=_gather_nd,
     kind=Work.GATHER,
-    work=moves,
     quant=rules.SAME_FIRST,
     doc="Slices of the input at the index tuples in the last axis of `indices`, after `batch_dims` common axes.",
 )
@@ -142,7 +139,7 @@ def _infer_scatter_elements(call: Call) -> tuple[TensorType, ...]:
     return _check_scatter(call, call.input(1).shape)
 
 
-define(
+define_move(
     "ScatterElements",
     "in indices updates",
     params=(Param("axis", "uint32", default=0), Param("reduction", "uint32", default=0, choices=_REDUCTION)),
@@ -151,7 +148,6 @@ define(
         call, x, _within(call, indices, x.shape, call["axis"] % x.ndim), updates
     ),
     kind=Work.MOVE,
-    work=moves,
     quant=SCATTER,
     doc="The input with updates put in (or combined) where GatherElements would read them.",
 )
@@ -164,14 +160,13 @@ def _infer_scatter_nd(call: Call) -> tuple[TensorType, ...]:
     return _check_scatter(call, indices[:-1] + shape[indices[-1] :])
 
 
-define(
+define_move(
     "ScatterNd",
     "in indices updates",
     params=(Param("reduction", "uint32", default=0, choices=_REDUCTION),),
     infer=_infer_scatter_nd,
     reference=lambda call, x, indices, updates: _scatter(call, x, _tuples(call, indices, x.shape), updates),
     kind=Work.MOVE,
-    work=moves,
     quant=SCATTER,
     doc="The input with slices of updates put in (or combined) at the index tuples in the last axis of `indices`.",
 )
@@ -193,7 +188,7 @@ def _one_hot(call: Call, indices: Array) -> Array:
     return np.where(hot, np.float64(call["on_value"]), np.float64(call["off_value"]))
 
 
-define(
+define_move(
     "OneHot",
     "in",
     params=(
@@ -205,7 +200,6 @@ define(
     infer=_infer_one_hot,
     reference=_one_hot,
     kind=Work.MOVE,
-    work=moves,
     quant=rules.OWN,
     doc="A new axis of `depth`: on_value at the index (a negative one counts from the end), off_value elsewhere.",
 )

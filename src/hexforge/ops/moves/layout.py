@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -28,6 +29,9 @@ from hexforge.ir.fixed_point import permute_type, quantize
 from hexforge.ops import rules
 from hexforge.ops.pointwise.elementwise import same_dtype
 
+define_move = functools.partial(define, work=moves, quant=rules.SAME)
+"""Add an op to the table that moves elements and computes nothing: what it gives has its input's encoding."""
+
 
 def moved_type(call: Call, shape: tuple[int, ...]) -> TensorType:
     """The type of moved elements of input 0 in `shape`: its encoding is kept, a per-axis one must be declared."""
@@ -51,15 +55,13 @@ def _infer_transpose(call: Call) -> tuple[TensorType, ...]:
     return (permute_type(call.input(0), perm),)
 
 
-define(
+define_move(
     "Transpose",
     "in",
     params=(Param("perm", "uint32", 1),),
     infer=_infer_transpose,
     reference=lambda call, x: x.transpose(call["perm"]),
     kind=Work.TRANSPOSE,
-    work=moves,
-    quant=rules.SAME,
     doc="Axes permuted: output axis i is input axis perm[i].",
 )
 
@@ -75,14 +77,12 @@ for _name, _doc in (
     ("Reshape", "The same elements, row-major, in the declared shape."),
     ("Squeeze", "The input without the axes of size 1 that the declared shape leaves out."),
 ):
-    define(
+    define_move(
         _name,
         "in",
         infer=_infer_reshape,
         reference=lambda call, x: x.reshape(call.out().shape),
         kind=Work.RESHAPE,
-        work=moves,
-        quant=rules.SAME,
         layout=Layout(free=True, merges=True),
         doc=_doc,
     )
@@ -95,15 +95,13 @@ def _infer_expand_dims(call: Call) -> tuple[TensorType, ...]:
     return (moved_type(call, tuple(1 if i in axes else next(rest) for i in range(rank))),)
 
 
-define(
+define_move(
     "ExpandDims",
     "in",
     params=(Param("axes", "uint32", 1),),
     infer=_infer_expand_dims,
     reference=lambda call, x: x.reshape(call.out().shape),
     kind=Work.RESHAPE,
-    work=moves,
-    quant=rules.SAME,
     doc="Axes of size 1 put in; `axes` are their places in the output.",
 )
 
@@ -119,15 +117,13 @@ def _infer_concat(call: Call) -> tuple[TensorType, ...]:
     return (moved_type(call, (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1 :])),)
 
 
-define(
+define_move(
     "Concat",
     "in*",
     params=(Param("axis", "uint32"),),
     infer=_infer_concat,
     reference=lambda call, *arrays: np.concatenate(arrays, call["axis"]),
     kind=Work.CONCAT,
-    work=moves,
-    quant=rules.SAME,
     layout=Layout(free=True, params={"axis": Follows.AXIS}, together=True),
     doc="Inputs joined along `axis`.",
 )
@@ -143,15 +139,13 @@ def _infer_pack(call: Call) -> tuple[TensorType, ...]:
     return (moved_type(call, (*shape[:axis], count, *shape[axis:])),)
 
 
-define(
+define_move(
     "Pack",
     "in*",
     params=(Param("axis", "uint32"),),
     infer=_infer_pack,
     reference=lambda call, *arrays: np.stack(arrays, call["axis"]),
     kind=Work.MOVE,
-    work=moves,
-    quant=rules.SAME,
     doc="Inputs of one shape stacked along a new axis.",
 )
 
@@ -162,7 +156,7 @@ def _infer_unpack(call: Call) -> tuple[TensorType, ...]:
     return (moved_type(call, shape[:axis] + shape[axis + 1 :]),) * shape[axis]
 
 
-define(
+define_move(
     "UnPack",
     "in",
     "out*",
@@ -170,8 +164,6 @@ define(
     infer=_infer_unpack,
     reference=lambda call, x: tuple(np.moveaxis(x, call["axis"], 0)),
     kind=Work.MOVE,
-    work=moves,
-    quant=rules.SAME,
     doc="The slices along `axis`, one output each, without the axis.",
 )
 
@@ -191,7 +183,7 @@ def _split(call: Call, x: Array) -> tuple[Array, ...]:
     return tuple(x[(*before, slice(a, b))] for a, b in pairwise(edges))
 
 
-define(
+define_move(
     "Split",
     "in",
     "out*",
@@ -199,8 +191,6 @@ define(
     infer=_infer_split,
     reference=_split,
     kind=Work.SLICE,
-    work=moves,
-    quant=rules.SAME,
     layout=ALONG_AXIS,
     doc="The input cut along `axis` before each index of `split_index`.",
 )
@@ -240,7 +230,7 @@ def _pad(call: Call, x: Array) -> Array:
     return np.pad(x, call["pad_amount"], mode=mode) if x.ndim else x
 
 
-define(
+define_move(
     "Pad",
     "in",
     params=(
@@ -251,8 +241,6 @@ define(
     infer=_infer_pad,
     reference=_pad,
     kind=Work.SLICE,
-    work=moves,
-    quant=rules.SAME,
     layout=Layout(free=True, params={"pad_amount": Follows.ENTRIES}),
     doc="Elements added before and after each axis: a real constant, mirrored (with or without the edge), or the edge.",
 )
@@ -313,7 +301,7 @@ _SLICED = Layout(
     loses="shrink_axes",
     adds="new_axes_mask",
 )
-define(
+define_move(
     "StridedSlice",
     "in",
     params=(
@@ -326,8 +314,6 @@ define(
     infer=_infer_strided_slice,
     reference=lambda call, x: x[_slices(call, x.shape)],
     kind=Work.SLICE,
-    work=moves,
-    quant=rules.SAME,
     layout=_SLICED,
     doc="Every step-th element from begin (included) to end (not included) of each axis. Bounds count from the start; "
     "end -1 with a negative step means through element 0. A bit of begin_mask or end_mask takes the axis's own bound.",
@@ -341,15 +327,13 @@ def _infer_tile(call: Call) -> tuple[TensorType, ...]:
     return (moved_type(call, tuple(n * m for n, m in zip(shape, multiples, strict=True))),)
 
 
-define(
+define_move(
     "Tile",
     "in",
     params=(Param("multiples", "uint32", 1),),
     infer=_infer_tile,
     reference=lambda call, x: np.tile(x, call["multiples"]),
     kind=Work.SLICE,
-    work=moves,
-    quant=rules.SAME,
     layout=Layout(free=True, params={"multiples": Follows.ENTRIES}),
     doc="The input repeated multiples[i] times along axis i.",
 )
@@ -360,14 +344,13 @@ def _infer_shape(call: Call) -> tuple[TensorType, ...]:
     return (TensorType(call.outs[0].dtype if call.outs else DType.INT32, (size,)),)
 
 
-define(
+define_move(
     "Shape",
     "in",
     params=(Param("start", "int32", default=0), Param("end", "int32", default=(1 << 31) - 1)),
     infer=_infer_shape,
     reference=lambda call, x: np.asarray(x.shape[call["start"] : call["end"]], np.int64),
     kind=Work.MOVE,
-    work=moves,
     quant=rules.NEVER,
     doc="The sizes of axes start (included) to end (not included).",
 )

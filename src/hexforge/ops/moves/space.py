@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from hexforge.ir import ALONG_AXIS, Array, Call, Param, TensorType, Work, define, moves
-from hexforge.ops import rules
-from hexforge.ops.moves.layout import moved_type, pad
+from hexforge.ir import ALONG_AXIS, Array, Call, Param, TensorType, Work
+from hexforge.ops.moves.layout import define_move, moved_type, pad
 
 _MODE = {"DCR": 0, "CRD": 1}
 _BLOCK = Param("block_size", "uint32", 1)
@@ -37,15 +36,13 @@ def _depth_to_space(call: Call, x: Array) -> Array:
     return y.reshape(n, h * bh, w * bw, d)
 
 
-define(
+define_move(
     "DepthToSpace",
     "in",
     params=(_BLOCK, Param("mode", "uint32", default=0, choices=_MODE)),
     infer=_infer_depth_to_space,
     reference=_depth_to_space,
     kind=Work.DEPTH_TO_SPACE,
-    work=moves,
-    quant=rules.SAME,
     doc="Channels laid out as blocks of space; channels count (block, depth) in mode DCR, (depth, block) in CRD.",
 )
 
@@ -64,15 +61,13 @@ def _space_to_depth(call: Call, x: Array) -> Array:
     return y.reshape(n, h // bh, w // bw, c * bh * bw)
 
 
-define(
+define_move(
     "SpaceToDepth",
     "in",
     params=(_BLOCK, Param("mode", "uint32", default=0, choices=_MODE)),
     infer=_infer_space_to_depth,
     reference=_space_to_depth,
     kind=Work.DEPTH_TO_SPACE,
-    work=moves,
-    quant=rules.SAME,
     doc="Blocks of space laid out as channels, the inverse of DepthToSpace.",
 )
 
@@ -100,15 +95,13 @@ def _batch_to_space(call: Call, x: Array) -> Array:
     return y[:, top : h * bh - bottom, left : w * bw - right]
 
 
-define(
+define_move(
     "BatchToSpace",
     "in",
     params=(_BLOCK, Param("crops", "uint32", 2, default=((0, 0), (0, 0)))),
     infer=_infer_batch_to_space,
     reference=_batch_to_space,
     kind=Work.DEPTH_TO_SPACE,
-    work=moves,
-    quant=rules.SAME,
     doc="Batches laid out as blocks of space, then cropped.",
 )
 
@@ -130,15 +123,13 @@ def _space_to_batch(call: Call, x: Array) -> Array:
     return y.reshape(n * bh * bw, h // bh, w // bw, c)
 
 
-define(
+define_move(
     "SpaceToBatch",
     "in",
     params=(_BLOCK, Param("pad_amount", "uint32", 2, default=((0, 0), (0, 0)))),
     infer=_infer_space_to_batch,
     reference=_space_to_batch,
     kind=Work.DEPTH_TO_SPACE,
-    work=moves,
-    quant=rules.SAME,
     doc="Padded with zeros, then blocks of space laid out as batches, the inverse of BatchToSpace.",
 )
 
@@ -157,15 +148,13 @@ def _shuffle(call: Call, x: Array) -> Array:
     return split.swapaxes(axis, axis + 1).reshape(x.shape)
 
 
-define(
+define_move(
     "ChannelShuffle",
     "in",
     params=(Param("num_groups", "uint32"), Param("axis", "int32", default=-1)),
     infer=_infer_shuffle,
     reference=_shuffle,
     kind=Work.MOVE,
-    work=moves,
-    quant=rules.SAME,
     layout=ALONG_AXIS,
     doc="Channels of `num_groups` groups interleaved: the first of each group, the second of each, and so on.",
 )

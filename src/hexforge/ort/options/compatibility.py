@@ -43,18 +43,22 @@ def wants_the_ep(given: Mapping[str, str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Tolerated:
-    """Options as the EP would understand them, and what is wrong with what was given."""
+class ParsedOptions:
+    """The options of a session."""
 
     entries: Entries
     options: ProviderOptions
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+    """What is wrong with them, where that is tolerated."""
     no_backend: str = ""
-    """Why its backend would not start, so that every node stays with the CPU."""
+    """Why the EP's backend would not start, so that every node stays with the CPU."""
 
 
-def tolerate(given: Mapping[str, str], provider: Mapping[str, str]) -> Tolerated:
-    """Options of a session, its config entries and its provider's; ProviderNotMadeError where the EP is not made."""
+def tolerate(given: Mapping[str, str], provider: Mapping[str, str]) -> ParsedOptions:
+    """Options as the EP would understand them, and what is wrong with what was given.
+
+    ProviderNotMadeError where the EP is not made.
+    """
     warnings: list[str] = []
     entries = dict(given) | {KEY: LIKE_THE_EP}
     sorted_entries = sort_entries(_without_faults(entries, warnings, sort_entries))
@@ -85,7 +89,7 @@ def tolerate(given: Mapping[str, str], provider: Mapping[str, str]) -> Tolerated
         options, no_backend = ProviderOptions(), no_backend or f"QNN SetupBackend failed: {error}"
     if no_backend:
         warnings.append(f"{no_backend}; every node runs on the CPU")
-    return Tolerated(sorted_entries, options, tuple(warnings), no_backend)
+    return ParsedOptions(sorted_entries, options, tuple(warnings), no_backend)
 
 
 def tolerated_run_entries(entries: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

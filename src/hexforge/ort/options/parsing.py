@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.options import OptionTable
-from hexforge.ort.options.compatibility import provider_entries, tolerate, wants_the_ep
+from hexforge.ort.options.compatibility import ParsedOptions, provider_entries, tolerate, wants_the_ep
 from hexforge.ort.options.config import (
     ORT_SESSION_KEYS,
     PROVIDER_PREFIX,
@@ -33,18 +32,6 @@ OPTION_TABLES: dict[str, type[OptionTable]] = {
 """Every table of options of a session, by what it is called."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedOptions:
-    """The options of a session."""
-
-    entries: Entries
-    options: ProviderOptions
-    warnings: tuple[str, ...] = ()
-    """What is wrong with them, where that is tolerated (hexforge.compatibility=ep)."""
-    no_backend: str = ""
-    """Why no node can be taken, where that is tolerated, too."""
-
-
 def given_entries(sess_options: Any) -> dict[str, str]:
     """The session config entries that were given."""
     keys = [o.key for o in SessionConfig.table()] + sorted(ORT_SESSION_KEYS)
@@ -56,16 +43,12 @@ def parse_options(sess_options: Any, wanted: Requested) -> ParsedOptions:
     """Options and config entries, every fault of both at once; or as the EP takes them, where that is asked for."""
     given = given_entries(sess_options)
     provider = provider_entries(given, wanted[QNN])
-    if wants_the_ep(given):
-        read = tolerate(given, provider)
-        parsed = ParsedOptions(read.entries, read.options, read.warnings, read.no_backend)
-    else:
-        parsed = ParsedOptions(*_parsed(given, provider))
+    parsed = tolerate(given, provider) if wants_the_ep(given) else _parsed(given, provider)
     _refuse(parsed.entries, sess_options)
     return parsed
 
 
-def _parsed(given: Mapping[str, str], provider: Mapping[str, str]) -> tuple[Entries, ProviderOptions]:
+def _parsed(given: Mapping[str, str], provider: Mapping[str, str]) -> ParsedOptions:
     faults: list[str] = []
     entries = Entries(SessionConfig(), {}, {})
     options = ProviderOptions()
@@ -79,7 +62,7 @@ def _parsed(given: Mapping[str, str], provider: Mapping[str, str]) -> tuple[Entr
         faults.append(str(error))
     if faults:
         raise CallError("\n".join(faults))
-    return entries, options
+    return ParsedOptions(entries, options)
 
 
 def _refuse(entries: Entries, sess_options: Any) -> None:

@@ -15,8 +15,8 @@ import onnxruntime
 from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
-from hexforge.ort.context_callbacks import reader
 from hexforge.ort.options.config import ORT_SESSION_KEYS, SessionConfig
+from hexforge.ort.options.context_callbacks import reader
 from hexforge.runtime.cpu_part import CPU, QNN, OptionsOf, with_constants
 
 _OF_THE_WHOLE = tuple(option.key for option in SessionConfig.table() if option.whole_model)

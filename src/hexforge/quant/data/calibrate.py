@@ -25,7 +25,7 @@ from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.model.save import save
 from hexforge.quant.data.calibration_parts import PART_BYTES, CalibrationPart, split
-from hexforge.quant.data.feeds import Feeds, Samples, Spread
+from hexforge.quant.data.feeds import Feeds, Samples, TaskMap
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 
 SAVE_SECONDS = 5.0
@@ -50,13 +50,13 @@ def calibrate(
     state: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     part_bytes: int = PART_BYTES,
-    spread: Spread | None = None,
+    task_map: TaskMap | None = None,
 ) -> Statistics:
     """Statistics of the float tensors of a model (inputs and what nodes give), or of some, over all samples.
 
     `channel_axis` also keeps the extremes of each slice along it. `state` is a file that holds what was seen so far:
     an interrupted run goes on from it and ends with the same statistics, bit by bit; a finished one is not run again.
-    With `spread` others work on the samples, a few at a time; the statistics are the same, bit by bit.
+    With `task_map` others work on the samples, a few at a time; the statistics are the same, bit by bit.
     """
     sources = tensors_to_observe(model, tensors, moves=channel_axis is None)
     total = len(samples)
@@ -67,10 +67,10 @@ def calibrate(
     observed = {source: statistics[name] for name, source in sources.items()}
     seen, saved = statistics.samples, time.monotonic()
     sightings: Iterator[Sighting]
-    if spread is None or seen >= total:
+    if task_map is None or seen >= total:
         sightings = _seen_here(samples, observed, split(model, set(observed), part_bytes))
     else:
-        sightings = _seen_by_others(samples, observed, model, histogram, channel_axis, part_bytes, spread, seen)
+        sightings = _seen_by_others(samples, observed, model, histogram, channel_axis, part_bytes, task_map, seen)
     if progress is not None and seen:
         progress(seen, total)
     whole = True  # false while a sample is only partly taken in: such a state must not be kept
@@ -165,7 +165,7 @@ def _seen_by_others(
     histogram: bool,
     channel_axis: int | None,
     part_bytes: int,
-    spread: Spread,
+    task_map: TaskMap,
     seen: int,
 ) -> Iterator[Sighting]:
     """A few samples after the others, run by others; what was seen already is only read."""
@@ -191,7 +191,7 @@ def _seen_by_others(
     with tempfile.TemporaryDirectory(prefix="hexforge-calibration-") as folder:
         path = save(model, Path(folder) / "model.onnx")[0]
         arguments = (path, tuple(observed), histogram, channel_axis, part_bytes)
-        results = spread(ObservedSamples, arguments, tasks())
+        results = task_map(ObservedSamples, arguments, tasks())
         try:
             for result in results:
                 count, digest = handed.popleft()

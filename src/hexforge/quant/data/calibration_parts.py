@@ -15,7 +15,7 @@ from onnx_ir import serde
 
 from hexforge.errors import ModelError
 from hexforge.ir import Array
-from hexforge.model.nodes import reads
+from hexforge.patterns.nodes import reads
 
 PART_BYTES = 64 << 20
 """The most bytes of tensors that one part gives."""

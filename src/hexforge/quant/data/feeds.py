@@ -21,7 +21,7 @@ class Samples(Protocol):
     def __len__(self) -> int: ...
 
 
-class Spread(Protocol):
+class TaskMap(Protocol):
     """One way to many processes: what `make(*arguments)` gives for each task, in order, whoever works on them."""
 
     def __call__(
@@ -31,7 +31,7 @@ class Spread(Protocol):
         ...
 
 
-class ModelRunner(Protocol):
+class SampleRunner(Protocol):
     """Runs one model on samples: onnxruntime's CPU provider for float models, a session on the emulator for QDQ."""
 
     def __call__(self, feeds: Feeds, /) -> dict[str, Array]:

@@ -17,9 +17,9 @@ import onnx_ir
 from hexforge.errors import CallError, ModelError
 from hexforge.ir import Array, AxisScaleOffset, BlockwiseExpansion, DType, Encoding, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import encoding_fault, quantized_range
-from hexforge.model.nodes import dims, float_constant, text
 from hexforge.model.op_table import OPS
 from hexforge.options import did_you_mean
+from hexforge.patterns.nodes import dims, float_constant, text
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.decide.encoding_plan import ChipArithmetic, EncodingPlan, Fixed
 from hexforge.quant.decide.mixed_heads import MixedHead, head_units, mixed_heads

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir
 
-from hexforge.model.nodes import float_constant
 from hexforge.model.op_table import ACTIVATIONS, OPS
+from hexforge.patterns.nodes import float_constant
 from hexforge.quant.decide.quant_units import QuantUnit
 
 STEPS, LEAST_STEPS, LEAST_SCORE_STEPS = 255, 16, 64

@@ -14,10 +14,10 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import QuantRule
-from hexforge.model.nodes import dims, float_constant, integer, is_clamp, only_reader, real, text
 from hexforge.model.op_table import OPS, PRODUCTS, OnnxOp
 from hexforge.model.tensors import unrepeated
 from hexforge.ops.rules import NEVER, SAME_FIRST
+from hexforge.patterns.nodes import dims, float_constant, integer, is_clamp, only_reader, real, text
 
 DOMAINS = ("", "ai.onnx", "com.microsoft")
 FLOAT16_MOST = 65504.0

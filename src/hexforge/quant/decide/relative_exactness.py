@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hexforge.ir import DType
-from hexforge.model.nodes import number
 from hexforge.model.op_table import ACTIVATIONS, PRODUCTS
+from hexforge.patterns.nodes import number
 from hexforge.quant.decide.quant_units import QuantUnit
 
 LOGARITHM = "of the logarithm {name}: it needs the digits of small numbers, which no fixed step has; computed in float"

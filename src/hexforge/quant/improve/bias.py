@@ -9,11 +9,12 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import Array
-from hexforge.model.nodes import dims, float_constant, only_reader
+from hexforge.patterns.affine import affine
+from hexforge.patterns.layers import Layer, layer
+from hexforge.patterns.nodes import float_constant, is_op, only_reader, other
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan
 from hexforge.quant.improve.side_by_side import NodeStep, Walk
-from hexforge.quant.layers import Layer, layer, per_channel
 
 
 def correct_biases(
@@ -43,13 +44,12 @@ def bias_of(of: Layer) -> onnx_ir.Value | None:
     """The constant added to each output channel: the layer's bias, or the constant of an Add that alone reads it."""
     if of.bias is not None:
         return of.bias
-    add, shape = only_reader(of.out), dims(of.out)
-    if of.node.op_type != "MatMul" or add is None or add.op_type != "Add" or shape is None:
+    add = only_reader(of.out)
+    added = affine(add, -1) if of.node.op_type == "MatMul" and is_op(add, "Add") and add is not None else None
+    if add is None or added is None or added.x is not of.out or added.shift.size != of.outputs:
         return None
-    value = add.inputs[1] if add.inputs[0] is of.out else add.inputs[0]
-    array = float_constant(value)
-    row = None if array is None else per_channel(array, of.outputs, len(shape) - 1, len(shape))
-    return value if array is not None and row is not None and array.size == of.outputs else None
+    value = other(add, of.out)
+    return value if float_constant(value) is not None else None
 
 
 def correct(step: NodeStep, here: Layer, means: dict[str, Array] | None = None) -> bool:

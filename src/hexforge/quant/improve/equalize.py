@@ -15,8 +15,9 @@ import numpy as np
 import onnx_ir
 
 from hexforge.ir import Array
-from hexforge.model.nodes import captured, dims, float_constant
-from hexforge.quant.layers import Layer, layer, set_constant
+from hexforge.patterns.layers import Layer, layer
+from hexforge.patterns.nodes import captured, dims, float_constant
+from hexforge.quant.constants import set_constant
 
 _ROUNDS = 8
 _LIMIT = 64.0

@@ -19,12 +19,12 @@ import onnx_ir
 
 from hexforge.ir import Array, AxisScaleOffset, DType, Encoding, ScaleOffset
 from hexforge.ir.fixed_point import offset_array, quantized_range, scale_array
-from hexforge.model.nodes import float_constant, ints, text
+from hexforge.patterns.layers import Layer, layer
+from hexforge.patterns.nodes import float_constant, ints, text
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 from hexforge.quant.improve.bias import correct
 from hexforge.quant.improve.side_by_side import NodeStep, Walk
-from hexforge.quant.layers import Layer, layer
 
 PATCHES = 2048
 """Inputs of one output each that H is measured on, at most."""

@@ -18,7 +18,7 @@ from onnx_ir import serde
 
 from hexforge.ir import Array, ScaleOffset, TensorType
 from hexforge.ir.fixed_point import dequantize, quantize, quantized_range
-from hexforge.model.nodes import reads
+from hexforge.patterns.nodes import reads
 from hexforge.quant.data.feeds import Feeds
 from hexforge.quant.decide.encoding_plan import EncodingPlan, Fixed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 
 import numpy as np
@@ -15,7 +15,7 @@ from hexforge.errors import CallError
 from hexforge.ir import Array
 from hexforge.quant.compare import ErrorSums
 from hexforge.quant.data.calibrate import calibrate
-from hexforge.quant.data.feeds import Feeds, ModelRunner, Samples, Spread
+from hexforge.quant.data.feeds import Feeds, SampleRunner, Samples, TaskMap
 from hexforge.quant.data.observe import Statistics
 from hexforge.quant.decide.assign import assign
 from hexforge.quant.decide.encoding_plan import ChipArithmetic, EncodingPlan, Fixed
@@ -25,6 +25,7 @@ from hexforge.quant.improve.equalize import equalize
 from hexforge.quant.improve.rounding import round_weights
 from hexforge.quant.improve.side_by_side import session
 from hexforge.quant.write import write
+from hexforge.request_fields import takes_fields_of
 from hexforge.results import Column, Result
 
 FITTED, JUDGED = 24, 24
@@ -40,7 +41,7 @@ _SATURATES = frozenset(("Softmax", "LogSoftmax", "Sigmoid", "HardSigmoid"))
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how far it is, and out of how much."""
-Load = Callable[[onnx_ir.Model], ModelRunner]
+Load = Callable[[onnx_ir.Model], SampleRunner]
 """Makes something that runs a QDQ model, such as a session on the emulator."""
 
 
@@ -72,29 +73,33 @@ class Improvement:
     tried: tuple[TriedStep, ...]
 
 
-def improve(
-    model: onnx_ir.Model,
-    statistics: Statistics,
-    samples: Samples,
-    recipe: Recipe,
-    load: Load,
-    *,
-    held_out: Samples | None = None,
-    given: Mapping[str, Fixed | None] | None = None,
-    arithmetic: ChipArithmetic = ChipArithmetic(),  # noqa: B008 - it is frozen
-    seed: int = 0,
-    progress: Progress | None = None,
-    spread: Spread | None = None,
-) -> Improvement:
+@dataclass(frozen=True, slots=True, eq=False)
+class ImproveRequest:
+    """A folded model with what is known of it, and how its plan is made and bettered."""
+
+    model: onnx_ir.Model
+    statistics: Statistics
+    samples: Samples
+    recipe: Recipe
+    load: Load
+    _: KW_ONLY
+    held_out: Samples | None = None
+    given: Mapping[str, Fixed | None] = field(default_factory=dict)
+    arithmetic: ChipArithmetic = ChipArithmetic()  # noqa: RUF009 - it is frozen
+    seed: int = 0
+    progress: Progress = lambda what, done, whole: None
+    task_map: TaskMap | None = None
+
+
+@takes_fields_of(ImproveRequest)
+def improve(request: ImproveRequest) -> Improvement:
     """The plan of a folded model by a recipe, bettered by what `recipe.improve` names.
 
     Each step starts from the best plan so far and is dropped where the outputs are no better for it on `held_out`,
     which calibration has not seen; without these on some of `samples` that steps are not fitted to. The same samples
     and seed give the same plan.
     """
-    return _Improver(
-        model, statistics, samples, recipe, load, held_out, given, arithmetic, seed, progress, spread
-    ).run()
+    return _Improver(request).run()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,30 +180,15 @@ def _before_saturation(value: onnx_ir.Value) -> onnx_ir.Value:
 
 
 class _Improver:
-    def __init__(
-        self,
-        model: onnx_ir.Model,
-        statistics: Statistics,
-        samples: Samples,
-        recipe: Recipe,
-        load: Load,
-        held_out: Samples | None,
-        given: Mapping[str, Fixed | None] | None,
-        arithmetic: ChipArithmetic,
-        seed: int,
-        progress: Progress | None,
-        spread: Spread | None,
-    ) -> None:
-        self.spread = spread
-        self.held_out = held_out
-        self.model, self.statistics, self.samples, self.recipe = model, statistics, samples, recipe
-        self.user_given, self.arithmetic, self.seed = dict(given or {}), arithmetic, seed
-        self.given = self.user_given
-        self.report = progress or (lambda what, done, whole: None)
-        self.load = load
+    def __init__(self, request: ImproveRequest) -> None:
+        self.task_map, self.held_out, self.load = request.task_map, request.held_out, request.load
+        self.model, self.statistics, self.samples = request.model, request.statistics, request.samples
+        self.recipe, self.arithmetic, self.seed = request.recipe, request.arithmetic, request.seed
+        self.user_given = self.given = dict(request.given)
+        self.report = request.progress
         self.tried: list[TriedStep] = []
         self.correcting = False
-        self.means: tuple[onnx_ir.Model, dict[str, Array]] = model, {}
+        self.means: tuple[onnx_ir.Model, dict[str, Array]] = request.model, {}
         """What a model's layers make on average, found when biases are first corrected."""
         self.dropped: list[tuple[str, EncodingPlan]] = []
         """Ranges that were no better as a whole: weights rounded for them may be."""
@@ -261,7 +251,7 @@ class _Improver:
         before = self.model, self.statistics
         self.model = equalized
         self.statistics = calibrate(
-            equalized, self.samples, progress=self._progress("calibrating, equalized"), spread=self.spread
+            equalized, self.samples, progress=self._progress("calibrating, equalized"), task_map=self.task_map
         )
         if not self._keep(name, self._assign(), start):
             self.model, self.statistics = before

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from hexforge.backend import Program, ProgramFacts, Put
+from hexforge.backend import Program, WrappedProgram
 from hexforge.formats.adapter import Adapter
-from hexforge.ir import Array, Graph
+from hexforge.ir import Array
 
 Adapters = Mapping[str, Adapter]
 """The adapter of each graph that has one."""
@@ -22,7 +22,7 @@ class AdapterHolder(Protocol):
     adapters: Adapters
 
 
-class AdaptedProgram(Program):
+class AdaptedProgram(WrappedProgram):
     """A program of a graph that adapters change: a run uses the adapter that the context has when the run begins."""
 
     def __init__(self, context: AdapterHolder, name: str, load: Load) -> None:
@@ -42,24 +42,10 @@ class AdaptedProgram(Program):
         return program
 
     @property
-    def current(self) -> Program:
+    def _program(self) -> Program:  # type: ignore[override]
         """The program that runs now."""
         return self.with_adapters(self.context.adapters)
 
-    @property
-    def graph(self) -> Graph:
-        """The QNN graph."""
-        return self.current.graph
-
-    @property
-    def facts(self) -> ProgramFacts:
-        """The facts of the program that runs now."""
-        return self.current.facts
-
-    def save(self, put: Put) -> dict[str, Any]:
-        """What a context file holds of the program that runs now."""
-        return self.current.save(put)
-
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name for inputs by name."""
-        return self.current.run(feeds)
+        return self._program.run(feeds)

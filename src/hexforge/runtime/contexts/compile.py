@@ -21,7 +21,7 @@ from hexforge.formats.context import Info
 from hexforge.formats.files import write_atomically
 from hexforge.options import did_you_mean
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph, model_record, models_metadata
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph, model_record, models_metadata
 from hexforge.runtime.contexts.native_kv import NativeCaches, NativeFormat, native_metadata
 from hexforge.runtime.contexts.request import ContextRequest, check_sharing, check_sources, item_of
 from hexforge.runtime.model_request import ModelRequest
@@ -156,7 +156,7 @@ def compile(
             zip(programs, _updatable(plan, request.updatable, source, how), strict=True)
         ):
             step = report.step if number == 0 else _no_step
-            prepared = ContextGraph.prepared(graph_name, program, backend, settings, power, step=step)
+            prepared = PreparedGraph.prepared(graph_name, program, backend, settings, power, step=step)
             entry = replace(prepared, updatable=updatable, updatable_bytes=updatable_bytes)
             weights[name] = weights.get(name, 0) + builder.add(entry)
         graphs.setdefault(label if label not in graphs else name, []).extend(n for n, _ in programs)

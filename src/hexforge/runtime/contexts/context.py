@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hexforge.backend import Backend, ContextBackend, Program
@@ -25,6 +25,27 @@ from hexforge.runtime import registry
 from hexforge.runtime.contexts.adapted_program import AdaptedProgram, Adapters
 from hexforge.runtime.contexts.context_builder import OP_PACKAGES
 from hexforge.runtime.contexts.native_kv import NativeKvProgram, recorded_format
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProgram:
+    """What a file holds of a graph's program, read again whenever it is asked for."""
+
+    container: Container
+    graph: GraphInfo
+    adapter: Adapter | None = None
+    """Changes it."""
+
+    def __call__(self) -> Any:
+        """As plain data."""
+        data = self.container.json("program", self.graph.program)
+        return data if self.adapter is None else self.adapter.patch_program(self.adapter.graph(self.graph.name), data)
+
+    def text(self) -> bytes:
+        """As the JSON of the file."""
+        if self.adapter is None:
+            return self.container.text("program", self.graph.program)
+        return json_bytes(self())
 
 
 class Context:
@@ -63,6 +84,8 @@ class Context:
         self.switching = threading.RLock()
         """Held while adapters are exchanged."""
         self._adapted: weakref.WeakSet[AdaptedProgram] = weakref.WeakSet()
+        self.weights_used: dict[str, set[tuple[int, int]]] = {}
+        """By graph whose program was made: where each array of the weights begins that it uses, and how many bytes."""
         self._executed: set[str] = set()
         self._threads: dict[str, int] = {}
         self._identities: dict[str, str] = {}
@@ -118,27 +141,30 @@ class Context:
             raise FormatError(f"{self.where}: what it says of op packages is malformed") from None
         packages.require_registered(facts, self.where)
 
+    def saved_program(self, name: str, adapter: Adapter | None = None) -> StoredProgram:
+        """What the file holds of a graph's program, as an adapter changes it where one is given."""
+        return StoredProgram(self._container, self.graph(name), adapter)
+
     def _loaded_program(
         self, row: GraphInfo, backend: Backend, check: Callable[[], None], adapter: Adapter | None = None
     ) -> Program:
+        used = self.weights_used.setdefault(row.name, set())
+
         def get(offset: int, size: int) -> memoryview:
             check()
+            used.add((offset, size))
             return self.weights(offset, size)
-
-        def read() -> Any:
-            data = self._container.json("program", row.program)
-            return data if adapter is None else adapter.patch_program(adapter.graph(row.name), data)
 
         inputs, outputs = row.values()
         where = self.where if adapter is None else adapter.where
         arrays = get if adapter is None else adapter.arrays(adapter.graph(row.name), get)
         try:
-            program = backend.load(row.name, inputs, outputs, read, arrays)
+            program = backend.load(row.name, inputs, outputs, self.saved_program(row.name, adapter), arrays)
         except FormatError as error:
             raise FormatError(f"{where}: {error}" if where not in str(error) else str(error)) from None
         self._container.leave_memory()  # of what was copied; what is used where it lies comes back
-        program.on_first_run = functools.partial(self._executed.add, row.name)
-        program.threads = self._threads.get(row.name, program.threads)
+        program.running.on_first_run = functools.partial(self._executed.add, row.name)
+        program.running.threads = self._threads.get(row.name, program.running.threads)
         self._loaded.setdefault(row.name, weakref.WeakSet()).add(program)
         return program
 
@@ -183,7 +209,7 @@ class Context:
         if threads is not None:
             self._threads[name] = threads
             for program in self._loaded.get(name, ()):
-                program.threads = threads
+                program.running.threads = threads
         graphs = tuple(row if g.name == name else g for g in self.info.graphs)
         self.info = replace(self.info, graphs=graphs)
         return row

@@ -27,7 +27,7 @@ PRODUCER = f"hexforge {importlib.metadata.version('hexforge')}"
 
 
 @dataclass(frozen=True, slots=True)
-class ContextGraph:
+class PreparedGraph:
     """A program on its way into a context, under its name there."""
 
     name: str
@@ -45,7 +45,7 @@ class ContextGraph:
     def prepared(
         cls, name: str, program: Program, backend: Backend, settings: GraphSettings | None = None,
         power: Power = BURST, timed: bool = True, step: Callable[[], None] = lambda: None,
-    ) -> ContextGraph:  # fmt: skip
+    ) -> PreparedGraph:  # fmt: skip
         """A program as the chips of a backend run it, prepared with some settings, else with the backend's own.
 
         Without `timed` it has no such schematics, and spills nothing. `step` is called after each chip.
@@ -80,7 +80,7 @@ class ContextBuilder:
     _schematics: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, backend: Backend, graphs: Iterable[ContextGraph] = (), weight_sharing: bool = False) -> ContextBuilder:
+    def of(cls, backend: Backend, graphs: Iterable[PreparedGraph] = (), weight_sharing: bool = False) -> ContextBuilder:
         """A context for what a backend prepares for."""
         targets = backend.targets if isinstance(backend, ContextBackend) else ()
         builder = cls(backend.name, targets, backend.config.pairs(), weight_sharing)
@@ -88,7 +88,7 @@ class ContextBuilder:
             builder.add(graph)
         return builder
 
-    def add(self, graph: ContextGraph) -> int:
+    def add(self, graph: PreparedGraph) -> int:
         """Add a graph's program; the bytes of the arrays it uses, each counted once."""
         program, name = graph.program, graph.name
         if name in self._graphs:

@@ -14,9 +14,9 @@ from hexforge.errors import CallError, CapacityError, ExistingFileError
 from hexforge.formats.context import Info
 from hexforge.formats.files import Data, write_together
 from hexforge.frontends.onnx.context_node import COMPATIBILITY, EpContext
-from hexforge.model.standalone import MOST_BYTES, Extract
+from hexforge.model.load_check import MOST_BYTES, Extract
 from hexforge.runtime.contexts import share
-from hexforge.runtime.contexts.context_builder import PRODUCER, ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import PRODUCER, ContextBuilder, PreparedGraph
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.stages import Stage, Stages
 from hexforge.terminal_text import visible
@@ -161,7 +161,7 @@ def context_in_memory(plan: Stages, backend: Backend) -> memoryview:
 
 
 def _save_shared(model: Model, plan: Stages, cuts: Mapping[str, Extract], backend: Backend, output: Output,
-                 compiled: list[ContextGraph]) -> Report:  # fmt: skip
+                 compiled: list[PreparedGraph]) -> Report:  # fmt: skip
     assert output.path is not None
     with share.LOCK:
         sharing = share.join(output.binary, backend, replace=output.replace)
@@ -186,11 +186,11 @@ def _save_shared(model: Model, plan: Stages, cuts: Mapping[str, Extract], backen
         return _report(builder, sum(len(p) for p in parts), sharing.path if parts else None, None)
 
 
-def _context_graph(stage: Stage, backend: Backend, prefix: str) -> ContextGraph:
+def _context_graph(stage: Stage, backend: Backend, prefix: str) -> PreparedGraph:
     """A graph without how the chips run it, of which only a model's buffers ask."""
     assert not isinstance(stage.runner, CpuPart)
     timed = isinstance(backend, ContextBackend) and backend.needs_spill_fill_size
-    return replace(ContextGraph.prepared(prefix + stage.name, stage.runner, backend, timed=timed), schematics={})
+    return replace(PreparedGraph.prepared(prefix + stage.name, stage.runner, backend, timed=timed), schematics={})
 
 
 def _compose_model(model: Model, plan: Stages, cuts: Mapping[str, Extract], output: Output,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ContextPlan: an EPContext model's parts, the graphs of its context and what is left to onnxruntime. No compiling."""
+"""Precompiled plan: the parts of an EPContext model: graphs of its context, and what is left to onnxruntime."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hexforge.errors import FormatError, ModelError, NoFallbackError, Unsupporte
 from hexforge.formats.container import MAGIC
 from hexforge.frontends.onnx.context_model import ContextModel
 from hexforge.frontends.onnx.context_node import EpContext
-from hexforge.model.standalone import Extract
+from hexforge.model.load_check import Extract
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.adapted_program import AdaptedProgram, AdapterHolder, Adapters
+from hexforge.runtime.contexts.adapter_config import apply_config
 from hexforge.runtime.contexts.compatibility import BinaryCompatibility, require_compatible
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.lora import apply_config
 from hexforge.runtime.cpu_part import CPU, QNN, CpuPart
 from hexforge.runtime.partition import Part, PartitionStep, partition
 from hexforge.runtime.stages import PlacedNode, Stage, Stages
@@ -30,7 +30,7 @@ Read = Callable[[str], bytes | bytearray]
 _LEFT = "the context model leaves it to the CPU"
 
 
-class ContextPlan(Stages):
+class PrecompiledPlan(Stages):
     """What a session does with an EPContext model."""
 
     def __init__(

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hexforge.backend import Backend, Compatibility, ContextBackend
@@ -86,7 +86,8 @@ def describe_context(context: Context, soc: str = "") -> dict[str, Any]:
     """What there is to say of an opened context; `soc` asks how well it suits a chip."""
     info, container = context.info, context.container
     container.verify()
-    weights, stored = _weights(context)
+    weights = weights_of(context)
+    used = {row.name: weights.used_bytes(row.name) for row in context.graphs}
     sections = [
         {"kind": s.kind, "name": s.name, "offset": s.offset, "bytes": s.bytes, "crc32c": f"{s.crc32c:08x}"}
         for s in container.sections
@@ -107,10 +108,10 @@ def describe_context(context: Context, soc: str = "") -> dict[str, Any]:
         "metadata": dict(info.metadata),
         "weight_sharing": info.weight_sharing,
         "weights": {
-            "stored_bytes": stored,
-            "used_bytes": sum(weights.values()),
-            "shared_bytes": sum(weights.values()) - stored,
-            "by_graph": weights,
+            "stored_bytes": weights.stored_bytes,
+            "used_bytes": sum(used.values()),
+            "shared_bytes": sum(used.values()) - weights.stored_bytes,
+            "by_graph": used,
         },
         "bytes_by_kind": dict(sizes),
         "sections": sections,
@@ -154,24 +155,54 @@ def _verdict(soc: str, compatibility: Compatibility) -> dict[str, Any]:
     }
 
 
-def _weights(context: Context) -> tuple[dict[str, int], int]:
-    """Bytes of the weights section that each graph uses, and that any does."""
-    backend = registry.backend(context.info.backend)
-    by_graph: dict[str, int] = {}
-    everywhere: set[tuple[int, int]] = set()
+Place = tuple[int, int]
+"""Where in the section of weights an array begins, and how many bytes it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeights:
+    """The arrays of a context's weights that each of its graphs uses, of which memory holds each once."""
+
+    by_graph: Mapping[str, Collection[Place]]
+
+    @property
+    def graphs_of_place(self) -> Counter[Place]:
+        """How many graphs use each array."""
+        return Counter(place for places in self.by_graph.values() for place in places)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of all arrays, each once."""
+        return sum(size for _, size in self.graphs_of_place)
+
+    @property
+    def shared(self) -> tuple[Place, ...]:
+        """The arrays that more than one graph uses."""
+        return tuple(place for place, count in self.graphs_of_place.items() if count > 1)
+
+    def used_bytes(self, graph: str) -> int:
+        """Of the arrays that a graph uses."""
+        return sum(size for _, size in self.by_graph[graph])
+
+    def own_bytes(self, graph: str) -> int:
+        """Of the arrays that no other graph uses."""
+        shared = set(self.shared)
+        return sum(size for offset, size in self.by_graph[graph] if (offset, size) not in shared)
+
+
+def weights_of(context: Context) -> StoredWeights:
+    """The weights that the graphs of a context use; a graph without a program is loaded for that."""
     for row in context.graphs:
-        used: set[tuple[int, int]] = set()
+        if row.name not in context.weights_used:
+            len(context.program(row.name).graph)  # constants that only references use are read with the graph
+    return StoredWeights({row.name: context.weights_used[row.name] for row in context.graphs})
 
-        def get(offset: int, size: int, used: set[tuple[int, int]] = used) -> memoryview:
-            used.add((offset, size))
-            return context.weights(offset, size)
 
-        read = functools.partial(context.container.json, "program", row.program)
-        program = backend.load(row.name, *row.values(), read, get)
-        len(program.graph)  # constants that only references use are read with the graph
-        by_graph[row.name] = sum(size for _, size in used)
-        everywhere |= used
-    return by_graph, sum(size for _, size in everywhere)
+def memory_bytes(context: Context) -> int:
+    """What a context takes of the device's memory: its weights, spill-fill of its graphs, and inputs and outputs."""
+    spill_fill = sum(row.spill_fill_bytes for row in context.graphs)
+    largest = max(sum(type.nbytes for _, type in (*row.inputs, *row.outputs)) for row in context.graphs)
+    return weights_of(context).stored_bytes + spill_fill + largest
 
 
 def _graph(context: Context, row: GraphInfo) -> dict[str, Any]:

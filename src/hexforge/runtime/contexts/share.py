@@ -20,7 +20,7 @@ from hexforge.errors import CallError, ExistingFileError, UnsupportedError
 from hexforge.formats.container import HEADER
 from hexforge.formats.context import MOST_GRAPHS
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.contexts.context_builder import ContextBuilder, ContextGraph
+from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class Sharing:
     path: Path
     """Where the last of them writes it."""
     backend: Backend
-    graphs: list[ContextGraph] = field(default_factory=list)
+    graphs: list[PreparedGraph] = field(default_factory=list)
 
     def builder(self) -> ContextBuilder:
         """The context of all graphs so far."""

@@ -107,7 +107,7 @@ class Net:
             if native and level > 1:
                 assert not program.facts.references
             for threads in (1, 2):
-                program.threads = threads
+                program.running.threads = threads
                 got = program.run(self.feeds)
                 if first is None:
                     first = got

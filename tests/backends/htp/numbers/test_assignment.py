@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from hexforge import _native
 from hexforge.backends.htp.numbers.program import HtpProgram
 from hexforge.errors import FormatError
+from hexforge.formats.container import json_bytes
 from hexforge.ir import DType, Graph, Role, TensorType
 
 
@@ -32,16 +35,24 @@ def load(steps: list[Any], arena: int = 256, tensors: list[Any] | None = None, w
         "tensors": [["input", 0, 64], ["output", 0, 64], *(tensors or [["arena", 0, 64], ["arena", 128, 64]])],
         "steps": steps,
     }
-    data = {"graph": "", "stages": [segment]}
+    data = json_bytes({"graph": "", "stages": [segment]})
     kept = np.frombuffer(weights or bytes(64), np.uint8).copy()
-    return HtpProgram.load(
-        "g",
-        [x],
-        [y],
-        data,
-        lambda: data,
-        lambda offset, size: memoryview(kept)[offset : offset + size],  # type: ignore[arg-type]
-    )
+    whole = memoryview(kept)  # type: ignore[arg-type]
+    program, _ = HtpProgram.load("g", [x], [y], Saved(data), lambda offset, size: whole[offset : offset + size])
+    return program
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A program as a file holds it."""
+
+    data: bytes
+
+    def __call__(self) -> Any:
+        return json.loads(self.data)
+
+    def text(self) -> bytes:
+        return self.data
 
 
 def value() -> dict[str, np.ndarray]:

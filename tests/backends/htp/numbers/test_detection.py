@@ -46,7 +46,7 @@ def computed(op: str, inputs: dict[str, tuple[Array, TensorType]], outs: list[Te
             _native.set_level(level)
             for threads, split in ((1, False), (3, True)):
                 _native.split_everything(split)
-                program.threads = threads
+                program.running.threads = threads
                 found = program.run(feeds)
                 first = first or found
                 for name, array in found.items():

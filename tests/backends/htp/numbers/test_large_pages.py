@@ -9,8 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.large_pages import LEAST_ARRAY, LEAST_BLOCK, LEAST_SHARED, gather, share
+from hexforge._native import move_to_large_pages
+from hexforge.backends.htp.numbers.large_pages import LEAST_ARRAY, LEAST_BLOCK, gather
 from hexforge.formats.container import map_file
+
+LEAST_SHARED = 1 << 25
+"""Bytes of a program's packed weights that are worth a copy (native/context/large_pages.h)."""
 
 RNG = np.random.default_rng(3)
 
@@ -61,20 +65,23 @@ def test_graphs_of_a_mapped_file_share_one_copy_of_large_weights(tmp_path: Path)
     file = map_file(path)
     assert file is not None
     mapped = np.frombuffer(file, np.uint8)
-    weights, scales = mapped[:LEAST_SHARED], mapped[LEAST_SHARED : LEAST_SHARED + LEAST_ARRAY].view(np.uint16)
+    weights, scales = mapped[:LEAST_SHARED], mapped[LEAST_SHARED : LEAST_SHARED + LEAST_ARRAY]
     own, few = np.zeros(LEAST_ARRAY, np.uint8), mapped[-16:]
     table = mapped[LEAST_SHARED - 1 : LEAST_SHARED + LEAST_ARRAY]  # too large to be worth a copy where it is no weight
-    first = share([{"weights": weights, "scales": scales, "own": own, "rows": 1}], [{"gamma": few, "table": table}])
-    assert set(first) == {id(weights), id(scales), id(few)}
-    for array in (weights, scales, few):
-        copy = first[id(array)]
+    first = move_to_large_pages([weights, scales, own], [few, table])
+    assert [copy is not None for copy in first] == [True, True, False, True, False]
+    for array, copy in zip((weights, scales, few), (first[0], first[1], first[3]), strict=True):
+        assert copy is not None
         assert np.array_equal(copy, array)
-        assert copy.dtype == array.dtype
         assert copy.ctypes.data % 64 == 0
         assert not np.shares_memory(copy, array)
-    again = share([{"weights": weights}], [])
-    assert np.shares_memory(again[id(weights)], first[id(weights)])
-    assert share([{"scales": scales}], [{"gamma": few}]) == {}  # not worth a copy
+    again = move_to_large_pages([weights], [])
+    assert again[0] is not None
+    assert first[0] is not None
+    assert np.shares_memory(again[0], first[0])
+    assert move_to_large_pages([scales], [few]) == [None, None]  # not worth a copy
     del first, again, copy
     gc.collect()
-    assert np.array_equal(share([{"weights": weights}], [])[id(weights)], weights)  # made anew: the old one is gone
+    (anew,) = move_to_large_pages([weights], [])
+    assert anew is not None  # the old one is gone
+    assert np.array_equal(anew, weights)

@@ -180,9 +180,9 @@ def test_two_sessions_at_once(path: Callable[[str], Path]) -> None:
 
 
 def test_threads_come_from_the_session_options(path: Callable[[str], Path]) -> None:
-    assert {p.threads for p in programs(session(path("a8w8"), 3))} == {3}
+    assert {p.running.threads for p in programs(session(path("a8w8"), 3))} == {3}
     for default in (0, -1):
-        by_default = {p.threads for p in programs(session(path("a8w8"), default))}
+        by_default = {p.running.threads for p in programs(session(path("a8w8"), default))}
         assert len(by_default) == 1
         assert by_default.pop() >= 1
 

@@ -8,7 +8,6 @@ which take memory and time and compute nothing.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from hexforge.ir import TensorType
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import BINARY_SUBOPTIMAL, BinaryCompatibility, require_compatible
 from hexforge.runtime.contexts.context import Context
+from hexforge.runtime.contexts.describe import weights_of
 
 Tensors = tuple[tuple[str, TensorType], ...]
 
@@ -123,47 +123,41 @@ class Binary:
         """A context file, or one in memory, on a chip."""
         kept = source if isinstance(source, bytes) else Path(source)
         where = name or (kept.name if isinstance(kept, Path) else "context")
-        context = _CountedContext(kept, where)
+        context = _KeptPrograms(kept, where)
         options = registry.backend(context.info.backend, context.info.options).config
         config = options.graph if isinstance(options, HtpConfig) else GraphConfig()
         backend = registry.backend(context.info.backend)
-        used: dict[str, set[tuple[int, int]]] = {}
         graphs = []
         for row in context.graphs:
-            context.seen = used[row.name] = set()
             program = context.kept[row.name] = context.program(row.name, backend)
-            own = config.running(row.settings, soc)
+            running = config.running(row.settings, soc)
             graphs.append(
                 GraphSpec(
-                    row.name, 0, row.spill_fill_bytes, _bytes((*row.inputs, *row.outputs)), own.vtcm_bytes,
-                    SimulatedTime(program.graph, soc, own), config.num_cores, row.updatable_bytes,
+                    row.name, 0, row.spill_fill_bytes, _bytes((*row.inputs, *row.outputs)), running.vtcm_bytes,
+                    SimulatedTime(program.graph, soc, running), config.num_cores, row.updatable_bytes,
                     row.inputs, row.outputs,
                 )
             )  # fmt: skip
-        counts = Counter(place for places in used.values() for place in places)
-        shared = sum(size for (_, size), count in counts.items() if count > 1)
-        weights = {n: sum(size for offset, size in used[n] if counts[offset, size] == 1) for n in used}
-        named = tuple(replace(s, weights_bytes=max(0, weights[s.name] - s.adapter_bytes)) for s in graphs)
-        # what adapters change is counted apart; where the bases of several graphs agree, they share it in the file
-        shared -= min(shared, max((s.adapter_bytes - weights[s.name] for s in graphs), default=0))
+        weights = weights_of(context)
+        # what adapters change is counted apart, in the graph's own weights or in those that agree with another graph's
+        own = {spec.name: max(0, weights.own_bytes(spec.name) - spec.adapter_bytes) for spec in graphs}
+        among_shared = max((spec.adapter_bytes - weights.own_bytes(spec.name) for spec in graphs), default=0)
+        shared = sum(size for _, size in weights.shared)
+        shared -= min(shared, max(0, among_shared))
+        named = tuple(replace(spec, weights_bytes=own[spec.name]) for spec in graphs)
         udma, lora = (context.info.options.get(k, "0") == "1" for k in ("extended_udma", "lora_weight_sharing"))
         dlbc = bool(config.kinds_of_dlbc)
-        end = max((offset + size for (offset, size), count in counts.items() if count > 1), default=0)
+        end = max((offset + size for offset, size in weights.shared), default=0)
         return cls(where, named, shared, end, isinstance(kept, bytes), udma, lora_weight_sharing=lora, dlbc=dlbc,
                    source=kept, _first=[context])  # fmt: skip
 
 
-class _CountedContext(Context):
-    """A context that remembers which of its weights were asked for, and keeps programs for those who ask first."""
+class _KeptPrograms(Context):
+    """A context that keeps the programs that were made for its figures, for those who ask first."""
 
     def __init__(self, source: Path | bytes, where: str) -> None:
         super().__init__(source, where)
-        self.seen: set[tuple[int, int]] = set()
         self.kept: dict[str, Program] = {}
-
-    def weights(self, offset: int, size: int) -> memoryview:
-        self.seen.add((offset, size))
-        return super().weights(offset, size)
 
 
 def _bytes(tensors: Sequence[tuple[str, TensorType]]) -> int:
@@ -188,7 +182,7 @@ def _prepares(context: Context) -> bool:
 
 def loaded_program(context: Context, name: str, backend: Backend) -> Program:
     """A graph of a context, ready to run; DeviceError where its bytes are wrong."""
-    if isinstance(context, _CountedContext) and name in context.kept:
+    if isinstance(context, _KeptPrograms) and name in context.kept:
         return context.kept.pop(name)
     try:
         return context.program(name, backend)

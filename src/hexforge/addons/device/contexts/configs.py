@@ -37,7 +37,7 @@ class SharingType(StrEnum):
     CONCURRENT_OPTIMIZATION = "CONCURRENT_OPTIMIZATION"
 
 
-class ContextHandle(Protocol):
+class FirstHandle(Protocol):
     """Qnn_ContextHandle_t: a context that was created before."""
 
     number: int
@@ -47,7 +47,7 @@ class ContextHandle(Protocol):
 class GroupRegistration:
     """QnnHtpContext_GroupRegistration_t: a new group (first None), or the group of a context."""
 
-    first_group_handle: ContextHandle | None = None
+    first_group_handle: FirstHandle | None = None
     max_spill_fill_buffer: int = 0
     """Bytes for all members; must be more than 0 for a new group, the same or not set for later members."""
 

@@ -23,9 +23,9 @@ from hexforge.addons.device.contexts.loading import (
 )
 from hexforge.addons.device.contexts.tensors import deregister_all, register_again
 from hexforge.addons.device.memory import ADVISED_BYTES, SESSIONS_PER_PROCESS, CdspSession, Need, first_fit
+from hexforge.addons.device.scheduling.clock import ClockTask, Waits
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.chips.soc import SESSION_BYTES
-from hexforge.scheduling.clock import ClockTask, Waits
 
 ATTEMPT_US = 500.0
 """Assumed: a session that had no room was tried."""

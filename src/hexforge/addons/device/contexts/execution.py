@@ -21,15 +21,15 @@ from hexforge.addons.device.contexts.loading import (
     require_alone,
     unload_graph,
 )
-from hexforge.addons.device.contexts.tensors import Feed, check_output, checked_feeds, compute_outputs, shrink_reserve
+from hexforge.addons.device.contexts.tensors import Feed, check_output, checked_feeds, compute_outputs, take_reserve
 from hexforge.addons.device.cores import CoreJob
 from hexforge.addons.device.graph_time import Clocks
 from hexforge.addons.device.memory import MemHandle
+from hexforge.addons.device.scheduling.clock import ClockTask, Waits
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.chips.power import cpu_wake_us
 from hexforge.errors import HexforgeError
 from hexforge.ir import Array
-from hexforge.scheduling.clock import ClockTask, Waits
 
 SHARED_IO_LEFT = 0.5
 """Assumed: the part of the host's work on inputs and outputs that is left where they lie in shared buffers."""
@@ -302,15 +302,8 @@ def _map_io(graph: DeviceGraph, inputs: dict[str, Feed], outputs: dict[str, MemH
         return
     session = context.session
     assert session is not None
-    kept = context.reserved.size if context.reserved is not None else 0
-    if size > session.free_bytes + kept:
-        context.client.device.log.write("mapping_failed", context=context.label, session=session.number, bytes=size)
-        raise DeviceError(
-            Code.QNN_MEM_ERROR_MAPPING,
-            f"{graph.label}: {size:,} bytes for its inputs and outputs cannot be mapped, its session has "
-            f"{session.free_bytes:,} left",
-        )
-    shrink_reserve(context, size)
+    left = f"its session has {session.free_bytes:,} left"
+    take_reserve(context, size, f"{graph.label}: {size:,} bytes for its inputs and outputs cannot be mapped, {left}")
     context.allocations.append(session.allocate(context.label, "I/O", size))
     context.io_mapped = True
     if 0 < context.config.reused_io_limit_bytes < size:

@@ -9,8 +9,8 @@ from typing import Protocol
 from hexforge.addons.device.contexts.binary import GraphSpec
 from hexforge.addons.device.contexts.configs import CreationConfig, SharingType
 from hexforge.addons.device.memory import CdspSession, Need, SessionMemory
+from hexforge.addons.device.scheduling.clock import Pending
 from hexforge.chips.priority import Priority
-from hexforge.scheduling.clock import Pending
 
 
 class GroupMember(Protocol):

@@ -14,12 +14,12 @@ from hexforge.addons.device.contexts.configs import RESTRICTED, CreationConfig, 
 from hexforge.addons.device.contexts.groups import Group
 from hexforge.addons.device.graph_time import GraphTime, SimulatedTime
 from hexforge.addons.device.memory import CdspSession, Mappings, MemHandle, SessionMemory
+from hexforge.addons.device.scheduling.clock import ClockTask, Pending, Waits
 from hexforge.addons.device.votes import ProfileVotes
 from hexforge.backend import Backend, Program
 from hexforge.chips.priority import Priority
 from hexforge.errors import HexforgeError
 from hexforge.runtime.contexts.context import Context
-from hexforge.scheduling.clock import ClockTask, Pending, Waits
 
 
 class State(StrEnum):
@@ -62,6 +62,21 @@ class DeviceGraph:
     def time(self) -> GraphTime:
         """How long it takes, with the options it has now."""
         return self.spec.time if self._time is None else self._time
+
+    def adapt(self, adapter: str) -> None:
+        """Compute with an adapter from now on, where the binary exists."""
+        if self.context.opened is not None:
+            try:
+                self.context.opened.apply(adapter, [self.name])
+            except HexforgeError as error:
+                raise DeviceError(Code.QNN_CONTEXT_ERROR_INVALID_ARGUMENT, f"{self.label}: {error}") from None
+
+    def set_options(self, slc: bool | None, num_hvx_threads: int | None) -> None:
+        """Whether it uses the system level cache, and how many HVX threads run it, where one is given."""
+        if slc is not None:
+            self.set_slc(slc)
+        if num_hvx_threads is not None:
+            self.set_hvx_threads(num_hvx_threads)
 
     def set_slc(self, on: bool) -> None:
         """Force the system level cache off, or let it be used again; only where the graph was prepared for it."""
@@ -157,6 +172,14 @@ class DeviceContext:
         wanted = self.config.enable_graphs
         return self.binary.graphs if wanted is None else tuple(self.binary.graph(name) for name in wanted)
 
+    def retrieve(self, name: str) -> DeviceGraph:
+        """A graph by its name."""
+        self.require_alive()
+        if name not in self.graphs:
+            self.binary.graph(name)
+            raise DeviceError(Code.QNN_GRAPH_ERROR_DISABLED, f"{self.label}: graph {name!r} is not enabled")
+        return self.graphs[name]
+
     def require_alive(self) -> None:
         """DeviceError where nothing can be done with it any more."""
         if self.state is State.LOST:
@@ -190,7 +213,7 @@ class Process:
 
     def start(self, waits: Waits) -> ClockTask:
         """Start a task of the process, which ends with it."""
-        self._require_running()
+        self.require_running()
         task = self.device.clock.start(waits)
         if not task.done:
             self.tasks[task] = None
@@ -200,7 +223,8 @@ class Process:
     def _forget_task(self, task: Pending) -> None:
         self.tasks.pop(task, None)  # type: ignore[call-overload]
 
-    def _require_running(self) -> None:
+    def require_running(self) -> None:
+        """ProcessEndedError where it is over."""
         if self.ended:
             raise ProcessEndedError(f"{self.name}: the process has ended; make another one")
 
@@ -211,7 +235,7 @@ class Process:
 
     def new_context(self, binary: Binary, config: CreationConfig) -> DeviceContext:
         """A context that is about to be created; how its graphs share adapters the binary says, too."""
-        self._require_running()
+        self.require_running()
         if binary.lora_weight_sharing:
             config = replace(config, lora_weight_sharing_enabled=True)
         context = DeviceContext(self, self.device.next_number(), binary, config)
@@ -267,11 +291,7 @@ class Process:
         """QnnContext_applyBinarySection: put an adapter (a file, or a name where there are only figures) on a graph."""
         context = graph.context
         context.require_alive()
-        if context.opened is not None:
-            try:
-                context.opened.apply(adapter, [graph.name])
-            except HexforgeError as error:
-                raise DeviceError(Code.QNN_CONTEXT_ERROR_INVALID_ARGUMENT, f"{graph.label}: {error}") from None
+        graph.adapt(adapter)
         graph.adapter = adapter
         context.blob = graph.name
         self.device.log.write("adapter", graph=graph.label, adapter=str(adapter))

@@ -16,7 +16,7 @@ from hexforge.addons.device.contexts.binary import GraphSpec, loaded_program, re
 from hexforge.addons.device.contexts.callbacks import DmaBufferCallback, request_buffers
 from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.addons.device.memory import CdspSession, Need
-from hexforge.scheduling.clock import Waits
+from hexforge.addons.device.scheduling.clock import Waits
 
 LOAD_BYTES_PER_US = 2000.0
 """Assumed: how fast a context is read and deserialized."""

@@ -10,8 +10,8 @@ import numpy as np
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph, Process
 from hexforge.addons.device.memory import MemDescriptor, MemHandle, SharedBuffer
+from hexforge.addons.device.scheduling.clock import Waits
 from hexforge.ir import Array, TensorType
-from hexforge.scheduling.clock import Waits
 
 
 def register(context: DeviceContext, descriptors: Sequence[MemDescriptor]) -> list[MemHandle]:
@@ -20,32 +20,23 @@ def register(context: DeviceContext, descriptors: Sequence[MemDescriptor]) -> li
     context.require_alive()
     session = context.session
     assert session is not None
+    require_shared_buffers(context, descriptors)
     known = {(h.descriptor.tensor, h.descriptor.buffer.fd, h.descriptor.offset) for h in _of(context)}
     for d in descriptors:
-        if not isinstance(d.buffer, SharedBuffer):
-            kind = type(d.buffer).__name__
-            raise DeviceError(
-                Code.QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE,
-                f"{context.label}: {d.tensor!r} lies in a {kind}; only a shared buffer (rpcmem_alloc) is mapped",
-            )
         key = d.tensor, d.buffer.fd, d.offset
         if key in known:
             raise DeviceError(
                 Code.QNN_MEM_ERROR_ALREADY_REGISTERED, f"{context.label}: {d.tensor!r} has this memory already"
             )
         known.add(key)
-        d.buffer.array(d.shape, d.dtype, d.offset)
     need = process.mappings.needs(session, [d.buffer for d in descriptors])
-    kept = context.reserved.size if context.reserved is not None else 0
-    if need > session.free_bytes + kept:
-        process.device.log.write("mapping_failed", context=context.label, session=session.number, bytes=need)
-        raise DeviceError(
-            Code.QNN_MEM_ERROR_MAPPING,
-            f"{context.label}: {need:,} bytes cannot be mapped, its session has {session.free_bytes:,} left; "
-            "estimate I/O memory when contexts are created, register a dummy buffer while they are, or create them "
-            "as a list with VA optimization",
-        )
-    shrink_reserve(context, need)
+    take_reserve(
+        context,
+        need,
+        f"{context.label}: {need:,} bytes cannot be mapped, its session has {session.free_bytes:,} left; estimate I/O "
+        "memory when contexts are created, register a dummy buffer while they are, or create them as a list with VA "
+        "optimization",
+    )
     made = []
     for d in descriptors:
         process.mappings.add(session, context.label, d.buffer)
@@ -56,15 +47,30 @@ def register(context: DeviceContext, descriptors: Sequence[MemDescriptor]) -> li
     return made
 
 
-def shrink_reserve(context: DeviceContext, need: int) -> None:
-    """What was kept for inputs and outputs is used by them."""
-    reserved = context.reserved
-    if reserved is None or not need:
-        return
-    context.client.device.memory.release(reserved)
-    left = reserved.size - need
-    assert context.session is not None
-    context.reserved = context.session.allocate(context.label, "I/O reserved", left) if left > 0 else None
+def require_shared_buffers(context: DeviceContext, descriptors: Sequence[MemDescriptor]) -> None:
+    """DeviceError unless every tensor lies in a shared buffer, as a whole."""
+    for d in descriptors:
+        if not isinstance(d.buffer, SharedBuffer):
+            kind = type(d.buffer).__name__
+            raise DeviceError(
+                Code.QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE,
+                f"{context.label}: {d.tensor!r} lies in a {kind}; only a shared buffer (rpcmem_alloc) is mapped",
+            )
+        d.buffer.array(d.shape, d.dtype, d.offset)
+
+
+def take_reserve(context: DeviceContext, need: int, refusal: str) -> None:
+    """Use what was kept for inputs and outputs; DeviceError where the session has no room for so many bytes even so."""
+    reserved, session = context.reserved, context.session
+    assert session is not None
+    if need > session.free_bytes + (reserved.size if reserved is not None else 0):
+        log = context.client.device.log
+        log.write("mapping_failed", context=context.label, session=session.number, bytes=need)
+        raise DeviceError(Code.QNN_MEM_ERROR_MAPPING, refusal)
+    if reserved is not None and need:
+        context.client.device.memory.release(reserved)
+        left = reserved.size - need
+        context.reserved = session.allocate(context.label, "I/O reserved", left) if left > 0 else None
 
 
 def deregister(process: Process, handles: Sequence[MemHandle]) -> None:

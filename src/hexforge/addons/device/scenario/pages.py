@@ -45,12 +45,12 @@ def played_sections(played: PlayedScenario, steps: Sequence[StepOutcome]) -> lis
 
 
 def plan_page(result: PlanResult, name: str) -> str:
-    """A plan: what it gives beside what one gets without, the plans that were tried, and the first frames."""
+    """A plan: what it gives compared with what one gets without, the plans that were tried, and the first frames."""
     return sections_page(name, [plan_figures(result), _tried_plans(result), *_first_frames(result)])
 
 
 def plan_figures(result: PlanResult) -> Section:
-    """What a plan gives, model by model and in all, beside what one gets without."""
+    """What a plan gives, model by model and in all, compared with what one gets without."""
     best, naive = result.best, result.naive
     shown = best or naive
     planned = {m.name: m for m in shown.models}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,11 @@ from hexforge.addons.device.contexts import execution
 from hexforge.addons.device.log import audit
 from hexforge.addons.device.memory import CdspSession
 from hexforge.addons.device.scenario.script import ProcessScript, Script, ScriptStep, read_script
-from hexforge.addons.device.scenario.steps import ProcessSteps, crash
+from hexforge.addons.device.scenario.steps import ProcessSteps, RepeatedRun, crash
+from hexforge.addons.device.scheduling.clock import ClockTask, Waits
 from hexforge.addons.device.simulated_device import Device
-from hexforge.analysis.gate import ScenarioFigures
 from hexforge.errors import CallError
 from hexforge.results import Key, Result, length, record
-from hexforge.scheduling.clock import ClockTask, Waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,18 @@ class StepOutcome(Result):
     def as_expected(self) -> bool:
         """Whether it went as the script says."""
         return self.code == self.step.expect
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioFigures:
+    """What a scenario of models that run together costs."""
+
+    ram_bytes: int
+    energy_mw: float
+    latencies_us: Mapping[str, list[float]]
+    """Of each context's runs, from when they were due."""
+    unexpected: tuple[str, ...] = ()
+    """Steps that went otherwise than it says."""
 
 
 @dataclass(slots=True)
@@ -129,7 +141,7 @@ def _thread(played: PlayedScenario, steps: ProcessSteps, process: ProcessScript,
         digests: list[str] = []
         try:
             do = getattr(steps, step.do)
-            yield from do(digests, **step.asked) if step.do == "execute" else do(**step.asked)
+            yield from do(digests, run=RepeatedRun(**step.asked)) if step.do == "execute" else do(**step.asked)
         except DeviceError as error:
             code, message = error.name, str(error)
         except CallError as error:

@@ -21,7 +21,7 @@ from hexforge.addons.device.chip import CONCURRENT_ARCH
 from hexforge.addons.device.graph_time import Clocks
 from hexforge.addons.device.power import PROFILES
 from hexforge.addons.device.scenario.plan import DevicePlan
-from hexforge.addons.device.scenario.workload import ModelLoad, Workload
+from hexforge.addons.device.scenario.workload import RatedGraph, Workload
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import MB
 from hexforge.chips.priority import Priority
@@ -73,7 +73,7 @@ def require_solver() -> None:
         raise CallError("plans are searched with OR-tools, which is not installed; pip install 'hexforge[plan]'")
 
 
-def run_cost(workload: Workload, model: ModelLoad, profile: str, vtcm_mb: int | None) -> RunCost:
+def run_cost(workload: Workload, model: RatedGraph, profile: str, vtcm_mb: int | None) -> RunCost:
     """What one run costs under a profile's clocks."""
     binary = model.binary if vtcm_mb is None else model.binary.with_vtcm(vtcm_mb)
     row = PROFILES[profile]
@@ -163,7 +163,7 @@ class PlanProblem:
 
     # -- the model ----------------------------------------------------------------------------------------------------
 
-    def _cost_of(self, load: ModelLoad) -> dict[str, Any]:
+    def _cost_of(self, load: RatedGraph) -> dict[str, Any]:
         """A run's figures as variables: a row of a table by profile and VTCM."""
         fields = ("accelerator_us", "host_us", "task_us", "move_us", "energy_uj")
         rows = {(p, k): self._costs[load.name, p, k] for name, p, k in self._costs if name == load.name}
@@ -264,7 +264,7 @@ class PlanProblem:
             model.add(sum(inside) + shared <= SESSION_BYTES // KB)
         return total
 
-    def _bound(self, load: ModelLoad) -> Any:
+    def _bound(self, load: RatedGraph) -> Any:
         """An upper bound of a model's latency, in microseconds."""
         model, own = self._model, self._cost[load.name]
         most = 1 << 40

@@ -15,7 +15,8 @@ from hexforge.addons.device.contexts.configs import CreationConfig
 from hexforge.addons.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
 from hexforge.addons.device.graph_time import DeclaredTime
 from hexforge.addons.device.power import PROFILES, PerfProfile
-from hexforge.addons.device.scenario.steps import FAULTS, STEPS, MostSteps, ProcessSteps
+from hexforge.addons.device.scenario.steps import STEPS, MostSteps, taken_by
+from hexforge.addons.device.simulated_device import Fault
 from hexforge.chips.soc import DEFAULT_SOC, Soc, require_chip, require_cores
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config, load
@@ -59,7 +60,7 @@ class FaultScript:
     """A fault at a time."""
 
     at_us: Amount
-    kind: Annotated[str, OneOf(FAULTS)]
+    kind: Fault
     process: str = ""
     """The first of the script where it is left out."""
     session: Count = 0
@@ -172,7 +173,7 @@ def read_script(path: str | os.PathLike[str]) -> Script:
 def parse_script(
     data: Any, folder: Path = Path(), where: str = "scenario", known: dict[str, Binary] | None = None
 ) -> Script:
-    """A scenario from JSON data; `known` are binaries beside those that it names."""
+    """A scenario from JSON data; `known` are further binaries, which it need not name."""
     given = validated(_ScriptFile, data, where)
     config = load(folder / given.config_file, folder) if given.config_file else Config()
     soc = require_chip(given.soc or chip_of(config) or DEFAULT_SOC)
@@ -234,7 +235,7 @@ def _step(data: dict[str, Any], where: str, binaries: dict[str, Binary]) -> Scri
     own = {key: data[key] for key in data if key in ("do", "expect", "note")}
     fields = {key: value for key, value in data.items() if key not in own}
     frame = validated(_StepFrame, own, where)
-    asked = arguments(getattr(ProcessSteps, frame.do), fields, where, without=("digests",))
+    asked = arguments(taken_by(frame.do), fields, where)
     named = [asked["binary"]] if "binary" in asked else [row.binary for row in asked.get("contexts", ())]
     for name in named:
         if name not in binaries:

@@ -12,7 +12,7 @@ from typing import Any
 from hexforge.addons.device.scenario.plan import DevicePlan, PlanOutcome, loaded_us, naive_plan, prove, scenario
 from hexforge.addons.device.scenario.play import PlayedScenario
 from hexforge.addons.device.scenario.proposals import Aim, Infeasible, PlanProblem
-from hexforge.addons.device.scenario.workload import ModelLoad, Workload
+from hexforge.addons.device.scenario.workload import RatedGraph, Workload
 from hexforge.formats.files import write_atomically
 from hexforge.results import Key, Result
 
@@ -102,7 +102,7 @@ def write_plan(result: PlanResult, folder: Path, frames: int) -> list[Path]:
     return made
 
 
-def _htp_file(workload: Workload, plan: DevicePlan, model: ModelLoad) -> dict[str, Any]:
+def _htp_file(workload: Workload, plan: DevicePlan, model: RatedGraph) -> dict[str, Any]:
     name = model.name
     made: dict[str, Any] = {
         "devices": [{"soc_model": workload.soc.soc_model, "cores": [{"core_id": 0, "perf_profile": plan.profile}]}]
@@ -117,7 +117,7 @@ def _htp_file(workload: Workload, plan: DevicePlan, model: ModelLoad) -> dict[st
     return made
 
 
-def _tool_file(plan: DevicePlan, model: ModelLoad) -> dict[str, Any]:
+def _tool_file(plan: DevicePlan, model: RatedGraph) -> dict[str, Any]:
     name = model.name
     context: dict[str, Any] = {"context_priority": plan.priorities[name].name.lower()}
     if name in plan.switched:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any
 
@@ -22,16 +22,15 @@ from hexforge.addons.device.contexts.tensors import Feed, deregister, register
 from hexforge.addons.device.graph_time import MOST_STEPS
 from hexforge.addons.device.memory import AddressRange, MemDescriptor, MemHandle, SharedBuffer
 from hexforge.addons.device.power import PROFILES
+from hexforge.addons.device.scheduling.clock import Waits
 from hexforge.addons.device.signal import DeviceSignal
-from hexforge.addons.device.simulated_device import Client, Device
+from hexforge.addons.device.simulated_device import Client, Device, Fault
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
 from hexforge.formats.validated import Amount, ByName, Count, OneOf, Within, one_size, size_of
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
-from hexforge.scheduling.clock import Waits
 
-FAULTS = ("ssr", "pd", "kill")
 MostSteps = Annotated[int, Within(1, MOST_STEPS)]
 GivenPriority = Annotated[Priority, ByName()]
 Buffer = Annotated[int, Within(-1)]
@@ -48,7 +47,7 @@ class GroupFields:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextFields:
+class CreationFields:
     """What a context is created with, by QNN's keys; what is left out is as the scenario's config file says."""
 
     priority: GivenPriority | None = None
@@ -78,12 +77,30 @@ _CONFIG_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ListedContext:
+class ListMember:
     """A context of a list that is created at once."""
 
     context: str
     binary: str
-    config: ContextFields = ContextFields()
+    config: CreationFields = CreationFields()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedRun:
+    """A graph that is run once or again and again, named context/graph."""
+
+    graph: str
+    times: MostSteps = 1
+    batch: MostSteps = 1
+    seed: Count = 0
+    recover: bool = False
+    timeout_us: Amount = 0.0
+    abort_us: Amount = 0.0
+    shared: str = ""
+    """The buffer that its tensors lie in, where they are in one."""
+    period_us: Amount = 0.0
+    jitter_us: Amount = 0.0
+    deadline_us: Amount = 0.0
 
 
 def feeds_of(spec: GraphSpec, seed: int, batch: int = 1) -> dict[str, Array]:
@@ -139,7 +156,7 @@ class ProcessSteps:
         *,
         context: str,
         binary: str,
-        config: ContextFields = ContextFields(),  # noqa: B008 - it is frozen
+        config: CreationFields = CreationFields(),  # noqa: B008 - it is frozen
         timeout_us: Amount = 0.0,
         abort_us: Amount = 0.0,
     ) -> Waits:
@@ -152,7 +169,7 @@ class ProcessSteps:
     def create_list(
         self,
         *,
-        contexts: tuple[ListedContext, ...],
+        contexts: tuple[ListMember, ...],
         share_resources: bool = False,
         optimization_type: SharingType = SharingType.SEQUENTIAL_WITH_VA_OPTIMIZATION,
     ) -> Waits:
@@ -173,53 +190,38 @@ class ProcessSteps:
         graph = notice.graph.name if notice.graph is not None else ""
         self.device.log.write("notice", binary=notice.binary, graph=graph, ok=notice.error is None)
 
-    def execute(
-        self,
-        digests: list[str],
-        *,
-        graph: str,
-        times: MostSteps = 1,
-        batch: MostSteps = 1,
-        seed: Count = 0,
-        recover: bool = False,
-        timeout_us: Amount = 0.0,
-        abort_us: Amount = 0.0,
-        shared: str = "",
-        period_us: Amount = 0.0,
-        jitter_us: Amount = 0.0,
-        deadline_us: Amount = 0.0,
-    ) -> Waits:
-        """Run a graph, named context/graph, with tensors in a `shared` buffer; `digests` is told of outputs."""
-        runs = self._graph(graph)
-        late, begin, chance = 0, self.device.clock.now_us, random.Random(seed)
-        handles = {h.descriptor.tensor: h for h in self._registered(shared)} if shared else {}
+    def execute(self, digests: list[str], *, run: RepeatedRun) -> Waits:
+        """Run a graph; `digests` is told of its outputs."""
+        runs = self._graph(run.graph)
+        late, begin, chance = 0, self.device.clock.now_us, random.Random(run.seed)
+        handles = {h.descriptor.tensor: h for h in self._registered(run.shared)} if run.shared else {}
         label = f"{self.name} {runs.label}"
-        for k in range(times):
-            released = begin + k * period_us if period_us else self.device.clock.now_us
-            released += chance.uniform(0.0, jitter_us) if jitter_us else 0.0
+        for k in range(run.times):
+            released = begin + k * run.period_us if run.period_us else self.device.clock.now_us
+            released += chance.uniform(0.0, run.jitter_us) if run.jitter_us else 0.0
             if released > self.device.clock.now_us:
                 yield released - self.device.clock.now_us
             feeds: dict[str, Feed] = {}
-            for name, array in feeds_of(runs.spec, seed + k, batch).items():
+            for name, array in feeds_of(runs.spec, run.seed + k, run.batch).items():
                 feeds[name] = array
                 if name in handles:
                     handles[name].array()[...] = array
                     feeds[name] = handles[name]
             outputs = {name: handles[name] for name, _ in runs.spec.outputs if name in handles}
-            signal = self._signal_of(timeout_us, abort_us)
+            signal = self._signal_of(run.timeout_us, run.abort_us)
             done: execution.ExecutionResult = yield execution.execute(
-                runs, feeds, outputs, signal, batch=batch, recover=recover
+                runs, feeds, outputs, signal, batch=run.batch, recover=run.recover
             )
             if runs.spec.outputs:
                 digests.append(digest(done.outputs))
             self.executed.setdefault(label, []).append(done)
             response = self.device.clock.now_us - released
             self.responses_us.setdefault(label, []).append(response)
-            late += deadline_us > 0 and response > deadline_us
+            late += run.deadline_us > 0 and response > run.deadline_us
         if late:
             raise DeviceError(
                 Code.QNN_GRAPH_ERROR_TIMED_OUT,
-                f"{runs.label}: {late} of {times} executions ended after their deadline of {deadline_us:g} us",
+                f"{runs.label}: {late} of {run.times} executions ended after their deadline of {run.deadline_us:g} us",
             )
 
     def recover(self, *, context: str) -> Waits:
@@ -290,7 +292,7 @@ class ProcessSteps:
         """Do nothing."""
         yield us
 
-    def fault(self, *, kind: Annotated[str, OneOf(FAULTS)], process: str = "", session: Count = 0) -> Waits:
+    def fault(self, *, kind: Fault, process: str = "", session: Count = 0) -> Waits:
         """Let the subsystem, a session of a process or a process crash."""
         name = process or self.name
         if name not in self.clients:
@@ -336,7 +338,7 @@ class ProcessSteps:
             self.device.clock.after(abort_us, signal.abort)
         return signal
 
-    def _config(self, given: ContextFields) -> CreationConfig:
+    def _config(self, given: CreationFields) -> CreationConfig:
         """The config file's, with what a step gives in its place."""
         changed: dict[str, Any] = {}
         for key in fields(given):
@@ -356,22 +358,24 @@ STEPS = (
 """What threads can do, each a method of ProcessSteps; every step may have `expect` and `note` as well."""
 
 
+def taken_by(step: str) -> Callable[..., Any]:
+    """What a step takes, as the parameters of something."""
+    return RepeatedRun if step == "execute" else getattr(ProcessSteps, step)
+
+
 def steps_table() -> str:
     """The steps with what they take, as a table for the documentation."""
     rows = []
     for name in STEPS:
-        taken = inspect.signature(getattr(ProcessSteps, name)).parameters
-        rows.append(f"| `{name}` | {', '.join(f'`{field}`' for field in taken if field not in ('self', 'digests'))} |")
+        taken = inspect.signature(taken_by(name)).parameters
+        rows.append(f"| `{name}` | {', '.join(f'`{field}`' for field in taken if field != 'self')} |")
     return "\n".join(["| `do` | fields |", "|---|---|", *rows])
 
 
-def crash(device: Device, client: Client, kind: str, session: int) -> None:
-    """A fault at this moment."""
-    if kind == "ssr":
-        device.restart()
-    elif kind == "kill" and not client.ended:
-        device.kill(client)
-    elif any(known.index == session for known in client.sessions):
-        device.crash(client, session)
+def crash(device: Device, client: Client, kind: Fault, session: int) -> None:
+    """A fault at this moment; one of what is no longer there is missed, and logged."""
+    sessions = [known.index for known in client.sessions]
+    if kind is Fault.SSR or (not client.ended if kind is Fault.KILL else session in sessions):
+        device.fault(kind, client, session)
     else:
         device.log.write("fault_missed", process=client.name, session=session)

@@ -28,7 +28,7 @@ Rate = Annotated[float, Within(1e-3, 1e15)]
 
 
 @dataclass(frozen=True, slots=True)
-class ModelLoad:
+class RatedGraph:
     """One graph that runs at a rate."""
 
     name: str
@@ -62,12 +62,12 @@ class Workload:
     soc: Soc
     platform: str
     privileged: bool
-    models: tuple[ModelLoad, ...]
+    models: tuple[RatedGraph, ...]
     limits: Limits
     profiles: tuple[str, ...]
     """Performance profiles that may be chosen."""
     vtcm_mb: tuple[int, ...]
-    """Sizes of VTCM that a graph may be prepared for beside its own; empty: only as it was prepared."""
+    """Sizes of VTCM that a graph may be prepared for besides its own; empty: only as it was prepared."""
     restart_every_us: float = 0.0
     """The subsystem restarts so often (SSR); 0: never."""
 
@@ -78,7 +78,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class _ModelRow:
+class _RatedRow:
     """A model of the file; its graph runs at a rate or with a period."""
 
     context: str = ""
@@ -100,7 +100,7 @@ class _LimitsRow:
 
 @dataclass(frozen=True, slots=True)
 class _WorkloadFile:
-    models: dict[str, _ModelRow]
+    models: dict[str, _RatedRow]
     soc: str = DEFAULT_SOC
     platform: Annotated[str, OneOf(PLATFORMS)] = "android"
     privileged: bool = False
@@ -142,8 +142,8 @@ def parse_workload(
 
 
 def _model(
-    name: str, row: _ModelRow, where: str, folder: Path, files: dict[str, Path], soc: Soc, privileged: bool
-) -> ModelLoad:
+    name: str, row: _RatedRow, where: str, folder: Path, files: dict[str, Path], soc: Soc, privileged: bool
+) -> RatedGraph:
     if not re.fullmatch(r"[\w.-]+", name):
         raise CallError(f"{where}: a model's name has letters, digits, '_', '-' and '.' only")
     path = folder / row.context if row.context else files.get(name)
@@ -164,4 +164,4 @@ def _model(
     priorities = row.priority or tuple(p for p in THREAD_PRIORITIES if p in may)
     if refused := [p.name for p in priorities if p not in may]:
         raise CallError(f"{where}: priority {refused[0]} needs a privileged process; say privileged: true")
-    return ModelLoad(name, path, binary, graph, period_us, deadline_us, 1e3 * row.jitter_ms, priorities)
+    return RatedGraph(name, path, binary, graph, period_us, deadline_us, 1e3 * row.jitter_ms, priorities)

@@ -7,35 +7,32 @@ would; figures travel as they are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import hexforge.ops  # noqa: F401 - fills the table that graphs are read by
 from hexforge.addons.device.contexts.binary import Binary, GraphSpec
-from hexforge.addons.device.contexts.configs import CreationConfig
+from hexforge.addons.device.contexts.configs import CreationConfig, FirstHandle, GroupRegistration
 from hexforge.addons.device.graph_time import Clocks, DeclaredTime, GraphTime, SimulatedTime
 from hexforge.addons.device.shared.messages import Message, to_json
 from hexforge.chips.deployment import AS_IS
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.soc import Soc
 from hexforge.errors import CallError
-from hexforge.formats.validated import Within, arguments
+from hexforge.formats.validated import Count, Within, arguments
 from hexforge.ir import text
 
-FIGURES = ("weights_bytes", "spill_fill_bytes", "io_bytes", "vtcm_bytes", "num_cores", "adapter_bytes")
-FLAGS = ("embedded", "udma64", "secure", "lora_weight_sharing", "dlbc")
+_BINARY_STAYS, _GRAPH_STAYS = ("graphs", "source", "_first"), ("time", "inputs", "outputs")
+"""Fields of a binary and of its graphs that stay in the program, or are written in another way."""
 GROUPS = ("register_multi_contexts", "register_concurrent_resource_sharing")
 MOST_GRAPHS = 10_000
 
 
 def binary_to_json(binary: Binary) -> Message:
     """What a device must know of a binary."""
-    graphs = [
-        {"name": spec.name, **{key: getattr(spec, key) for key in FIGURES}, "time": _time_to_json(spec.time)}
-        for spec in binary.graphs
-    ]
-    sizes = {"shared_bytes": binary.shared_bytes, "shared_end": binary.shared_end}
-    return {"name": binary.name, **sizes, **{key: getattr(binary, key) for key in FLAGS}, "graphs": graphs}
+    graphs = [{**to_json(spec, without=_GRAPH_STAYS), "time": _time_to_json(spec.time)} for spec in binary.graphs]
+    return {**to_json(binary, without=_BINARY_STAYS), "graphs": graphs}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +84,21 @@ def config_to_json(config: CreationConfig) -> Message:
             first = group.first_group_handle
             made[name] = {"first": None if first is None else first.number, "bytes": group.max_spill_fill_buffer}
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The group of a context, by the number of its first one."""
+
+    first: Count | None
+    bytes: Count
+
+
+def config_from_json(data: Message, context_of: Callable[[int], FirstHandle]) -> CreationConfig:
+    """What a context is created with; `context_of` is the context of a number."""
+    given = arguments(CreationConfig, data, "config", without=(), **dict.fromkeys(GROUPS, _Group | None))
+    for name in GROUPS:
+        if (group := given.get(name)) is not None:
+            first = None if group.first is None else context_of(group.first)
+            given[name] = GroupRegistration(first, group.bytes)
+    return CreationConfig(**given)

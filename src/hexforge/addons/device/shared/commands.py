@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from hexforge.addons.device.simulated_device import Fault
 from hexforge.amounts import size
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import All, Json
@@ -32,14 +32,6 @@ Address = Annotated[
         help="unix:PATH, tcp:127.0.0.1:PORT; else HEXFORGE_DEVICE, else your own socket.",
     ),
 ]
-
-
-class Fault(StrEnum):
-    """What can happen to a shared device."""
-
-    SSR = "ssr"
-    PD = "pd"
-    KILL = "kill"
 
 
 def serve(
@@ -70,7 +62,7 @@ def serve(
     service = DeviceService(device, patience_s=patience, wait_for=wait_for)
 
     def ready(served: DeviceAddress) -> None:
-        with suppress(NotImplementedError, RuntimeError):  # Windows, and a thread beside the main one
+        with suppress(NotImplementedError, RuntimeError):  # Windows, and a thread that is not the main one
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.end)
         say(f"{VARIABLE}={served}")
 

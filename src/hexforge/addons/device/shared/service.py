@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hexforge.addons.device.scheduling.clock import Pending
 from hexforge.addons.device.shared.address import PRIVATE_FILE, DeviceAddress, write_token
 from hexforge.addons.device.shared.messages import (
     LENGTH,
@@ -29,11 +30,10 @@ from hexforge.addons.device.shared.messages import (
     unpacked,
 )
 from hexforge.addons.device.shared.served_process import Answer, ServedProcess
-from hexforge.addons.device.simulated_device import Client, Device
+from hexforge.addons.device.simulated_device import Client, Device, Fault
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.validated import Count, arguments, validated
-from hexforge.scheduling.clock import Pending
 
 HELLO_S = 5.0
 """How long a connection may take to say who it is."""
@@ -337,19 +337,12 @@ class DeviceService:
         self._stopping = True
         return {}
 
-    def _fault(self, *, kind: Literal["ssr", "pd", "kill"], process: str = "", session: Count = 0) -> Message:
+    def _fault(self, *, kind: Fault, process: str = "", session: Count = 0) -> Message:
         """A fault at this moment of the device's clock."""
-        if kind == "ssr":
-            self.device.restart()
-        else:
-            client = self.device.clients.get(process)
-            if client is None:
-                known = ", ".join(self.device.clients) or "none"
-                raise CallError(f"the device has no process {process!r}; it has {known}")
-            if kind == "kill":
-                self.device.kill(client)
-            else:
-                self.device.crash(client, session)
+        client = self.device.clients.get(process)
+        if kind is not Fault.SSR and client is None:
+            raise CallError(f"the device has no process {process!r}; it has {', '.join(self.device.clients) or 'none'}")
+        self.device.fault(kind, client, session)
         self._changed.set()
         return {"now_us": self.device.clock.now_us}
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ExecuTorch's files: programs, tensors beside them, compile specs, event logs."""
+"""ExecuTorch's files: programs, their tensors, compile specs, event logs."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """ETDump: what happened in runs of an ExecuTorch program, as the file that executorch.devtools.Inspector reads.
 
-The file is a size-prefixed flatbuffer of ExecuTorch's schema etdump_schema_flatcc.fbs; tensors lie in a file beside it.
+The file is a size-prefixed flatbuffer of ExecuTorch's schema etdump_schema_flatcc.fbs; tensors lie in another file.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class ProfileEvent:
 
 @dataclass(frozen=True, slots=True)
 class LoggedTensor:
-    """A tensor that was computed, and where its numbers lie in the file beside."""
+    """A tensor that was computed, and where its numbers lie in the file of tensors."""
 
     name: str
     dtype: ScalarType
@@ -122,7 +122,7 @@ def read_tensors(data: bytes, where: str) -> list[list[LoggedTensor]]:
 
 
 def logged_arrays(path: Path) -> Iterator[tuple[str, Callable[[], Array]]]:
-    """The tensors of an etdump: those of the first run that has any; their numbers lie in the file beside it."""
+    """The tensors of an etdump: those of the first run that has any; their numbers lie in the file next to it."""
     runs = [tensors for tensors in read_tensors(path.read_bytes(), str(path)) if tensors]
     numbers = path.with_name(NUMBERS)
     if not runs:
@@ -174,14 +174,24 @@ def _contiguous(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def dump(runs: Sequence[RunLog]) -> bytes:
-    """The file."""
+    """The bytes of an etdump with these runs."""
     builder = flatbuffers.Builder(1 << 16)
-    blocks = [_run(builder, run) for run in runs]
-    vector = _offsets(builder, blocks)
-    builder.StartObject(2)
-    builder.PrependUOffsetTRelativeSlot(1, vector, 0)
-    builder.FinishSizePrefixed(builder.EndObject(), IDENTIFIER)
+    blocks = _offsets(builder, [_run(builder, run) for run in runs])
+    builder.FinishSizePrefixed(_table(builder, 2, {1: blocks}), IDENTIFIER)
     return bytes(builder.Output())
+
+
+def _table(builder: Any, fields: int, offsets: Mapping[int, int], **numbers: Mapping[int, tuple[int, int]]) -> int:
+    """A table of so many fields, by their numbers: offsets of what they point to (0: none), and numbers by their type,
+    each with its default.
+    """
+    rows: dict[int, tuple[str, int, int]] = {at: ("UOffsetTRelative", offset, 0) for at, offset in offsets.items()}
+    for kind, own in numbers.items():
+        rows |= {at: (kind, *number) for at, number in own.items()}
+    builder.StartObject(fields)
+    for at, (kind, value, default) in sorted(rows.items()):
+        getattr(builder, f"Prepend{kind}Slot")(at, value, default)
+    return int(builder.EndObject())
 
 
 def _offsets(builder: Any, items: Sequence[int]) -> int:
@@ -198,60 +208,33 @@ def _longs(builder: Any, numbers: Sequence[int]) -> int:
     return int(builder.EndVector())
 
 
+def _text(builder: Any, text: str) -> int:
+    return int(builder.CreateString(text)) if text else 0
+
+
 def _run(builder: Any, run: RunLog) -> int:
     name = builder.CreateString(run.name)
-    events = _offsets(builder, [_event(builder, event) for event in run.events])
-    builder.StartObject(4)
-    builder.PrependUOffsetTRelativeSlot(0, name, 0)
-    builder.PrependUOffsetTRelativeSlot(3, events, 0)
-    return int(builder.EndObject())
+    return _table(builder, 4, {0: name, 3: _offsets(builder, [_event(builder, event) for event in run.events])})
 
 
 def _event(builder: Any, event: ProfileEvent | LoggedTensor) -> int:
-    slot, inner = (0, _profile(builder, event)) if isinstance(event, ProfileEvent) else (2, _debug(builder, event))
-    builder.StartObject(3)
-    builder.PrependUOffsetTRelativeSlot(slot, inner, 0)
-    return int(builder.EndObject())
+    inner = {0: _profile(builder, event)} if isinstance(event, ProfileEvent) else {2: _debug(builder, event)}
+    return _table(builder, 3, inner)
 
 
 def _profile(builder: Any, event: ProfileEvent) -> int:
-    name = builder.CreateString(event.name) if not event.delegate_id else 0
-    delegate = builder.CreateString(event.delegate_id) if event.delegate_id else 0
-    builder.StartObject(8)
-    builder.PrependUOffsetTRelativeSlot(0, name, 0)
-    builder.PrependInt32Slot(2, event.instruction, -1)
-    builder.PrependUOffsetTRelativeSlot(4, delegate, 0)
-    builder.PrependUint64Slot(6, event.start, 0)
-    builder.PrependUint64Slot(7, event.end, 0)
-    return int(builder.EndObject())
+    names = {0: _text(builder, "" if event.delegate_id else event.name), 4: _text(builder, event.delegate_id)}
+    times = {6: (event.start, 0), 7: (event.end, 0)}
+    return _table(builder, 8, names, Int32={2: (event.instruction, -1)}, Uint64=times)
 
 
 def _debug(builder: Any, event: LoggedTensor) -> int:
-    name = builder.CreateString(event.name)
-    delegate = builder.CreateString(event.delegate_id) if event.delegate_id else 0
-    value = _value(builder, event)
-    builder.StartObject(6)
-    builder.PrependInt32Slot(1, event.instruction, -1)
-    builder.PrependUOffsetTRelativeSlot(2, value, 0)
-    builder.PrependUOffsetTRelativeSlot(4, delegate, 0)
-    builder.PrependUOffsetTRelativeSlot(5, name, 0)
-    return int(builder.EndObject())
+    parts = {5: builder.CreateString(event.name), 4: _text(builder, event.delegate_id), 2: _value(builder, event)}
+    return _table(builder, 6, parts, Int32={1: (event.instruction, -1)})
 
 
 def _value(builder: Any, event: LoggedTensor) -> int:
-    sizes, steps = _longs(builder, event.sizes), _longs(builder, _contiguous(event.sizes))
-    builder.StartObject(4)
-    builder.PrependInt8Slot(0, int(event.dtype), 0)
-    builder.PrependUOffsetTRelativeSlot(1, sizes, 0)
-    builder.PrependUOffsetTRelativeSlot(2, steps, 0)
-    builder.PrependInt64Slot(3, event.offset, 0)
-    tensor = builder.EndObject()
-    builder.StartObject(1)
-    builder.PrependBoolSlot(0, event.is_output, False)
-    output = builder.EndObject()
-    builder.StartObject(8)
-    builder.PrependInt8Slot(0, _TENSOR, 0)
-    builder.PrependUOffsetTRelativeSlot(1, tensor, 0)
-    if event.is_output:
-        builder.PrependUOffsetTRelativeSlot(7, output, 0)
-    return int(builder.EndObject())
+    layout = {1: _longs(builder, event.sizes), 2: _longs(builder, _contiguous(event.sizes))}
+    tensor = _table(builder, 4, layout, Int8={0: (int(event.dtype), 0)}, Int64={3: (event.offset, 0)})
+    output = _table(builder, 1, {}, Bool={0: (event.is_output, False)})
+    return _table(builder, 8, {1: tensor, 7: output if event.is_output else 0}, Int8={0: (_TENSOR, 0)})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ExecuTorch's file of tensors beside a program (.ptd), read as names and bytes.
+"""ExecuTorch's file of a program's tensors (.ptd), read as names and bytes.
 
     bytes 0..8    offset of the root table, "FT01"
     byte 8        header: "FH01", its length, where the flatbuffer begins and its size, where segments begin, their size

@@ -199,7 +199,7 @@ class Delegate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExecutionPlan:
-    """One method."""
+    """A method of a program: its values, and the instructions that compute them."""
 
     name: str
     values: tuple[EValue, ...]

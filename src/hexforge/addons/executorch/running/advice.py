@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hexforge.analysis.advice import Advice
+from hexforge.addons.tuning.advice.result import Advice
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.timed_graphs import TimedGraphs
 from hexforge.chips.deployment import Deployment

@@ -14,7 +14,7 @@ import numpy as np
 from hexforge.addons.executorch.formats.pte import TensorValue
 from hexforge.addons.executorch.running.chip_time import ChipTime
 from hexforge.addons.executorch.running.decoder import KV, PteDecoder, fact, rows
-from hexforge.addons.executorch.running.loading import load
+from hexforge.addons.executorch.running.pte_loading import load
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array

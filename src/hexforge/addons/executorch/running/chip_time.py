@@ -7,14 +7,13 @@ this computer, and what the interpreter does besides takes none.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
-from hexforge.addons.device import Binary, Device, Qnn
+from hexforge.addons.device import Binary
 from hexforge.addons.device.contexts.binary import require_suits
 from hexforge.addons.device.contexts.handles import DeviceGraph
 from hexforge.addons.device.power import PerfProfile
-from hexforge.addons.device.shared.remote import device_of_environment
+from hexforge.addons.device.shared.remote import qnn_for
 from hexforge.addons.executorch.blob import has_header, unwrap_context
 from hexforge.addons.executorch.running.delegate import QnnDelegate
 from hexforge.addons.executorch.running.event_log import EventLog
@@ -31,13 +30,7 @@ class ChipTime:
     """Observes runs of a method, and tells an event log of them in the time of a chip."""
 
     def __init__(self, soc: Soc, method: Method, mode: str) -> None:
-        shared = device_of_environment(soc.name)
-        name = f"qnn_executor_runner {os.getpid()}"
-        self._qnn: Qnn = (
-            Qnn(Device(soc.name).process(name, privileged=True))
-            if shared is None
-            else shared.qnn(name, privileged=True)
-        )
+        self._qnn = qnn_for(soc.name, "qnn_executor_runner")
         self._qnn.use_profile(PerfProfile.of(Power(mode)))
         self._graphs: dict[int, DeviceGraph] = {}
         self.now_ns = 0

@@ -11,7 +11,7 @@ with local layers takes a second mask, which leaves out what is farther back tha
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,8 +19,8 @@ import numpy as np
 
 from hexforge.addons.executorch.formats.pte import TensorValue
 from hexforge.addons.executorch.running.chip_time import ChipTime
-from hexforge.addons.executorch.running.loading import PteModule, load
 from hexforge.addons.executorch.running.method import Method
+from hexforge.addons.executorch.running.pte_loading import PteModule, load
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array
@@ -111,7 +111,6 @@ class PteDecoder:
     zero_point: int = 0
     window: int = 0
     """How far local layers look back; 0: there are none."""
-    adapters: tuple[str, ...] = field(default=(), init=False)
 
 
 def read_decoder(path: Path, soc: str = "") -> PteDecoder:

@@ -42,11 +42,9 @@ class Observer(Protocol):
 
     def kernel(self, index: int, name: str, start_ns: int, end_ns: int, outputs: Sequence[Array]) -> None:
         """An operator was run."""
-        ...
 
     def delegate(self, index: int, delegate: QnnDelegate, start_ns: int, end_ns: int, outputs: Sequence[Array]) -> None:
         """A delegate was run."""
-        ...
 
 
 class Method:

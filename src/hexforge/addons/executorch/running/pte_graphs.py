@@ -13,7 +13,7 @@ from typing import Any
 from hexforge.addons.executorch import blob
 from hexforge.addons.executorch.formats.pte import ExecutionPlan, KernelCall, PteFile, read_pte
 from hexforge.addons.executorch.running.delegate import QnnDelegate
-from hexforge.addons.executorch.running.loading import BACKEND_ID, open_delegate
+from hexforge.addons.executorch.running.pte_loading import PteModule
 from hexforge.analysis.timed_graphs import TimedGraphs
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.ir import Graph
@@ -57,15 +57,10 @@ class LoweredMethod:
 
 def lowered_methods(source: str | os.PathLike[str] | bytes | PteFile) -> list[LoweredMethod]:
     """The methods of a file; UnsupportedError where a delegate is not hexforge's."""
-    file = source if isinstance(source, PteFile) else read_pte(source)
+    module = PteModule(source if isinstance(source, PteFile) else read_pte(source))
     methods: list[LoweredMethod] = []
-    for plan in file.plans:
-        delegates: list[QnnDelegate] = []
-        for i, delegate in enumerate(plan.delegates):
-            where = f"{file.where}: method {plan.name!r}: delegate {i}"
-            if delegate.id != BACKEND_ID:
-                raise UnsupportedError(f"{where}: is for {delegate.id!r}; hexforge knows {BACKEND_ID!r}")
-            delegates.append(open_delegate(delegate, plan.name, where))
+    for plan in module.file.plans:
+        delegates = module.delegates(plan)
         reasons: dict[str, str] = {}
         for one in delegates:
             for line in one.context.info.metadata.get(blob.REFUSED, "").splitlines():
@@ -77,7 +72,7 @@ def lowered_methods(source: str | os.PathLike[str] | bytes | PteFile) -> list[Lo
             for i, (name, count) in enumerate(calls.items())
             if not name.startswith("executorch_prim::")
         )
-        methods.append(LoweredMethod(plan.name, plan, tuple(delegates), left))
+        methods.append(LoweredMethod(plan.name, plan, delegates, left))
     return methods
 
 
@@ -124,7 +119,7 @@ def _reason(kernel: str, reasons: dict[str, str]) -> str:
 
 def _export_to_pte(program: Any, soc: str = "SM8650") -> bytes:
     """The .pte that ExecuTorch's front end makes of a program: float16 unless it has Q and DQ nodes."""
-    from hexforge.addons.executorch.stand_in import enable
+    from hexforge.addons.executorch.import_hook import enable
 
     enable()
     from executorch.backends.qualcomm.serialization.qc_schema import QcomChipset

@@ -17,10 +17,10 @@ from hexforge.addons.executorch.formats import etdump
 from hexforge.addons.executorch.formats.pte import TensorValue
 from hexforge.addons.executorch.formats.qnn_options import PERFORMANCE_MODES
 from hexforge.addons.executorch.running.event_log import EXECUTE, INIT, LOAD, EventLog
-from hexforge.addons.executorch.running.loading import load
 from hexforge.addons.executorch.running.method import Method
+from hexforge.addons.executorch.running.pte_loading import load
 from hexforge.addons.executorch.running.runner_flags import RunnerFlags
-from hexforge.chips.power import MODES, Corner
+from hexforge.chips.power import MODES
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.files import write_together
@@ -31,11 +31,6 @@ if TYPE_CHECKING:
 
 Write = Callable[[int, str], None]
 """Told a level (1 error to 5 debug; 0 a line of ExecuTorch's runtime) and a line."""
-_CORNERS = {
-    Corner.DISABLE: 0x10, Corner.SVS2: 0x30, Corner.SVS: 0x40, Corner.SVS_PLUS: 0x50, Corner.NOM: 0x60,
-    Corner.NOM_PLUS: 0x70, Corner.TURBO: 0x80, Corner.MAX_VOLTAGE_CORNER: 0xA0,
-}  # fmt: skip
-"""DCVS_VOLTAGE_VCORNER_*, as QNN's power votes number them."""
 RUNTIME, ERROR, WARN, INFO, VERBOSE, DEBUG = range(6)
 """RUNTIME: a line of ExecuTorch's runtime, which has no mark of its Qualcomm backend."""
 DEFAULT_LIST = Path("input_list.txt")
@@ -64,7 +59,7 @@ class Log:
 def power_vote(name: str) -> str:
     """What a device is asked for under a performance mode."""
     mode = MODES[name]
-    corner = _CORNERS[mode.corner]
+    corner = int(mode.corner)
     return (
         f"performance mode {mode.name}: busVoltageCornerMin {corner}, busVoltageCornerTarget {corner}, "
         f"busVoltageCornerMax {corner}, coreVoltageCornerMin {corner}, coreVoltageCornerTarget {corner}, "

@@ -28,7 +28,7 @@ from hexforge.addons.executorch.formats.pte import Delegate, ScalarType
 from hexforge.addons.executorch.formats.qnn_options import KEY
 from hexforge.addons.executorch.running.delegate import convert_border_type, output_order
 from hexforge.addons.executorch.running.event_log import measures
-from hexforge.addons.executorch.running.loading import open_delegate
+from hexforge.addons.executorch.running.pte_loading import open_delegate
 from hexforge.addons.executorch.stock_modules import BINDINGS
 from hexforge.errors import CallError, HexforgeError
 

@@ -89,6 +89,22 @@ HALF = BufferType("half", 2)
 FLOAT = BufferType("float", 4)
 
 
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """An argument of a kernel: what it is called there, and how its elements lie."""
+
+    name: str
+    storage: BufferType
+
+    def load(self, at: str, width: int = 1, real: str = "float") -> str:
+        """The elements at `at`, a multiple of the width, as they are computed with: floats as `real`."""
+        return self.storage.load(self.name, at, width, real)
+
+    def store(self, at: str, what: str, width: int = 1, real: str = "float") -> str:
+        """The statement that stores elements at `at`, a multiple of the width; floats come as `real`."""
+        return self.storage.store(self.name, at, what, width, real)
+
+
 @dataclass(slots=True)
 class Index:
     """An element of a tensor: its place in row-major order, or one number for each axis; C expressions."""
@@ -163,6 +179,11 @@ class KernelCode:
     def add(self, line: str) -> None:
         """Add a statement."""
         self.lines.append("  " * self._depth + line)
+
+    def item_of(self, total: int) -> None:
+        """Begin a kernel of so many work-items: `g` is which of them; those beyond do nothing."""
+        self.add("const int g = get_global_id(0);")
+        self.add(f"if (g >= {total}) return;")
 
     @contextmanager
     def block(self, head: str) -> Iterator[KernelCode]:

@@ -221,13 +221,16 @@ class Elements:
 
     # -- look-ups -----------------------------------------------------------------------------------------------------
 
+    def fault(self, code: KernelCode, node: Node) -> str:
+        """The statement that reports an index of a node that is outside its axis."""
+        if node not in self.faults:
+            self.faults.append(node)
+        return f"{code.buffers.write(FAULT, 'int', FAULT)}[0] = {self.faults.index(node) + 1};"
+
     def bounded(self, code: KernelCode, node: Node, index: str, size: int) -> str:
         """An index counted from the start; one outside is reported, and 0 is read instead."""
         at = code.let("int", f"(int)({index} < 0 ? {index} + {size} : {index})")
-        fault = code.buffers.write(FAULT, "int", FAULT)
-        if node not in self.faults:
-            self.faults.append(node)
-        code.add(f"if ({index} >= {size} || {index} < -{size}) {fault}[0] = {self.faults.index(node) + 1};")
+        code.add(f"if ({index} >= {size} || {index} < -{size}) {self.fault(code, node)}")
         return code.let("int", f"(uint){at} < {size}u ? {at} : 0")
 
     def _gathered(self, code: KernelCode, node: Node, index: Index) -> str:

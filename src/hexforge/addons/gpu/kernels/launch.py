@@ -6,8 +6,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from hexforge.addons.gpu.kernels.code import Buffers, BufferType, Index, KernelCode, NotVectorizedError
+from hexforge.addons.gpu.kernels.code import Buffer, Buffers, BufferType, Index, KernelCode, NotVectorizedError
 from hexforge.addons.gpu.kernels.element import Elements
 from hexforge.addons.gpu.kernels.moves import ALIASES
 from hexforge.addons.gpu.kernels.pointwise import HALF_PREAMBLE, PREAMBLE, softplus
@@ -68,9 +69,6 @@ class Launch:
     global_size: tuple[int, ...]
     local_size: tuple[int, ...]
     flops: int = 0
-    moved_bytes: int = 0
-    choices: tuple[tuple[str, Launch], ...] = ()
-    """The same work in other tiles, by name: the fastest is found by measuring."""
 
     @property
     def key(self) -> str:
@@ -91,8 +89,19 @@ class Kernel:
         """An empty body that computes floats in `real`."""
         return KernelCode(self.buffers, width, real=real)
 
-    def text(self, body: str, *, before: str = "", attributes: str = "", contract: bool = False) -> str:
-        """The whole source of the kernel."""
+    def source(self, what: Value | Constant) -> Buffer:
+        """Where the kernel reads a value or an array of constants."""
+        storage = what.storage if isinstance(what, Constant) else self.elements.storage(what)
+        return Buffer(self.buffers.read(what, storage), storage)
+
+    def target(self, value: Value, name: str = "out") -> Buffer:
+        """Where the kernel writes a value."""
+        storage = self.elements.storage(value)
+        return Buffer(self.buffers.write(value, storage.type, name), storage)
+
+    def text(self, code: KernelCode, before: str = "", attributes: str = "", contract: bool = False) -> str:
+        """The whole source of the kernel: functions before it, its attributes, and whether products join with sums."""
+        body = "\n".join(code.lines)
         widths = sorted({w for w in (2, 4, 8, 16) if f"float{w}" in body or f"float{w}" in before})
         parts = [f"#pragma OPENCL FP_CONTRACT {'ON' if contract else 'OFF'}"]
         text = body + before
@@ -114,12 +123,22 @@ class Kernel:
         return "\n".join(parts)
 
     def launch(
-        self, name: str, nodes: Sequence[Node], source: str, writes: Sequence[Value | Scratch],
-        global_size: tuple[int, ...], local_size: tuple[int, ...], flops: int = 0, moved_bytes: int = 0,
+        self, name: str, nodes: Sequence[Node], code: KernelCode, writes: Sequence[Value | Scratch] | Epilogue,
+        global_size: tuple[int, ...], local_size: tuple[int, ...], flops: int = 0, **text: Any,
     ) -> Launch:  # fmt: skip
-        """The finished kernel."""
+        """The finished kernel, which writes values, or what its chain ends with; `text` is what `text` takes."""
+        if isinstance(writes, Epilogue):
+            nodes, writes = (*nodes, *writes.chain), (writes.target,)
         arguments: tuple[Argument, ...] = tuple(self.buffers.names)  # type: ignore[arg-type]
-        return Launch(name, tuple(nodes), source, arguments, tuple(writes), global_size, local_size, flops, moved_bytes)
+        source = self.text(code, **text)
+        return Launch(name, tuple(nodes), source, arguments, tuple(writes), global_size, local_size, flops)
+
+    def launch_items(
+        self, name: str, nodes: Sequence[Node], code: KernelCode, writes: Sequence[Value | Scratch] | Epilogue,
+        total: int, local: int, flops: int = 0, **text: Any,
+    ) -> Launch:  # fmt: skip
+        """The finished kernel of so many work-items, `local` of which are a work-group."""
+        return self.launch(name, nodes, code, writes, (rounded_up(total, local),), (local,), flops, **text)
 
 
 def _wide_round(width: int) -> str:
@@ -159,11 +178,6 @@ class Epilogue:
     def target(self) -> Value:
         """Where it is stored."""
         return self.piece.whole if self.piece is not None else self.out
-
-    @property
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are computed here."""
-        return self.chain
 
     def value(self, kernel: Kernel, code: KernelCode, result: str, index: Index) -> tuple[str, Index]:
         """An element (or neighbours, as wide as the code is) of the result after the chain, and which one it is."""

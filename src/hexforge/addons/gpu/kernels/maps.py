@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 
 from hexforge.addons.gpu.kernels.code import Index, NotVectorizedError
-from hexforge.addons.gpu.kernels.launch import Kernel, Launch, rounded_up
+from hexforge.addons.gpu.kernels.launch import Kernel, Launch
 from hexforge.ir import Node, TensorType, Value
 
 
@@ -20,20 +20,14 @@ def map_values(kernel_of: Callable[[], Kernel], node: Node, output: int, widths:
         kernel = kernel_of()
         code = kernel.code(width, kernel.elements.real)
         total = out.type.size // width
-        code.add("const int g = get_global_id(0);")
-        code.add(f"if (g >= {total}) return;")
+        code.item_of(total)
         flat = code.let("int", f"g * {width}") if width > 1 else "g"
         try:
             value = kernel.elements.computed(code, node, output, Index(out.shape, flat))
         except NotVectorizedError:
             continue
-        storage = kernel.elements.storage(out)
-        buffer = kernel.buffers.write(out, storage.type, "out")
-        code.add(storage.store(buffer, flat, value, width, code.real))
-        size = rounded_up(total, local)
-        return kernel.launch(
-            node.op.name, (node,), kernel.text("\n".join(code.lines)), (out,), (size,), (local,), total
-        )
+        code.add(kernel.target(out).store(flat, value, width, code.real))
+        return kernel.launch_items(node.op.name, (node,), code, (out,), total, local, total)
     raise AssertionError("width 1 always works")
 
 
@@ -44,12 +38,9 @@ def grouped_filter(kernel: Kernel, node: Node, local: int) -> Launch:
     count, depth = math.prod(taps), channels // group
     out = Value(f"{node.name}:groups", TensorType(weight.dtype, (group, count, depth, columns)))
     code = kernel.code()
-    code.add("const int g = get_global_id(0);")
-    code.add(f"if (g >= {out.type.size}) return;")
+    code.item_of(out.type.size)
     at = code.axes(Index(out.shape, "g"))
-    source = f"(({at[1]} * {channels} + {at[0]} * {depth} + {at[2]}) * {columns} + {at[3]})"
-    read, storage = kernel.elements.storage(weight), kernel.elements.storage(out)
-    value = read.load(kernel.buffers.read(weight, read), source)
-    code.add(storage.store(kernel.buffers.write(out, storage.type, "out"), "g", value))
-    size = rounded_up(out.type.size, local)
-    return kernel.launch("filter groups", (node,), kernel.text("\n".join(code.lines)), (out,), (size,), (local,))
+    place = f"(({at[1]} * {channels} + {at[0]} * {depth} + {at[2]}) * {columns} + {at[3]})"
+    value = kernel.source(weight).load(place)
+    code.add(kernel.target(out).store("g", value))
+    return kernel.launch_items("filter groups", (node,), code, (out,), out.type.size, local)

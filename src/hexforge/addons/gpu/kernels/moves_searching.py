@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from hexforge.addons.gpu.kernels.code import C_TYPES, Index, strides
-from hexforge.addons.gpu.kernels.launch import Kernel, Launch, rounded_up
+from hexforge.addons.gpu.kernels.launch import Kernel, Launch
 from hexforge.ir import Node
 
 
@@ -20,8 +20,7 @@ def scatter(kernel: Kernel, node: Node, local: int) -> Launch:
     elements = kernel.elements
     code = kernel.code()
     type = C_TYPES[out.dtype]
-    code.add("const int g = get_global_id(0);")
-    code.add(f"if (g >= {out.type.size}) return;")
+    code.item_of(out.type.size)
     at = code.axes(Index(out.shape, "g"))
     code.add(f"{type} value = {elements.element(code, x, Index(x.shape, 'g'))};")
     reduction = node.params["reduction"]
@@ -59,11 +58,8 @@ def scatter(kernel: Kernel, node: Node, local: int) -> Launch:
                 slot = Index(updates.shape, hit.let("int", f"j * {size} + {rest}"))
                 hit.add(f"const {type} u = {elements.element(hit, updates, slot)};")
                 hit.add(combine)
-    storage = elements.storage(out)
-    code.add(storage.store(kernel.buffers.write(out, storage.type, "out"), "g", "value"))
-    return kernel.launch(
-        node.op.name, (node,), kernel.text("\n".join(code.lines)), (out,), (rounded_up(out.type.size, local),), (local,)
-    )
+    code.add(kernel.target(out).store("g", "value"))
+    return kernel.launch_items(node.op.name, (node,), code, (out,), out.type.size, local)
 
 
 def top_k(kernel: Kernel, node: Node) -> Launch:
@@ -71,27 +67,21 @@ def top_k(kernel: Kernel, node: Node) -> Launch:
     (x,), (values, indices) = node.inputs[:1], node.outputs
     assert x is not None
     length, k = x.shape[-1], node.params["k"]
-    storage, type = kernel.elements.storage(x), C_TYPES[x.dtype]
-    code = kernel.code()
-    buffer = kernel.buffers.read(x, storage)
-    value_storage, index_storage = kernel.elements.storage(values), kernel.elements.storage(indices)
-    first = kernel.buffers.write(values, value_storage.type, "values")
-    second = kernel.buffers.write(indices, index_storage.type, "indices")
+    type, code, source = C_TYPES[x.dtype], kernel.code(), kernel.source(x)
+    first, second = kernel.target(values, "values"), kernel.target(indices, "indices")
     before = ">" if node.params["largest"] else "<"
     code.add("const int row = get_global_id(0);")
     code.add(f"{type} last = 0; int last_index = -1;")
     code.add(f"for (int i = 0; i < {k}; i++) {{")
     code.add(f"  {type} best = 0; int index = -1;")
     code.add(f"  for (int j = 0; j < {length}; j++) {{")
-    code.add(f"    const {type} v = {storage.load(buffer, f'(row * {length} + j)')};")
+    code.add(f"    const {type} v = {source.load(f'(row * {length} + j)')};")
     code.add(f"    const int left = last_index < 0 || last {before} v || (v == last && j > last_index);")
     code.add(f"    if (left && (index < 0 || v {before} best)) {{ best = v; index = j; }}")
     code.add("  }")
     code.add("  last = best; last_index = index;")
-    code.add(f"  {value_storage.store(first, f'(row * {k} + i)', 'best')}")
-    code.add(f"  {index_storage.store(second, f'(row * {k} + i)', f'({index_storage.type})index')}")
+    code.add(f"  {first.store(f'(row * {k} + i)', 'best')}")
+    code.add(f"  {second.store(f'(row * {k} + i)', f'({second.storage.type})index')}")
     code.add("}")
     rows = x.type.size // max(length, 1)
-    return kernel.launch(
-        "TopK", (node,), kernel.text("\n".join(code.lines)), (values, indices), (rows,), (1,), rows * length * k
-    )
+    return kernel.launch("TopK", (node,), code, (values, indices), (rows,), (1,), rows * length * k)

@@ -8,7 +8,8 @@ work-group is one work-item.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from hexforge.addons.gpu.kernels.code import C_TYPES, Index, KernelCode, affine, literal, strides
 from hexforge.addons.gpu.kernels.launch import Epilogue, Kernel, Launch
@@ -44,19 +45,37 @@ def group_size(length: int, most: int) -> int:
 
 
 class _Rows:
-    """Where the elements of a row lie: `base` of the row, `at(j)` within it."""
+    """The rows of a value along some axes: which row a work-item has, where its elements lie, and a loop over them."""
 
-    def __init__(self, code: KernelCode, shape: Sequence[int], axes: Sequence[int], row: str) -> None:
+    def __init__(
+        self, kernel: Kernel, code: KernelCode, x: Value, shape: Sequence[int], axes: Sequence[int], most: int
+    ) -> None:
+        """At most so many work-items share a row."""
+        code.add("const int row = get_group_id(0);" if most > 1 else "const int row = get_global_id(0);")
         steps = strides(shape)
         self.kept = [i for i in range(len(shape)) if i not in axes]
         self.count = math.prod(shape[i] for i in self.kept)
         self.length = math.prod(shape[i] for i in axes)
-        at = code.axes(Index(tuple(shape[i] for i in self.kept), row)) if self.kept else ()
+        self.shared_by, self.source = group_size(self.length, most), kernel.source(x)
+        at = code.axes(Index(tuple(shape[i] for i in self.kept), "row")) if self.kept else ()
         self.base = code.let("int", affine(at, [steps[i] for i in self.kept]))
-        self._shape = tuple(shape[i] for i in axes)
+        self._code, self._shape = code, tuple(shape[i] for i in axes)
         self._steps = [steps[i] for i in axes]
 
-    def at(self, code: KernelCode, j: str) -> str:
+    @contextmanager
+    def each(self, type: str) -> Iterator[tuple[KernelCode, str]]:
+        """A loop over a work-item's share of its row: the block, where element `v` is, and the place of that."""
+        code = KernelCode(self._code.buffers, 1, 2)
+        code._counter = self._code._counter
+        place = self._at(code, "j")
+        code.add(f"const {type} v = {self.source.load(place)};")
+        yield code, place
+        first = "get_local_id(0)" if self.shared_by > 1 else "0"
+        self._code.add(f"for (int j = {first}; j < {self.length}; j += {self.shared_by}) {{")
+        self._code.lines += code.lines
+        self._code.add("}")
+
+    def _at(self, code: KernelCode, j: str) -> str:
         if all(s == t for s, t in zip(self._steps, strides(self._shape), strict=True)):
             return code.let("int", f"{self.base} + {j}")
         inner = code.axes(Index(self._shape, j))
@@ -75,35 +94,23 @@ def _functions(wg: int, wanted: dict[str, str], type: str) -> str:
 
 def reduce(kernel: Kernel, node: Node, epilogue: Epilogue, wg: int) -> Launch:
     """Max, min, sum, mean, product or sum of squares along axes."""
-    (x,), out = node.inputs[:1], node.outputs[0]
-    assert x is not None
+    x, out = node.operand(0), node.outputs[0]
     axes = sorted(a % len(x.shape) for a in node.params["axes"])
-    storage = kernel.elements.storage(x)
-    type = C_TYPES[x.dtype]
-    integer = not x.dtype.is_float
+    type, integer = C_TYPES[x.dtype], not x.dtype.is_float
     total_type = "long" if integer else "float"
     code = kernel.code()
-    code.add("const int row = get_group_id(0);" if wg > 1 else "const int row = get_global_id(0);")
-    rows = _Rows(code, x.shape, axes, "row")
-    wg = min(wg, group_size(rows.length, wg))
-    buffer = kernel.buffers.read(x, storage)
+    rows = _Rows(kernel, code, x, x.shape, axes, wg)
+    wg = rows.shared_by
     kind = node.op.name.removeprefix("Reduce")
     combine = {"Max": "max", "Min": "min", "Prod": "product"}.get(kind, "sum")
     start = {"Max": _LOWEST[type], "Min": _HIGHEST[type], "Prod": "1"}.get(kind, "0")
     if x.dtype is DType.BOOL:
         start = {"Max": "0", "Min": "1"}.get(kind, start)
     code.add(f"{total_type} acc = {start};")
-    inner = KernelCode(kernel.buffers, 1, 2)
-    inner._counter = code._counter
-    place = rows.at(inner, "j")
-    inner.add(f"const {total_type} v = {storage.load(buffer, place)};")
     step = {"max": "acc = (acc >= v || acc != acc) ? acc : v;", "min": "acc = (acc <= v || acc != acc) ? acc : v;",
             "product": "acc *= v;"}.get(combine, "acc += v * v;" if kind == "SumSquare" else "acc += v;")  # fmt: skip
-    inner.add(step)
-    lane = "get_local_id(0)" if wg > 1 else "0"
-    code.add(f"for (int j = {lane}; j < {rows.length}; j += {wg}) {{")
-    code.lines += inner.lines
-    code.add("}")
+    with rows.each(total_type) as (each, _):
+        each.add(step)
     if wg > 1:
         code.add(f"local {total_type} shared[{wg}];")
     code.add(f"const {total_type} r = {_reduced('reduced', 'acc', wg)};")
@@ -117,61 +124,48 @@ def reduce(kernel: Kernel, node: Node, epilogue: Epilogue, wg: int) -> Launch:
     if integer:
         result = code.let(C_TYPES[out.dtype], f"({C_TYPES[out.dtype]}){result}")
     epilogue.write(kernel, code, result, Index(out.shape, "row"))
-    text = kernel.text("\n".join(code.lines), before=_functions(wg, {"reduced": combine}, total_type))
-    return kernel.launch(
-        node.op.name, (node, *epilogue.nodes), text, (epilogue.target,), (rows.count * wg,), (wg,), x.type.size
-    )
+    functions = _functions(wg, {"reduced": combine}, total_type)
+    size = x.type.size
+    return kernel.launch(node.op.name, (node,), code, epilogue, (rows.count * wg,), (wg,), size, before=functions)
 
 
-def _line(code: KernelCode, node: Node, x: Value) -> tuple[_Rows, int]:
+def _line(kernel: Kernel, code: KernelCode, node: Node) -> tuple[_Rows, int]:
     """A work-item for each row along the node's axis, and elements from one of its elements to the next."""
+    x = node.operand(0)
     axis = node.params["axis"] % len(x.shape)
-    code.add("const int row = get_global_id(0);")
-    return _Rows(code, x.shape, [axis], "row"), strides(x.shape)[axis]
+    return _Rows(kernel, code, x, x.shape, [axis], 1), strides(x.shape)[axis]
 
 
 def argument(kernel: Kernel, node: Node, epilogue: Epilogue) -> Launch:
     """The index of the largest or smallest element along an axis, the first of equals."""
-    (x,), out = node.inputs[:1], node.outputs[0]
-    assert x is not None
-    storage, type, code = kernel.elements.storage(x), C_TYPES[x.dtype], kernel.code()
-    rows, step = _line(code, node, x)
-    buffer = kernel.buffers.read(x, storage)
+    x, out, code = node.operand(0), node.outputs[0], kernel.code()
+    type, (rows, step) = C_TYPES[x.dtype], _line(kernel, code, node)
     better = ">" if node.op.name == "Argmax" else "<"
-    code.add(f"{type} best = {storage.load(buffer, rows.base)}; int index = 0;")
+    code.add(f"{type} best = {rows.source.load(rows.base)}; int index = 0;")
     code.add(f"for (int j = 1; j < {rows.length}; j++) {{")
-    code.add(f"  const {type} v = {storage.load(buffer, f'({rows.base} + j * {step})')};")
+    code.add(f"  const {type} v = {rows.source.load(f'({rows.base} + j * {step})')};")
     code.add(f"  if (v {better} best || (v != v && best == best)) {{ best = v; index = j; }}")
     code.add("}")
     result = code.let(C_TYPES[out.dtype], f"({C_TYPES[out.dtype]})index")
     epilogue.write(kernel, code, result, Index(out.shape, "row"))
-    return kernel.launch(
-        node.op.name, (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.target,), (rows.count,),
-        (1,), x.type.size,
-    )  # fmt: skip
+    return kernel.launch(node.op.name, (node,), code, epilogue, (rows.count,), (1,), x.type.size)
 
 
 def cumulative(kernel: Kernel, node: Node) -> Launch:
     """Running sums along an axis."""
-    (x,), out = node.inputs[:1], node.outputs[0]
-    assert x is not None
-    storage, type, code = kernel.elements.storage(x), C_TYPES[x.dtype], kernel.code()
-    rows, step = _line(code, node, x)
-    buffer = kernel.buffers.read(x, storage)
-    target = kernel.elements.storage(out)
-    written = kernel.buffers.write(out, target.type, "out")
+    x, out, code = node.operand(0), node.outputs[0], kernel.code()
+    type, (rows, step) = C_TYPES[x.dtype], _line(kernel, code, node)
+    target = kernel.target(out)
     code.add(f"{type} total = 0;")
     code.add(f"for (int i = 0; i < {rows.length}; i++) {{")
     code.add(f"  const int j = {f'{rows.length - 1} - i' if node.params['reverse'] else 'i'};")
     code.add(f"  const int at = {rows.base} + j * {step};")
-    code.add(f"  const {type} v = {storage.load(buffer, 'at')};")
+    code.add(f"  const {type} v = {rows.source.load('at')};")
     exclusive = node.params["exclusive"]
-    code.add(f"  {target.store(written, 'at', 'total')} total += v;" if exclusive
-             else f"  total += v; {target.store(written, 'at', 'total')}")  # fmt: skip
+    code.add(f"  {target.store('at', 'total')} total += v;" if exclusive
+             else f"  total += v; {target.store('at', 'total')}")  # fmt: skip
     code.add("}")
-    return kernel.launch(
-        node.op.name, (node,), kernel.text("\n".join(code.lines)), (out,), (rows.count,), (1,), x.type.size
-    )
+    return kernel.launch(node.op.name, (node,), code, (out,), (rows.count,), (1,), x.type.size)
 
 
 def normalized_axes(node: Node) -> tuple[int, ...]:
@@ -192,24 +186,13 @@ def normalized_axes(node: Node) -> tuple[int, ...]:
 def normalize(kernel: Kernel, node: Node, epilogue: Epilogue, wg: int) -> Launch:
     """Softmax, LogSoftmax, LayerNorm, RmsNorm, L2Norm, InstanceNorm and GroupNorm."""
     x, out, name, params = node.operand(0), node.outputs[0], node.op.name, node.params
-    storage = kernel.elements.storage(x)
-    buffer = kernel.buffers.read(x, storage)
     code = kernel.code()
-    code.add("const int row = get_group_id(0);" if wg > 1 else "const int row = get_global_id(0);")
-    shape, axes = _grouped(node, x)
-    rows = _Rows(code, shape, axes, "row")
-    wg = group_size(rows.length, wg)
-    lane = "get_local_id(0)" if wg > 1 else "0"
+    rows = _Rows(kernel, code, x, *_grouped(node, x), wg)
+    wg = rows.shared_by
 
     def loop(statement: str) -> None:
-        inner = KernelCode(kernel.buffers, 1, 2)
-        inner._counter = code._counter
-        place = rows.at(inner, "j")
-        inner.add(f"const float v = {storage.load(buffer, place)};")
-        inner.add(statement)
-        code.add(f"for (int j = {lane}; j < {rows.length}; j += {wg}) {{")
-        code.lines.extend(inner.lines)
-        code.add("}")
+        with rows.each("float") as (each, _):
+            each.add(statement)
 
     if wg > 1:
         code.add(f"local float shared[{wg}];")
@@ -246,24 +229,16 @@ def normalize(kernel: Kernel, node: Node, epilogue: Epilogue, wg: int) -> Launch
         code.add(f"const float spread = sqrt({_reduced('group_sum', 'squares', wg)} / {count} + {epsilon});")
         scaled = params.get("normalize_variance", True) or rms
         expression = "(v - mean) / spread" if scaled else "v - mean"
-    inner = KernelCode(kernel.buffers, 1, 2)
-    inner._counter = code._counter
-    place = rows.at(inner, "j")
-    inner.add(f"const float v = {storage.load(buffer, place)};")
-    result = inner.let("float", expression)
-    for i, sign in ((1, "*"), (2, "+")):
-        value = node.inputs[i] if len(node.inputs) > i else None
-        if value is not None:
-            result = inner.let("float", f"{result} {sign} {_affine(kernel, inner, node, value, place)}")
-    epilogue.write(kernel, inner, result, Index(out.shape, place))
-    code.add(f"for (int j = {lane}; j < {rows.length}; j += {wg}) {{")
-    code.lines += inner.lines
-    code.add("}")
+    with rows.each("float") as (each, place):
+        result = each.let("float", expression)
+        for i, sign in ((1, "*"), (2, "+")):
+            value = node.inputs[i] if len(node.inputs) > i else None
+            if value is not None:
+                result = each.let("float", f"{result} {sign} {_affine(kernel, each, node, value, place)}")
+        epilogue.write(kernel, each, result, Index(out.shape, place))
     functions = _functions(wg, {"group_max": "max", "group_sum": "sum"}, "float")
-    return kernel.launch(
-        name, (node, *epilogue.nodes), kernel.text("\n".join(code.lines), before=functions), (epilogue.target,),
-        (rows.count * wg,), (wg,), 5 * x.type.size,
-    )  # fmt: skip
+    flops = 5 * x.type.size
+    return kernel.launch(name, (node,), code, epilogue, (rows.count * wg,), (wg,), flops, before=functions)
 
 
 def _grouped(node: Node, x: Value) -> tuple[tuple[int, ...], tuple[int, ...]]:

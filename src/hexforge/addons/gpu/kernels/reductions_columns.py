@@ -62,8 +62,7 @@ def reduce_columns(
     groups = -(-across // lanes)
     code = kernel.code(width)
     type = code.vector
-    storage = kernel.elements.storage(x)
-    buffer = kernel.buffers.read(x, storage)
+    source = kernel.source(x)
     code.add(f"const int lane = get_local_id(0) % {lanes}, slice = get_local_id(0) / {lanes};")
     code.add(f"const int picture = get_group_id(0) / {groups}, column = get_group_id(0) % {groups} * {lanes} + lane;")
     code.add(f"const int channel = min(column, {across - 1}) * {width};")
@@ -72,7 +71,7 @@ def reduce_columns(
     code.add("#pragma unroll 8")
     code.add(f"for (int p = slice; p < {columns.positions}; p += {slices})")
     place = f"((picture * {columns.positions} + p) * {columns.channels} + channel)"
-    code.add(f"  acc += {storage.load(buffer, place, width)};")
+    code.add(f"  acc += {source.load(place, width)};")
     code.add("shared[slice][lane] = acc;")
     code.add("barrier(CLK_LOCAL_MEM_FENCE);")
     code.add(f"for (int n = {slices // 2}; n > 0; n /= 2) {{")
@@ -86,6 +85,6 @@ def reduce_columns(
     epilogue.write(kernel, code, result, Index(out.shape, at))
     threads = lanes * slices
     return kernel.launch(
-        f"{node.op.name} {lanes * width}x{slices}", (node, *epilogue.nodes), kernel.text("\n".join(code.lines)),
-        (epilogue.target,), (columns.pictures * groups * threads,), (threads,), x.type.size,
+        f"{node.op.name} {lanes * width}x{slices}", (node,), code, epilogue,
+        (columns.pictures * groups * threads,), (threads,), x.type.size,
     )  # fmt: skip

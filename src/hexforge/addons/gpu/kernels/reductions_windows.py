@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from hexforge.addons.gpu.kernels.code import Index, KernelCode, NotVectorizedError, affine, strides
-from hexforge.addons.gpu.kernels.launch import Epilogue, Kernel, Launch, rounded_up
+from hexforge.addons.gpu.kernels.launch import Epilogue, Kernel, Launch
 from hexforge.ir import Node
 
 
@@ -14,8 +14,7 @@ def positions(code: KernelCode, node: Node, width: int) -> tuple[Index, int]:
     """A work-item per output element, or per `width` neighbours of the last axis."""
     out = node.outputs[0]
     total = out.type.size // width
-    code.add("const int g = get_global_id(0);")
-    code.add(f"if (g >= {total}) return;")
+    code.item_of(total)
     flat = code.let("int", f"g * {width}") if width > 1 else "g"
     return Index(out.shape, flat), total
 
@@ -31,12 +30,11 @@ def pool(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local: int)
     sizes = x.shape[1:-1]
     taps, stride, pads = params["filter_size"], params["stride"], params["pad_amount"]
     code = kernel.code(width)
-    scalar = "float" if float_type else kernel.elements.storage(x).type
+    source = kernel.source(x)
+    scalar = "float" if float_type else source.storage.type
     type = scalar if width == 1 else f"float{width}"
     index, total = positions(code, node, width)
     at = code.axes(index)
-    storage = kernel.elements.storage(x)
-    buffer = kernel.buffers.read(x, storage)
     maximum = kind.startswith("PoolMax")
     lowest = "-INFINITY" if float_type else {"uchar": "0", "char": "CHAR_MIN", "short": "SHRT_MIN", "ushort": "0",
                                              "int": "INT_MIN", "uint": "0", "long": "LONG_MIN"}[scalar]  # fmt: skip
@@ -59,7 +57,7 @@ def pool(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local: int)
     place = at[0]
     for z, n in zip(names, sizes, strict=True):
         place = f"({place} * {n} + {z})"
-    code.add(f"const {type} v = {storage.load(buffer, f'({place} * {x.shape[-1]} + {at[-1]})', width)};")
+    code.add(f"const {type} v = {source.load(f'({place} * {x.shape[-1]} + {at[-1]})', width)};")
     p = params.get("p", 0)
     if maximum:
         code.add(
@@ -82,10 +80,7 @@ def pool(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local: int)
     elif kind == "L2Pool2d" and p != 1:
         result = code.let(type, "sqrt(acc)" if p == 2 else f"pow(acc, ({type})(1.0f / {p}.0f))")
     epilogue.write(kernel, code, result, index)
-    return kernel.launch(
-        kind, (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.target,),
-        (rounded_up(total, local),), (local,), out.type.size * math.prod(taps),
-    )  # fmt: skip
+    return kernel.launch_items(kind, (node,), code, epilogue, total, local, out.type.size * math.prod(taps))
 
 
 def local_response(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch:
@@ -95,8 +90,7 @@ def local_response(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -
     code = kernel.code()
     index, total = positions(code, node, 1)
     at = code.axes(index)
-    storage = kernel.elements.storage(x)
-    buffer = kernel.buffers.read(x, storage)
+    source = kernel.source(x)
     axes = [len(x.shape) - 1] if params["region"] == 0 else list(range(1, len(x.shape) - 1))
     code.add("float total = 0.0f;")
     place = list(at)
@@ -107,21 +101,14 @@ def local_response(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -
         )
         place[i] = f"z{i}"
     inner = Index(x.shape, None, tuple(place))
-    code.add(f"const float v = {storage.load(buffer, f'({_flat(inner)})')};")
+    code.add(f"const float v = {source.load(f'({_flat(inner)})')};")
     code.add("total += v * v;")
     code.lines += ["}"] * len(axes)
     alpha, beta, bias = (f"{float(params[n])!r}f" for n in ("alpha", "beta", "bias"))
-    own = storage.load(buffer, code.flat(index))
+    own = source.load(code.flat(index))
     result = code.let("float", f"{own} / pow({bias} + {alpha} * total, {beta})")
     epilogue.write(kernel, code, result, index)
-    return kernel.launch(
-        "Lrn",
-        (node, *epilogue.nodes),
-        kernel.text("\n".join(code.lines)),
-        (epilogue.target,),
-        (rounded_up(total, local),),
-        (local,),
-    )
+    return kernel.launch_items("Lrn", (node,), code, epilogue, total, local)
 
 
 def _flat(index: Index) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hexforge.addons.gpu.kernels.code import C_TYPES, FAULT, FLOAT, BufferType, Index, literal
-from hexforge.addons.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, rounded_up
+from hexforge.addons.gpu.kernels.code import C_TYPES, FLOAT, BufferType, Index, literal
+from hexforge.addons.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch
 from hexforge.addons.gpu.kernels.reductions_windows import positions
 from hexforge.ir import Array, Node
 from hexforge.ops.vision.resize import (
@@ -60,12 +60,8 @@ def resize(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch
     """Interpolation along each spatial axis, by tables of indices and weights."""
     x, out = node.operand(0), node.outputs[0]
     code = kernel.code()
-    code.add("const int g = get_global_id(0);")
-    code.add(f"if (g >= {out.type.size}) return;")
-    index = Index(out.shape, "g")
-    at = code.axes(index)
-    storage = kernel.elements.storage(x)
-    buffer = kernel.buffers.read(x, storage)
+    index, total = positions(code, node, 1)
+    at, source = code.axes(index), kernel.source(x)
     code.add("float acc = 0.0f;")
     place, depth, factors = at[0], 0, []
     moves_only = all(weights.shape[1] == 1 for _, weights in _taps(node))
@@ -73,7 +69,7 @@ def resize(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch
         taps = indices.shape[1]
         table = np.ascontiguousarray(indices, np.int32)
         constant = Constant(f"{node.name}.index{i}", BufferType("int", 4), _given(table), table.nbytes)
-        name = kernel.buffers.read(constant, constant.storage)
+        name = kernel.source(constant).name
         if taps > 1:
             code.add(f"for (int k{i} = 0; k{i} < {taps}; k{i}++) {{")
             depth += 1
@@ -82,9 +78,9 @@ def resize(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch
         if taps > 1:
             values = np.ascontiguousarray(weights, np.float32)
             factor = Constant(f"{node.name}.weight{i}", FLOAT, _given(values), values.nbytes)
-            factors.append(f"{kernel.buffers.read(factor, FLOAT)}[{entry}]")
+            factors.append(kernel.source(factor).load(entry))
         place = f"({place} * {x.shape[i + 1]} + z{i})"
-    load = storage.load(buffer, f"({place} * {x.shape[-1]} + {at[-1]})")
+    load = source.load(f"({place} * {x.shape[-1]} + {at[-1]})")
     if moves_only and not x.dtype.is_float:
         result = code.let(C_TYPES[out.dtype], load)
     else:
@@ -92,10 +88,7 @@ def resize(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch
         result = "acc"
     code.lines += ["}"] * depth
     epilogue.write(kernel, code, result, index)
-    return kernel.launch(
-        node.op.name, (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.target,),
-        (rounded_up(out.type.size, local),), (local,), out.type.size,
-    )  # fmt: skip
+    return kernel.launch_items(node.op.name, (node,), code, epilogue, total, local, total)
 
 
 _COORDINATE = """
@@ -116,20 +109,17 @@ float coordinate(float v, int size, int corners, int padding) {
 def grid_sample(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Launch:
     """The input read at coordinates, between elements or at the nearest."""
     x, grid = node.operands(2)
-    out, params = node.outputs[0], node.params
+    params = node.params
     elements = kernel.elements
     code = kernel.code()
-    code.add("const int g = get_global_id(0);")
-    code.add(f"if (g >= {out.type.size}) return;")
-    index = Index(out.shape, "g")
+    index, total = positions(code, node, 1)
     at = code.axes(index)
     corners, padding = int(params["align_corners"]), params["padding_mode"]
     place = []
     for i, size in ((0, x.shape[2]), (1, x.shape[1])):
         v = elements.element(code, grid, Index(grid.shape, None, (*at[:3], str(i))))
         place.append(code.let("float", f"coordinate({v}, {size}, {corners}, {padding})"))
-    storage = elements.storage(x)
-    buffer = kernel.buffers.read(x, storage)
+    source = kernel.source(x)
     _, height, width, channels = x.shape
     code.add("float acc = 0.0f;")
     near = params["mode"] == 1
@@ -144,13 +134,10 @@ def grid_sample(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> L
         else f"((dy ? {place[1]} - y0 : 1.0f - ({place[1]} - y0)) * (dx ? {place[0]} - x0 : 1.0f - ({place[0]} - x0)))"
     )
     sampled = f"((({at[0]} * {height} + yy) * {width} + xx) * {channels} + {at[3]})"
-    code.add(f"  acc += {weight} * {storage.load(buffer, sampled)};")
+    code.add(f"  acc += {weight} * {source.load(sampled)};")
     code.add("}")
     epilogue.write(kernel, code, "acc", index)
-    return kernel.launch(
-        "GridSample", (node, *epilogue.nodes), kernel.text("\n".join(code.lines), before=_COORDINATE),
-        (epilogue.target,), (rounded_up(out.type.size, local),), (local,), out.type.size,
-    )  # fmt: skip
+    return kernel.launch_items("GridSample", (node,), code, epilogue, total, local, total, before=_COORDINATE)
 
 
 _MOST_SAMPLES = 1 << 14
@@ -166,11 +153,7 @@ def roi_align(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Lau
     at = code.axes(index)
     pictures, height, width, channels = x.shape
     picture = elements.element(code, batch, Index(batch.shape, at[0]))
-    fault = code.buffers.write(FAULT, "int", FAULT)
-    if node not in elements.faults:
-        elements.faults.append(node)
-    number = elements.faults.index(node) + 1
-    code.add(f"if ({picture} < 0 || {picture} >= {pictures}) {{ {fault}[0] = {number}; return; }}")
+    code.add(f"if ({picture} < 0 || {picture} >= {pictures}) {{ {elements.fault(code, node)} return; }}")
     shift = literal(0.5 if params["aligned"] else 0.0, "float")
     axes = (("y", 1, height, out.shape[1], 0), ("x", 0, width, out.shape[2], 1))
     for name, corner, _, bins, which in axes:
@@ -183,8 +166,7 @@ def roi_align(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Lau
         samples = int(params[f"num_samples_{name}"])
         count = str(samples) if samples > 0 else f"convert_int_sat(ceil(extent_{name} / {bins}.0f))"
         code.add(f"const int count_{name} = min({count}, {_MOST_SAMPLES});")
-    storage = elements.storage(x)
-    buffer = kernel.buffers.read(x, storage)
+    source = kernel.source(x)
     code.add("float total = 0.0f;")
     for (name, _, size, bins, _), place in zip(axes, (at[1], at[2]), strict=True):
         code.add(f"for (int s_{name} = 0; s_{name} < count_{name}; s_{name}++) {{")
@@ -196,7 +178,7 @@ def roi_align(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Lau
         code.add(f"const float {name}r = {name} - {name}0;")
 
     def sample(y: str, x: str) -> str:
-        return storage.load(buffer, f"((({picture} * {height} + {y}) * {width} + {x}) * {channels} + {at[3]})")
+        return source.load(f"((({picture} * {height} + {y}) * {width} + {x}) * {channels} + {at[3]})")
 
     code.add(f"const float upper = {sample('y0', 'x0')} * (1.0f - xr) + {sample('y0', 'x1')} * xr;")
     code.add(f"const float lower = {sample('y1', 'x0')} * (1.0f - xr) + {sample('y1', 'x1')} * xr;")
@@ -204,7 +186,4 @@ def roi_align(kernel: Kernel, node: Node, epilogue: Epilogue, local: int) -> Lau
     code.lines += ["}", "}"]
     result = code.let("float", "count_y > 0 && count_x > 0 ? total / ((float)count_y * (float)count_x) : 0.0f")
     epilogue.write(kernel, code, result, index)
-    return kernel.launch(
-        "RoiAlign", (node, *epilogue.nodes), kernel.text("\n".join(code.lines)), (epilogue.target,),
-        (rounded_up(total, local),), (local,), 16 * out.type.size,
-    )  # fmt: skip
+    return kernel.launch_items("RoiAlign", (node,), code, epilogue, total, local, 16 * out.type.size)

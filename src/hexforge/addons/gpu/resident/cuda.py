@@ -144,7 +144,7 @@ class CudaHandles:
         self._end.atexit = False
 
     def add(self, ending: str, handle: c_void_p) -> c_void_p:
-        """Something new."""
+        """Keep a handle, and the call that ends it."""
         self._made.append((ending, handle))
         return handle
 

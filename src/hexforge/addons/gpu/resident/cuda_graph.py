@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.addons.gpu import memory
 from hexforge.addons.gpu.building import builder
 from hexforge.addons.gpu.device import ClDevice
 from hexforge.addons.gpu.kernels.code import FAULT
 from hexforge.addons.gpu.kernels.launch import Launch
+from hexforge.addons.gpu.resident import memory
 from hexforge.addons.gpu.resident.cuda import Cuda, CudaBuffer, CudaHandles, call
 from hexforge.addons.gpu.resident.resident import DeviceTimes, GraphMemory, Resident
 from hexforge.ir import Array, Value
@@ -31,7 +31,7 @@ kernel void run(global const uint4* restrict from, global uint4* restrict to, in
   if (i < count) to[i] = from[i];
 }
 """
-"""How an input is fetched that is not small: a kernel of the graph waits less than a copy beside it."""
+"""How an input is fetched that is not small: a kernel of the graph waits less than a copy that runs meanwhile."""
 
 
 class CudaResident(Resident):
@@ -54,8 +54,8 @@ class CudaResident(Resident):
         """Take memory, bring constants there, load what OpenCL compiled, and record the kernels."""
         fetch = Launch("Fetch", (), _FETCH, (), (), (256,), (256,))
         launches = [fetch, *self.layout.launches]
-        with self.device.giving_up_cuda(), ThreadPoolExecutor(1) as beside:
-            kernels = beside.submit(builder(self.device).functions, launches, binaries, self.cuda)
+        with self.device.giving_up_cuda(), ThreadPoolExecutor(1) as meanwhile:
+            kernels = meanwhile.submit(builder(self.device).functions, launches, binaries, self.cuda)
             self._place_activations()
             self._place_constants()
             if self.layout.lowering.faults:

@@ -17,6 +17,7 @@ from typing import TypeVar
 from hexforge.addons.gpu.device import ClDevice, code_of, opencl
 from hexforge.addons.gpu.resident.cuda import OUT_OF_MEMORY, CudaError, error_name
 from hexforge.addons.gpu.resident.read_write_lock import NotAloneError
+from hexforge.amounts import size
 from hexforge.errors import CapacityError, HexforgeError, UnsupportedError
 
 T = TypeVar("T")
@@ -91,9 +92,9 @@ class Attempt:
             needs = self.needs()
             return CapacityError(
                 f"gpu device {device.name!r} is out of memory {doing} ({name}): the graph needs "
-                f"{_size(needs.activations + needs.constants)} (activations {_size(needs.activations)}, constants "
-                f"{_size(needs.constants)}, its largest buffer {_size(needs.largest)}), the device has "
-                f"{_size(device.memory_bytes)} for all sessions and buffers of at most {_size(device.most_bytes)}; "
+                f"{size(needs.activations + needs.constants)} (activations {size(needs.activations)}, constants "
+                f"{size(needs.constants)}, its largest buffer {size(needs.largest)}), the device has "
+                f"{size(device.memory_bytes)} for all sessions and buffers of at most {size(device.most_bytes)}; "
                 "close other sessions, use gpu_precision=fp16, a smaller batch, or another gpu_device",
                 _FULL,
             )
@@ -131,7 +132,3 @@ def _call(error: Exception) -> str:
         return f"in {error.routine}"  # type: ignore[attr-defined]
     except AttributeError:
         return (str(error).splitlines() or ["no reason given"])[0]
-
-
-def _size(count: int) -> str:
-    return f"{count / (1 << 20):,.1f} MiB" if count >= 1 << 20 else f"{count:,} bytes"

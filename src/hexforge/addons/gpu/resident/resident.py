@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.addons.gpu import memory
 from hexforge.addons.gpu.building import builder
 from hexforge.addons.gpu.device import ClDevice, opencl
 from hexforge.addons.gpu.kernel_launches import GpuLowering
 from hexforge.addons.gpu.kernels.code import FAULT
 from hexforge.addons.gpu.kernels.launch import Constant, Launch, Scratch
+from hexforge.addons.gpu.resident import memory
 from hexforge.addons.gpu.resident.enqueue import prepare_launches
 from hexforge.addons.gpu.resident.loss import MemoryNeeds, opencl_error
 from hexforge.ir import Array, Role, Value
@@ -75,6 +75,11 @@ class DeviceTimes:
     """Nanoseconds at the start and the end of each."""
     span_us: float = 0.0
     """From the start of the first to the end of the last."""
+
+    @property
+    def kernels_us(self) -> list[float]:
+        """Microseconds of each kernel."""
+        return [(end - start) / 1e3 for start, end in self.kernels]
 
 
 class Resident:

@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hexforge.addons.llm.architecture import Architecture, architecture_of_config
-from hexforge.addons.llm.shape import CONFIG, LlmShape
+from hexforge.addons.adapters.safetensors import map_safetensors
+from hexforge.addons.llm.checkpoints.architecture import Architecture, architecture_of_config
+from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM, HEAD, fused_rows, weight_shapes, weights_of
+from hexforge.addons.llm.shape import CONFIG, read_settings
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json
-from hexforge.formats.safetensors import map_safetensors
 from hexforge.ir import Array
 from hexforge.options import did_you_mean
 
@@ -24,30 +25,10 @@ TOKENIZER_FILES = (
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "vocab.json",
     "merges.txt", "tokenizer.model", "chat_template.jinja", "added_tokens.json",
 )  # fmt: skip
-EMBEDDING, FINAL_NORM, HEAD = "embedding", "final_norm", "head"
-_NAMES = {
-    EMBEDDING: "model.embed_tokens.weight", FINAL_NORM: "model.norm.weight", HEAD: "lm_head.weight",
-    "query": "self_attn.q_proj.weight", "key": "self_attn.k_proj.weight", "value": "self_attn.v_proj.weight",
-    "output": "self_attn.o_proj.weight", "query_bias": "self_attn.q_proj.bias", "key_bias": "self_attn.k_proj.bias",
-    "value_bias": "self_attn.v_proj.bias", "output_bias": "self_attn.o_proj.bias",
-    "gate_bias": "mlp.gate_proj.bias", "up_bias": "mlp.up_proj.bias", "down_bias": "mlp.down_proj.bias",
-    "query_norm": "self_attn.q_norm.weight", "key_norm": "self_attn.k_norm.weight",
-    "gate": "mlp.gate_proj.weight", "up": "mlp.up_proj.weight", "down": "mlp.down_proj.weight",
-    "attention_norm": "input_layernorm.weight", "feed_norm": "post_attention_layernorm.weight",
-}  # fmt: skip
 _PREFIXES = ("model.", "language_model.model.", "model.language_model.", "model.text_model.", "")
 """Where the embedding and the layers of a language part are."""
 _UNUSED = ".rotary_emb.inv_freq"
 """A table that early checkpoints of Llamas hold, and that follows from their config."""
-_OUTER_NORMS = {
-    "attention_out_norm": "post_attention_layernorm.weight", "feed_norm": "pre_feedforward_layernorm.weight",
-    "feed_out_norm": "post_feedforward_layernorm.weight",
-}  # fmt: skip
-
-
-def transformers_name(architecture: Architecture, name: str) -> str:
-    """What transformers calls a weight, within its layer where it has one; ONNX exporters call modules so, too."""
-    return (_OUTER_NORMS.get(name) if architecture.outer_norms else None) or _NAMES[name]
 
 
 class Checkpoint(ABC):
@@ -55,7 +36,7 @@ class Checkpoint(ABC):
 
     def __init__(self, architecture: Architecture, config: Mapping[str, Any], folder: Path | None) -> None:
         self.architecture, self.config, self.folder = architecture, config, folder
-        self._shapes = weight_shapes(architecture)
+        self._kinds, self._shapes = weights_of(architecture), weight_shapes(architecture)
 
     @abstractmethod
     def _stored(self, name: str, layer: int | None) -> Array:
@@ -84,53 +65,11 @@ class Checkpoint(ABC):
         return tuple(name for name in self._shapes if name not in (EMBEDDING, FINAL_NORM, HEAD))
 
 
-def weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """The shapes of all kinds of weights that a model of this architecture has."""
-    shape = architecture.shape
-    hidden, queries, keys = shape.hidden, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    shapes: dict[str, tuple[int, ...]] = {
-        EMBEDDING: (shape.vocab, hidden), FINAL_NORM: (hidden,),
-        "query": (queries, hidden), "key": (keys, hidden), "value": (keys, hidden), "output": (hidden, queries),
-        "gate": (shape.ffn, hidden), "up": (shape.ffn, hidden), "down": (hidden, shape.ffn),
-    }  # fmt: skip
-    if not shape.tied:
-        shapes[HEAD] = (shape.vocab, hidden)
-    if architecture.query_bias:
-        shapes |= {"query_bias": (queries,), "key_bias": (keys,), "value_bias": (keys,)}
-    if architecture.output_bias:
-        shapes["output_bias"] = (hidden,)
-    if architecture.feed_bias:
-        shapes |= {"gate_bias": (shape.ffn,), "up_bias": (shape.ffn,), "down_bias": (hidden,)}
-    if architecture.head_norms:
-        shapes |= {"query_norm": (shape.head_dim,), "key_norm": (shape.head_dim,)}
-    if architecture.joint_norms:
-        shapes |= {"query_norm": (queries,), "key_norm": (keys,)}
-    if architecture.inner_norms:
-        shapes |= {"attention_norm": (hidden,), "feed_norm": (hidden,)}
-    if architecture.outer_norms:
-        shapes |= {"attention_out_norm": (hidden,), "feed_out_norm": (hidden,)}
-    return shapes
-
-
-def fused_rows(shape: LlmShape, name: str) -> tuple[int, int, str]:
-    """Where a product's rows are in a matrix that holds several: first, one after the last, and the matrix."""
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    return {
-        "query": (0, queries, "self_attn.qkv_proj"),
-        "key": (queries, queries + keys, "self_attn.qkv_proj"),
-        "value": (queries + keys, queries + 2 * keys, "self_attn.qkv_proj"),
-        "gate": (0, shape.ffn, "mlp.gate_up_proj"),
-        "up": (shape.ffn, 2 * shape.ffn, "mlp.gate_up_proj"),
-    }[name]
-
-
 class SafetensorsCheckpoint(Checkpoint):
     """A folder as transformers writes it: config.json and one or several mapped .safetensors files."""
 
     def __init__(self, folder: Path) -> None:
-        config = read_json(folder / CONFIG)
-        if not isinstance(config, Mapping):
-            raise FormatError(f"{folder / CONFIG}: is no object of settings")
+        config = read_settings(folder / CONFIG)
         super().__init__(architecture_of_config(config, folder.name, str(folder / CONFIG)), config, folder)
         self._arrays = _mapped(folder)
         whole = (prefix for prefix in _PREFIXES if f"{prefix}embed_tokens.weight" in self._arrays)
@@ -157,7 +96,7 @@ class SafetensorsCheckpoint(Checkpoint):
         """What a layer's weight, or the matrix that holds it, is called within its layer."""
         if self._packed(name):
             return f"{fused_rows(self.architecture.shape, name)[2]}.weight"
-        return transformers_name(self.architecture, name)
+        return self._kinds[name].transformers
 
     def _array(self, name: str) -> Array:
         if name not in self._arrays:
@@ -197,6 +136,17 @@ def _mapped(folder: Path) -> dict[str, Array]:
     if (folder / WHOLE).is_file():
         return map_safetensors(folder / WHOLE)
     raise CallError(f"{folder}: has neither {WHOLE} nor {INDEX}; give --random to export random weights")
+
+
+class ChangedCheckpoint(Checkpoint):
+    """A checkpoint whose weights are changed when they are asked for; `change` gets weight, name and layer."""
+
+    def __init__(self, source: Checkpoint, change: Callable[[Array, str, int | None], Array]) -> None:
+        super().__init__(source.architecture, source.config, source.folder)
+        self._source, self._change = source, change
+
+    def _stored(self, name: str, layer: int | None) -> Array:
+        return self._change(self._source.weight(name, layer), name, layer)
 
 
 class RandomCheckpoint(Checkpoint):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an ONNX decoder beside a genai_config.json computes: sizes of its settings, everything else of its nodes."""
+"""What an ONNX decoder with a genai_config.json computes: sizes of its settings, everything else of its nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir
 
-from hexforge.addons.llm.architecture import Architecture, architecture_of_config
+from hexforge.addons.llm.checkpoints.architecture import Architecture, architecture_of_config
 from hexforge.addons.llm.checkpoints.decoder_constants import DecoderConstants, evaluated, is_constant, number, upstream
 from hexforge.addons.llm.checkpoints.rotation import Rotation
 from hexforge.errors import FormatError, UnsupportedError

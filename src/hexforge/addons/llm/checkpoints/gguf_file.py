@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.addons.llm.architecture import architecture_of_config
-from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint, fused_rows
+from hexforge.addons.llm.checkpoints.architecture import architecture_of_config
+from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
+from hexforge.addons.llm.checkpoints.weights import fused_rows
+from hexforge.addons.llm.families import FAMILIES
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.ir import Array
 
@@ -20,24 +22,11 @@ MAGIC, VERSIONS = b"GGUF", (2, 3)
 MOST_ENTRIES, MOST_TEXT, MOST_ITEMS = 1 << 16, 1 << 20, 1 << 22
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ITEMS = 8, 9
-_OUTER = {"embedding": "token_embd", "final_norm": "output_norm", "head": "output"}
-_INNER = {
-    "query": "attn_q.weight", "key": "attn_k.weight", "value": "attn_v.weight", "output": "attn_output.weight",
-    "query_bias": "attn_q.bias", "key_bias": "attn_k.bias", "value_bias": "attn_v.bias",
-    "output_bias": "attn_output.bias", "query_norm": "attn_q_norm.weight", "key_norm": "attn_k_norm.weight",
-    "gate": "ffn_gate.weight", "up": "ffn_up.weight", "down": "ffn_down.weight", "attention_norm": "attn_norm.weight",
-    "feed_norm": "ffn_norm.weight", "attention_out_norm": "post_attention_norm.weight",
-    "feed_out_norm": "post_ffw_norm.weight", "gate_bias": "ffn_gate.bias", "up_bias": "ffn_up.bias",
-    "down_bias": "ffn_down.bias",
-}  # fmt: skip
 _PACKED = {"query": "attn_qkv.weight", "key": "attn_qkv.weight", "value": "attn_qkv.weight", "gate": "ffn_up.weight",
            "up": "ffn_up.weight"}  # fmt: skip
 _FACTORS = "rope_freqs.weight"
 """What the speed of each pair is divided by, as llama.cpp writes Llama 3's scaled rotation."""
-_WIDE_SCORES = {"gemma2": 46, "gemma3": 62}
-"""Layers of the 27B models, whose scores are scaled by hidden size / heads and not by a head's size (llama.cpp)."""
-_FAMILIES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "phi3": "phi3", "gemma": "gemma",
-             "gemma2": "gemma2", "gemma3": "gemma3_text"}  # fmt: skip
+_FAMILIES = {family.gguf: name for name, family in FAMILIES.items() if family.gguf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +109,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], dict[str, GgufTensor], Arra
 
 
 class GgufCheckpoint(Checkpoint):
-    """A .gguf file; tokenizer files that lie beside it are the model's."""
+    """A .gguf file; tokenizer files of its folder are the model's."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -164,10 +153,8 @@ class GgufCheckpoint(Checkpoint):
         size = hidden // heads if size is None and whole else size
         if type(turning) is int and type(size) is int and size > 0:
             config["partial_rotary_factor"] = turning / size
-        if family in _WIDE_SCORES and whole:
-            config["query_pre_attn_scalar"] = (
-                hidden // heads if config["num_hidden_layers"] == _WIDE_SCORES[family] else size
-            )
+        if (wide := FAMILIES[_FAMILIES[family]].wide_score_layers) and whole:
+            config["query_pre_attn_scalar"] = hidden // heads if config["num_hidden_layers"] == wide else size
         return {key: value for key, value in config.items() if value is not None}
 
     def _scaling(self, kind: Any, factor: Any) -> dict[str, Any] | None:
@@ -183,8 +170,8 @@ class GgufCheckpoint(Checkpoint):
 
     def _require_no_others(self) -> None:
         """UnsupportedError for a file with weights that nothing is computed with here: it is another model's."""
-        inner = {_PACKED.get(name, _INNER[name]) if self.architecture.fused else _INNER[name] for name in self.names()}
-        outer = {_FACTORS, *(f"{name}.weight" for name in _OUTER.values())}
+        inner = {self._called(name) for name in self.names()}
+        outer = {_FACTORS, *(weight.gguf for name, weight in self._kinds.items() if name not in self.names())}
         for name in self._tensors:
             block, _, own = name.removeprefix("blk.").partition(".")
             inside = name.startswith("blk.") and block.isdecimal()
@@ -196,19 +183,23 @@ class GgufCheckpoint(Checkpoint):
     def _stored(self, name: str, layer: int | None) -> Array:
         arch, shape = self.architecture, self.architecture.shape
         if layer is None:
-            return self._less_offset(name, self._array(f"{_OUTER[name]}.weight"))
-        prefix = f"blk.{layer}."
+            return self._less_offset(name, self._array(self._called(name)))
+        array = self._array(f"blk.{layer}.{self._called(name)}")
         if arch.fused and name in _PACKED:
             start, end, _ = fused_rows(shape, name)
-            rows: Array = self._array(prefix + _PACKED[name])[start:end]
+            rows: Array = array[start:end]
             return rows
-        array = self._array(prefix + _INNER[name])
         even = shape.head_dim % 2 == 0 and array.ndim > 0 and array.shape[0] % shape.head_dim == 0
         if arch.family == "llama" and name.removesuffix("_bias") in ("query", "key") and even:
             # llama.cpp turns neighbours, transformers the two halves of a head
             pairs = array.reshape(-1, shape.head_dim // 2, 2, *array.shape[1:])
             array = pairs.swapaxes(1, 2).reshape(array.shape)
         return self._less_offset(name, array)
+
+    def _called(self, name: str) -> str:
+        """What the tensor of a weight, or that of the matrix that holds it, is called within its block."""
+        packed = _PACKED.get(name) if self.architecture.fused else None
+        return packed or self._kinds[name].gguf
 
     def _less_offset(self, name: str, array: Array) -> Array:
         """Norms of GGUF files have the offset of Gemma's in them."""

@@ -8,21 +8,20 @@ the numbers are not those of the weights that were read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from hexforge.addons.llm.architecture import architecture_of_config
-from hexforge.addons.llm.checkpoints.checkpoint import INDEX, WHOLE, Checkpoint, fused_rows, transformers_name
+from hexforge.addons.llm.checkpoints.architecture import architecture_of_config
+from hexforge.addons.llm.checkpoints.checkpoint import INDEX, WHOLE, Checkpoint
 from hexforge.addons.llm.checkpoints.decoder_architecture import decoder_architecture
 from hexforge.addons.llm.checkpoints.decoder_constants import BlockCodes, DecoderConstants, number
-from hexforge.addons.llm.float_decoder import FloatDecoder
+from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
+from hexforge.addons.llm.checkpoints.weights import fused_rows
 from hexforge.addons.llm.graphs.genai_config import GENAI_CONFIG, genai_settings
 from hexforge.addons.llm.graphs.onnx_decoder import read_onnx_decoder
 from hexforge.addons.llm.graphs.onnx_graphs import CPU_ALONE, open_onnx_graphs
-from hexforge.addons.llm.shape import CONFIG
+from hexforge.addons.llm.shape import CONFIG, read_settings
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json
 from hexforge.ir import Array
@@ -38,7 +37,7 @@ NEAR_IN_8_BITS = 0.15
 
 
 def find_decoder(source: Path) -> Path | None:
-    """The ONNX decoder of a folder, or the file itself; None where there is none or safetensors are beside it."""
+    """The ONNX decoder of a folder, or the file itself; None where there is none or the folder has safetensors."""
     if source.suffix == ".onnx":
         if not source.is_file():
             raise CallError(f"{source}: no such file")
@@ -69,9 +68,7 @@ class OnnxCheckpoint(Checkpoint):
             raise CallError(f"{path}: has neither {GENAI_CONFIG} nor {CONFIG} beside it, which say what it is")
         self._neighbours = False
         if (folder / CONFIG).is_file():
-            config: Any = read_json(folder / CONFIG)
-            if not isinstance(config, Mapping):
-                raise FormatError(f"{folder / CONFIG}: is no object of settings")
+            config = read_settings(folder / CONFIG)
             arch = architecture_of_config(config, folder.name, str(folder / CONFIG))
         else:
             settings = genai_settings(read_json(folder / GENAI_CONFIG), folder / GENAI_CONFIG)
@@ -119,7 +116,7 @@ class OnnxCheckpoint(Checkpoint):
 
     def _module(self, name: str) -> str:
         """The module that has a weight of its own."""
-        return transformers_name(self.architecture, name).split(".")[-2]
+        return self._kinds[name].transformers.split(".")[-2]
 
     def _rows(self, name: str, layer: int | None) -> tuple[str, slice]:
         """The module that holds a matrix or a bias, and which of its rows they are."""

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
-from hexforge.addons.llm.architecture import architecture_of_config
+from hexforge.addons.llm.checkpoints.architecture import architecture_of_config
 from hexforge.addons.llm.checkpoints.checkpoint import INDEX, WHOLE, Checkpoint, RandomCheckpoint, SafetensorsCheckpoint
 from hexforge.addons.llm.checkpoints.gguf_file import GgufCheckpoint
-from hexforge.addons.llm.shape import CONFIG, read_shape
-from hexforge.errors import CallError, FormatError
-from hexforge.formats.json_text import read_json
+from hexforge.addons.llm.shape import CONFIG, read_settings, read_shape
+from hexforge.errors import CallError
 
 
 def open_checkpoint(source: str | Path, *, random_seed: int | None = None) -> Checkpoint:
@@ -40,9 +38,7 @@ def open_checkpoint(source: str | Path, *, random_seed: int | None = None) -> Ch
 def _random(path: Path, name: str, seed: int) -> RandomCheckpoint:
     at = path / CONFIG if path.is_dir() else path
     if at.is_file():
-        config = read_json(at)
-        if not isinstance(config, Mapping):
-            raise FormatError(f"{at}: is no object of settings")
+        config = read_settings(at)
         return RandomCheckpoint(architecture_of_config(config, at.parent.name, str(at)), config, at.parent, seed)
     shape = read_shape(name)
     family = next((f for f in ("qwen3", "qwen2", "gemma2") if f in shape.name.replace("_5", "")), "llama")

@@ -74,82 +74,84 @@ def rotation_of_config(
         return plain  # dynamic ones turn otherwise only in texts that are longer than the model's
     speeds: Array = np.asarray(plain.speeds, np.float32)
     try:
-        scaled, scale = _SCALED[kind](speeds, text, scaling, theta, where)
+        scaled, scale = _SCALED[kind](speeds, _ScaledRotation(text, scaling, theta, where))
     except (KeyError, TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
         raise FormatError(f"{where}: rope_scaling of type {kind!r} is malformed: {error}") from None
     return Rotation(size, tuple(float(v) for v in scaled), scale)
 
 
-def _required(scaling: Mapping[str, Any], key: str, where: str) -> float:
-    return number_of(scaling, key, scaling[key], where)
+@dataclass(frozen=True, slots=True)
+class _ScaledRotation:
+    """What a config says of a rotation that is scaled."""
+
+    text: Mapping[str, Any]
+    scaling: Mapping[str, Any]
+    theta: float
+    where: str
+
+    def number(self, key: str, default: float) -> float:
+        """A number of the scaling."""
+        return number_of(self.scaling, key, default, self.where)
+
+    def required(self, key: str) -> float:
+        """A number that the scaling must have; KeyError where it has not."""
+        return self.number(key, self.scaling[key])
+
+    def longest(self, default: float = 2048) -> float:
+        """The longest text of the model."""
+        return number_of(self.text, "max_position_embeddings", default, self.where)
+
+    @property
+    def original(self) -> float:
+        """The length that the model was trained for first; outside the scaling it counts more (transformers)."""
+        return number_of(self.text, _ORIGINAL, self.number(_ORIGINAL, self.longest()), self.where)
 
 
-def _original(text: Mapping[str, Any], scaling: Mapping[str, Any], where: str) -> float:
-    """The length that a model was trained for first; outside the scaling it counts more (transformers)."""
-    longest = number_of(text, "max_position_embeddings", 2048, where)
-    return number_of(text, _ORIGINAL, number_of(scaling, _ORIGINAL, longest, where), where)
+def _linear(speeds: Array, said: _ScaledRotation) -> tuple[Array, float]:
+    return speeds / np.float32(said.required("factor")), 1.0
 
 
-def _linear(
-    speeds: Array, text: Mapping[str, Any], scaling: Mapping[str, Any], theta: float, where: str
-) -> tuple[Array, float]:
-    del text, theta
-    return speeds / np.float32(_required(scaling, "factor", where)), 1.0
-
-
-def _llama3(
-    speeds: Array, text: Mapping[str, Any], scaling: Mapping[str, Any], theta: float, where: str
-) -> tuple[Array, float]:
+def _llama3(speeds: Array, said: _ScaledRotation) -> tuple[Array, float]:
     """Slow pairs turn `factor` times as slowly, fast ones as before, and those between a bit of both."""
-    del theta
-    factor, low, high = (_required(scaling, k, where) for k in ("factor", "low_freq_factor", "high_freq_factor"))
+    factor, low, high = (said.required(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
     if not high > low:
         raise ValueError(f"high_freq_factor {high} is not above low_freq_factor {low}")
-    turns = _original(text, scaling, where) * speeds / (2 * math.pi)
+    turns = said.original * speeds / (2 * math.pi)
     smooth = np.clip((turns - low) / (high - low), 0, 1).astype(np.float32)
     return (1 - smooth) * speeds / np.float32(factor) + smooth * speeds, 1.0
 
 
-def _yarn(
-    speeds: Array, text: Mapping[str, Any], scaling: Mapping[str, Any], theta: float, where: str
-) -> tuple[Array, float]:
+def _yarn(speeds: Array, said: _ScaledRotation) -> tuple[Array, float]:
     """As llama3, by the number of a pair; and scores are sharpened by the logarithm of the factor."""
-    original, size = _original(text, scaling, where), 2 * len(speeds)
-    stretch = number_of(text, "max_position_embeddings", 2048, where) / original
-    factor = number_of(scaling, "factor", scaling["factor"] or stretch, where)
+    original, size = said.original, 2 * len(speeds)
+    factor = said.number("factor", said.scaling["factor"] or said.longest() / original)
 
     def place(turns: float) -> float:
-        return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+        return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(said.theta))
 
     def sharpened(by: float) -> float:
         return 0.1 * by * math.log(factor) + 1.0 if factor > 1 else 1.0
 
-    low, high = (place(number_of(scaling, key, turns, where)) for key, turns in (("beta_fast", 32), ("beta_slow", 1)))
-    if scaling.get("truncate", True):
+    low, high = (place(said.number(key, turns)) for key, turns in (("beta_fast", 32), ("beta_slow", 1)))
+    if said.scaling.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, size - 1)
     ramp = np.clip((np.arange(len(speeds), dtype=np.float32) - low) / (high - low or 0.001), 0, 1).astype(np.float32)
-    numerator, denominator = scaling.get("mscale"), scaling.get("mscale_all_dim")
     scale = sharpened(1.0)
-    if numerator and denominator:
-        scale = sharpened(_required(scaling, "mscale", where)) / sharpened(_required(scaling, "mscale_all_dim", where))
-    scale = number_of(scaling, "attention_factor", scale, where)
-    return speeds / np.float32(factor) * ramp + speeds * (1 - ramp), scale
+    if said.scaling.get("mscale") and said.scaling.get("mscale_all_dim"):
+        scale = sharpened(said.required("mscale")) / sharpened(said.required("mscale_all_dim"))
+    return speeds / np.float32(factor) * ramp + speeds * (1 - ramp), said.number("attention_factor", scale)
 
 
-def _longrope(
-    speeds: Array, text: Mapping[str, Any], scaling: Mapping[str, Any], theta: float, where: str
-) -> tuple[Array, float]:
+def _longrope(speeds: Array, said: _ScaledRotation) -> tuple[Array, float]:
     """Each pair has a factor of its own; of the two lists the one for shorter texts."""
-    del theta
-    original = _original(text, scaling, where)
-    factors = np.asarray(scaling["short_factor"], np.float64)
+    original = said.original
+    factors = np.asarray(said.scaling["short_factor"], np.float64)
     if factors.shape != speeds.shape or not ((factors >= LEAST) & (factors <= MOST)).all():
         raise ValueError(f"short_factor has not {len(speeds)} numbers above 0")
-    stretch = number_of(text, "max_position_embeddings", original, where) / original
-    stretch = number_of(scaling, "factor", stretch, where)
+    stretch = said.number("factor", said.longest(original) / original)
     scale = math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0
-    return speeds / factors.astype(np.float32), number_of(scaling, "attention_factor", scale, where)
+    return speeds / factors.astype(np.float32), said.number("attention_factor", scale)
 
 
 _SCALED = {"linear": _linear, "llama3": _llama3, "yarn": _yarn, "longrope": _longrope}

@@ -5,20 +5,10 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
+from dataclasses import dataclass, field
 
-from hexforge.addons.llm.commands.loading import loaded_model
-from hexforge.addons.llm.commands.sampling_arguments import (
-    AdapterName,
-    BundleFolder,
-    ContextLength,
-    Count,
-    LlmBackend,
-    Penalty,
-    Seed,
-    Temperature,
-    TopK,
-    TopP,
-)
+from hexforge.addons.llm.commands.bundle_to_run import ADAPTER, TOKENS, BundleToRun
+from hexforge.addons.llm.sampling import ChatSampling
 from hexforge.cli.say import say
 from hexforge.errors import CallError
 from hexforge.options import did_you_mean
@@ -31,28 +21,24 @@ HELP = (
 COMMANDS = ("/undo", "/reset", "/adapter", "/help", "/end")
 
 
-def chat(
-    bundle: BundleFolder,
-    tokens: Count = 256,
-    temperature: Temperature = 0.7,
-    top_k: TopK = 40,
-    top_p: TopP = 0.95,
-    repetition_penalty: Penalty = 1.1,
-    seed: Seed = None,
-    system: str = option("", "What the model is told before the first turn."),
-    adapter: AdapterName = "",
-    backend: LlmBackend = "",
-    context: ContextLength = 0,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """How a conversation goes."""
+
+    tokens: int = field(default=256, metadata=TOKENS)
+    sampling: ChatSampling = field(default_factory=ChatSampling)
+    system: str = option("", "What the model is told before the first turn.")
+    adapter: str = field(default="", metadata=ADAPTER)
+
+
+def chat(model: BundleToRun, request: ChatRequest) -> None:
     """Chat with a language model; what was said stays in its caches from turn to turn."""
-    from hexforge.addons.llm import Sampling
     from hexforge.addons.llm.conversation import Conversation
 
-    sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
-    model = loaded_model(bundle, backend, context)
-    model.prepare_adapters()
-    conversation = Conversation(model, system)
-    conversation.use(adapter)
+    loaded = model.loaded()
+    loaded.prepare_adapters()
+    conversation = Conversation(loaded, request.system)
+    conversation.use(request.adapter)
     if sys.stdin.isatty():
         say(HELP, err=True)
     while True:
@@ -80,7 +66,7 @@ def chat(
             if command == "/adapter":
                 conversation.use(line.removeprefix("/adapter").strip())
                 continue
-            with closing(conversation.answer(line, tokens, sampling)) as pieces:
+            with closing(conversation.answer(line, request.tokens, request.sampling)) as pieces:
                 for piece in pieces:
                     say(piece.text, nl=False)
             say("")

@@ -150,7 +150,7 @@ def _bundle(source: Path) -> Bundle | None:
 
 
 def _attention_remarks(source: Path, bundle: Bundle | None, soc: str) -> list[str]:
-    """Why attentions of ONNX models beside a config do not become MaskedSoftmax, each reason once."""
+    """Why attentions of ONNX models with a config do not become MaskedSoftmax, each reason once."""
     files = sorted(source.glob("*.onnx")) if source.is_dir() else []
     if bundle is not None:  # the layers of one part are like those of another, and so are graphs for more tokens
         files = [bundle.folder / bundle.parts[0].graphs[min(bundle.parts[0].graphs)]]

@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from hexforge.addons.llm.commands.loading import loaded_model
-from hexforge.addons.llm.commands.sampling_arguments import BundleFolder, ContextLength, LlmBackend
+from hexforge.addons.llm.commands.bundle_to_run import BundleToRun
 from hexforge.cli.arguments import Json
 from hexforge.cli.say import say
 from hexforge.cli.screen import console, print_json, spinner, table
@@ -16,26 +15,24 @@ from hexforge.request_fields import option, required
 
 
 def evaluate(
-    bundle: BundleFolder,
+    model: BundleToRun,
     checkpoint: Path = required("What it was exported from."),
     text: Path = required("A text that the model was not trained on."),
     length: int | None = option(None, "Tokens of a row; each row begins anew. [default: 256, or the context]", min=2),
     rows: int = option(0, "At most so many rows; 0: all.", min=0),
     blame: bool = option(False, "Say what each layer's rounding costs."),
-    backend: LlmBackend = "",
-    context: ContextLength = 0,
     as_json: Json = False,
 ) -> None:
     """Say how well a bundle predicts a text, how near it is to its float model, and which layer is to blame."""
-    from hexforge.addons.llm.evaluate import evaluate_bundle
+    from hexforge.addons.llm.exporting.evaluate import evaluate_bundle
 
-    model = loaded_model(bundle, backend, context)
-    context = model.bundle.context
+    loaded = model.loaded()
+    context = loaded.bundle.context
     if length is not None and length > context:
         raise CallError(f"--length {length}: a row does not fit the context of {context}; give 2 to {context}")
     with spinner("reading the text"):
         result = evaluate_bundle(
-            model, checkpoint, text.read_text(encoding="utf-8", errors="replace"),
+            loaded, checkpoint, text.read_text(encoding="utf-8", errors="replace"),
             length=length or min(256, context), rows=rows, blame=blame,
         )  # fmt: skip
     if as_json:

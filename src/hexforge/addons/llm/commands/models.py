@@ -3,12 +3,22 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import asdict
 
 from hexforge.cli.arguments import Json
-from hexforge.cli.screen import console, print_json, table
+from hexforge.cli.screen import console, print_json, result_table
+from hexforge.results import Column
 
-COLUMNS = ("model", "parameters", "layers", "hidden", "heads", "keys", "head", "ffn", "vocabulary", "tied")
+COLUMNS = (
+    Column("model", of="name"),
+    Column("parameters", of=lambda shape: f"{shape.parameters / 1e9:.2f} B"),
+    *(Column(name) for name in ("layers", "hidden", "heads")),
+    Column("keys", of="kv_heads"),
+    Column("head", of="head_dim"),
+    Column("ffn"),
+    Column("vocabulary", "number", 0, of="vocab"),
+    Column("tied", of=lambda shape: "yes" if shape.tied else "no"),
+)
 
 
 def models(as_json: Json = False) -> None:
@@ -17,13 +27,7 @@ def models(as_json: Json = False) -> None:
 
     shapes = named_shapes().values()
     if as_json:
-        print_json([dataclasses.asdict(s) | {"parameters": s.parameters} for s in shapes])
+        print_json([asdict(shape) | {"parameters": shape.parameters} for shape in shapes])
         return
-    cells = [
-        (
-            s.name, f"{s.parameters / 1e9:.2f} B", str(s.layers), str(s.hidden), str(s.heads), str(s.kv_heads),
-            str(s.head_dim), str(s.ffn), f"{s.vocab:,}", "yes" if s.tied else "no",
-        )
-        for s in shapes
-    ]  # fmt: skip
-    console().print(table(f"{len(cells)} models, as their config.json files say (published)", COLUMNS, cells))
+    title = f"{len(shapes)} models, as their config.json files say (published)"
+    console().print(result_table(title, COLUMNS, shapes))

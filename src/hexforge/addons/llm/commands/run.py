@@ -4,21 +4,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from hexforge.addons.llm.commands.loading import loaded_model
-from hexforge.addons.llm.commands.sampling_arguments import (
-    AdapterName,
-    BundleFolder,
-    ContextLength,
-    Count,
-    LlmBackend,
-    Penalty,
-    Seed,
-    Temperature,
-    TopK,
-    TopP,
-)
+from hexforge.addons.llm.commands.bundle_to_run import ADAPTER, TOKENS, BundleToRun
+from hexforge.addons.llm.sampling import Sampling
 from hexforge.cli.arguments import Json
 from hexforge.cli.say import say
 from hexforge.cli.screen import print_json
@@ -26,36 +16,36 @@ from hexforge.errors import CallError
 from hexforge.request_fields import option, required
 
 
-def run(
-    bundle: BundleFolder,
-    prompt: str = required("The text to continue.", "--prompt", "-p"),
-    tokens: Count = 128,
-    temperature: Temperature = 0.0,
-    top_k: TopK = 0,
-    top_p: TopP = 1.0,
-    repetition_penalty: Penalty = 1.0,
-    seed: Seed = None,
-    stop: list[str] | None = option(None, "End before this text; several times."),
-    draft: Path | None = option(None, "A bundle of a smaller model that guesses tokens."),
-    adapter: AdapterName = "",
-    ahead: int = option(4, "How many it guesses at a time.", min=1, max=64),
-    backend: LlmBackend = "",
-    context: ContextLength = 0,
-    as_json: Json = False,
-) -> None:
-    """Say what a language model says after a prompt."""
-    from hexforge.addons.llm import Sampling, load
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What is continued, and how."""
 
-    sampling = Sampling(temperature, top_k, top_p, repetition_penalty, seed)
-    if "" in (stop or ()):
-        raise CallError("--stop: an empty text ends nothing; give some text, or leave it out")
+    prompt: str = required("The text to continue.", "--prompt", "-p")
+    tokens: int = field(default=128, metadata=TOKENS)
+    sampling: Sampling = field(default_factory=Sampling)
+    stop: list[str] | None = option(None, "End before this text; several times.")
+    draft: Path | None = option(None, "A bundle of a smaller model that guesses tokens.")
+    adapter: str = field(default="", metadata=ADAPTER)
+    ahead: int = option(4, "How many it guesses at a time.", min=1, max=64)
+
+    def __post_init__(self) -> None:
+        """CallError for a stop text that ends nothing."""
+        if "" in (self.stop or ()):
+            raise CallError("--stop: an empty text ends nothing; give some text, or leave it out")
+
+
+def run(model: BundleToRun, request: RunRequest, as_json: Json = False) -> None:
+    """Say what a language model says after a prompt."""
+    from hexforge.addons.llm import load
+
     began = time.perf_counter()
-    model = loaded_model(bundle, backend, context)
+    running = model.loaded()
     loaded = time.perf_counter()
-    session = model.session(adapter)
-    guesser = None if draft is None else load(draft, backend=backend)
+    session = running.session(request.adapter)
+    draft = None if request.draft is None else load(request.draft, backend=model.backend)
+    sampling, stop = request.sampling, request.stop or ()
     pieces, first = [], 0.0
-    for piece in session.generate(prompt, tokens, sampling, stop or (), draft=guesser, ahead=ahead):
+    for piece in session.generate(request.prompt, request.tokens, sampling, stop, draft=draft, ahead=request.ahead):
         first = first or time.perf_counter()
         pieces.append(piece)
         if not as_json:
@@ -72,9 +62,9 @@ def run(
         )  # fmt: skip
         return
     say("")
-    if pieces[-1].end == "length" and len(given) < tokens:
-        full = model.bundle.context
-        say(f"ended after {len(given)} of {tokens} tokens: the context of {full} is full", err=True)
+    if pieces[-1].end == "length" and len(given) < request.tokens:
+        full = running.bundle.context
+        say(f"ended after {len(given)} of {request.tokens} tokens: the context of {full} is full", err=True)
     if len(given) > 1:
         rate = (len(given) - 1) / seconds
         say(f"loaded in {loaded - began:.2f} s, first token {first - loaded:.3f} s, {rate:.1f} tokens/s here", err=True)

@@ -6,8 +6,7 @@ from __future__ import annotations
 import secrets
 import socket
 
-from hexforge.addons.llm.commands.loading import loaded_model
-from hexforge.addons.llm.commands.sampling_arguments import BundleFolder, ContextLength, LlmBackend
+from hexforge.addons.llm.commands.bundle_to_run import BundleToRun
 from hexforge.cli.arguments import Soc
 from hexforge.cli.say import say
 from hexforge.errors import CallError
@@ -15,26 +14,24 @@ from hexforge.request_fields import option
 
 
 def serve(
-    bundle: BundleFolder,
+    model: BundleToRun,
     port: int = option(8080, "The port, on this machine's own address.", min=1, max=65535),
     token: str = option("", "What clients must show; one is made if left out.", envvar="HEXFORGE_LLM_TOKEN"),
     together: int = option(8, "Answers at a time; others wait.", min=1, max=64),
     at_device_speed: bool = option(False, "Give tokens as fast as the chip is estimated to."),
     soc: Soc = "",
-    backend: LlmBackend = "",
-    context: ContextLength = 0,
 ) -> None:
     """Serve a bundle on this machine as OpenAI's API: streams, stop texts, seeds, many clients."""
-    from hexforge.addons.llm.serving.answers import device_pace
-    from hexforge.addons.llm.serving.app import serve as served
+    from hexforge.addons.llm.serve_answers import device_pace
+    from hexforge.addons.llm.serve_app import serve as served
 
     _refuse_a_taken_port(port)
     key = token or secrets.token_urlsafe(24)
-    model = loaded_model(bundle, backend, context)
-    model.prepare_adapters()
-    pace = device_pace(model.bundle, soc) if at_device_speed else None
-    say(f"{model.bundle.name} at http://127.0.0.1:{port}/v1" + ("" if token else f" with the token {key}"))
-    served(model, key, port=port, together=together, pace=pace)
+    loaded = model.loaded()
+    loaded.prepare_adapters()
+    pace = device_pace(loaded.bundle, soc) if at_device_speed else None
+    say(f"{loaded.bundle.name} at http://127.0.0.1:{port}/v1" + ("" if token else f" with the token {key}"))
+    served(loaded, key, port=port, together=together, pace=pace)
 
 
 def _refuse_a_taken_port(port: int) -> None:

@@ -21,8 +21,8 @@ from hexforge.addons.llm.bundle import (
     adapted_file,
     graph_name,
 )
+from hexforge.addons.llm.exporting.precision import CACHE_ZERO
 from hexforge.addons.llm.graphs.decoder_graphs import Caches, Run, graph_size
-from hexforge.addons.llm.precision import CACHE_ZERO
 from hexforge.formats.hmx_layout import KEY_TILE, VALUE_TILE, to_hmx
 from hexforge.ir import Array
 

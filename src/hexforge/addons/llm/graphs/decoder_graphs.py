@@ -7,9 +7,11 @@ Bundles, ONNX decoders of others and the decoders in .pte files of ExecuTorch ar
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from hexforge.formats.validated import Count, Positive
 from hexforge.ir import Array
 
 Run = Callable[[Mapping[str, Array], Mapping[str, Array], Collection[str]], Mapping[str, Array]]
@@ -21,43 +23,24 @@ PADDED_SHARE = 8
 """A rest of a prompt of at least an eighth of a graph's tokens goes through that graph, padded."""
 
 
-class DecoderFacts(Protocol):
+@dataclass(frozen=True, slots=True)
+class DecoderFacts:
     """What a model says of itself."""
 
-    @property
-    def folder(self) -> Path:
-        """Where it and its tokenizer are."""
-        ...
+    folder: Path
+    """Where it and its tokenizer are."""
+    name: str
+    context: Positive
+    """Tokens that its caches hold: the most of a session."""
+    vocabulary: Positive
+    layers: Positive
+    end_tokens: tuple[Count, ...]
+    """Tokens that end an answer."""
 
     @property
-    def name(self) -> str:
-        """What it is called."""
-        ...
-
-    @property
-    def context(self) -> int:
-        """The most tokens of a session."""
-        ...
-
-    @property
-    def vocabulary(self) -> int:
-        """How many tokens it knows."""
-        ...
-
-    @property
-    def layers(self) -> int:
-        """How many layers it has."""
-        ...
-
-    @property
-    def end_tokens(self) -> Collection[int]:
-        """Tokens that end an answer."""
-        ...
-
-    @property
-    def adapters(self) -> Sequence[str]:
+    def adapters(self) -> tuple[str, ...]:
         """The names of its LoRA adapters."""
-        ...
+        return ()
 
 
 class DecoderGraphs(Protocol):
@@ -66,25 +49,20 @@ class DecoderGraphs(Protocol):
     @property
     def has_quiet_runs(self) -> bool:
         """Whether runs without logits take less time."""
-        ...
 
     def empty_caches(self) -> Caches:
         """Caches without a token."""
-        ...
 
     def size(self, left: int, start: int, every: bool) -> int:
         """How many tokens the run after the first `start` takes, where so many are left; `every`: logits after each."""
-        ...
 
     def keeps(self, read: int, count: int) -> bool:
         """Whether caches that have read so many tokens still hold what the first `count` of them put there."""
-        ...
 
     def run(
         self, size: int, chunk: Sequence[int], start: int, caches: Caches, quiet: bool
     ) -> tuple[Array | None, Caches]:
         """Read tokens after the first `start`: logits [tokens, vocabulary], or none, and the caches then."""
-        ...
 
 
 def graph_size(sizes: Sequence[int], left: int, room: int, pads: bool = True) -> int:

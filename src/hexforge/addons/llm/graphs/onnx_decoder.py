@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hexforge.addons.llm.architecture import token_numbers
+from hexforge.addons.llm.checkpoints.architecture import token_numbers
+from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
 from hexforge.addons.llm.graphs.genai_config import GENAI_CONFIG, genai_settings
-from hexforge.addons.llm.shape import CONFIG
+from hexforge.addons.llm.shape import CONFIG, read_settings
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json
 from hexforge.model.declarations import Declared, declare
@@ -57,24 +58,16 @@ class DecoderCache:
 
 
 @dataclass(frozen=True, slots=True)
-class OnnxDecoder:
+class OnnxDecoder(DecoderFacts):
     """An ONNX decoder as it is."""
 
-    folder: Path
     file: Path
-    name: str
-    context: int
-    """Tokens that its caches hold."""
-    vocabulary: int
-    layers: int
-    end_tokens: tuple[int, ...]
     names: Mapping[str, str]
     """What inputs and outputs are called, by the words of genai_config.json."""
     inputs: Mapping[str, Declared]
     caches: tuple[DecoderCache, ...]
     last_logits_only: bool
     """Whether logits come after the last of several tokens alone."""
-    adapters: tuple[str, ...] = ()
 
 
 def read_onnx_decoder(folder: Path, file: Path, context: int = 0, *, needs_caches: bool = True) -> OnnxDecoder:
@@ -126,7 +119,7 @@ def read_onnx_decoder(folder: Path, file: Path, context: int = 0, *, needs_cache
     if not vocabulary:
         raise FormatError(f"{settings.where}: does not say vocab_size")
     return OnnxDecoder(
-        home, file, home.resolve().name, rows, vocabulary, layer, settings.end_tokens, names, inputs, tuple(caches),
+        home, home.resolve().name, rows, vocabulary, layer, settings.end_tokens, file, names, inputs, tuple(caches),
         last_logits_only=len(shape) == 3 and shape[1] == 1,
     )  # fmt: skip
 
@@ -153,9 +146,7 @@ class _Settings:
             model, decoder = genai_settings(data, where)
         else:
             where = next((at for at in (folder / CONFIG, folder.parent / CONFIG) if at.is_file()), folder / CONFIG)
-            model = read_json(where) if where.is_file() else {}
-            if not isinstance(model, Mapping):
-                raise FormatError(f"{where}: is no object of settings")
+            model = read_settings(where) if where.is_file() else {}
         names = dict(_NAMES)
         for side in ("inputs", "outputs"):
             said = decoder.get(side, {})

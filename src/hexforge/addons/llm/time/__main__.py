@@ -6,24 +6,21 @@ The parameters are those of all families; errors and bands in the file are those
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hexforge.addons.latency.cost_file import differences, text_of
+from hexforge.addons.latency.cost_file import fit_arguments, keep_or_check
+from hexforge.addons.latency.held_out import share_quantile
 from hexforge.addons.llm.time.costs import SHIPPED, costs_of
 from hexforge.addons.llm.time.estimate import estimate_llm
 from hexforge.addons.llm.time.fitting import LlmFit, fit_rows, predict_families_held_out
 from hexforge.addons.llm.time.measurements import MEASURED, RUNTIMES, LlmMeasurement, read_llm_measurements
 from hexforge.addons.llm.time.terms import FACTORS, PARAMETERS
-from hexforge.formats.files import write_atomically
 
 SOURCE = "fitted by hexforge.llm.time on the language models of qai-hub-models 0.65.0"
 INSIDE = 0.9
@@ -71,17 +68,10 @@ def half_widths(rows: Sequence[LlmMeasurement], chunk: np.ndarray, token: np.nda
         first = np.abs(np.log(chunk[here] / [rows[i].chunk_ms for i in here]))
         later = np.abs(np.log(token[here] / [rows[i].token_ms for i in here]))
         widths[runtime] = {
-            what: round(max(float(np.quantile(errors, INSIDE)), _share_quantile(errors, shares)), 4)
+            what: round(max(float(np.quantile(errors, INSIDE)), share_quantile(errors, shares)), 4)
             for what, errors in (("chunk", first), ("token", later))
         }
     return widths
-
-
-def _share_quantile(errors: np.ndarray, shares: np.ndarray) -> float:
-    """The error that rows which make nine of ten parts of all shares do not exceed."""
-    order = np.argsort(errors)
-    reached = np.cumsum(shares[order]) / shares.sum()
-    return float(errors[order][np.searchsorted(reached, INSIDE - 1e-9)])
 
 
 def unmeasured_widths(rows: Sequence[LlmMeasurement]) -> dict[str, float]:
@@ -99,12 +89,9 @@ def unmeasured_widths(rows: Sequence[LlmMeasurement]) -> dict[str, float]:
             )
             for r in mine
         ]  # fmt: skip
-        off["chunk"].append(
-            float(np.median([np.log(e.chunk_ms / r.chunk_ms) for e, r in zip(told, mine, strict=True)]))
-        )
-        off["token"].append(
-            float(np.median([np.log(e.token_ms / r.token_ms) for e, r in zip(told, mine, strict=True)]))
-        )
+        for what, logs in off.items():
+            times = ((getattr(e, f"{what}_ms"), getattr(r, f"{what}_ms")) for e, r in zip(told, mine, strict=True))
+            logs.append(float(np.median([np.log(estimated / measured) for estimated, measured in times])))
     return {what: round(float(np.sqrt(np.mean(np.square(logs)))), 4) for what, logs in off.items()}
 
 
@@ -133,11 +120,7 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 def main() -> int:
     """Fit, print what came out, and write or check the file."""
-    parser = argparse.ArgumentParser(prog="python -m hexforge.llm.time", description=__doc__)
-    parser.add_argument("--data", type=Path, default=MEASURED, help="measured rows, as llm.csv has them")
-    parser.add_argument("--out", type=Path, default=SHIPPED, help="the file that is written; hexforge's own by default")
-    parser.add_argument("--check", action="store_true", help="compare with the file instead; 1 where a figure differs")
-    given = parser.parse_args()
+    given = fit_arguments("hexforge.llm.time", __doc__, MEASURED, SHIPPED)
     rows, unknown = read_llm_measurements(given.data)
     for name in unknown:
         print(f"{name}: left out, nothing says its shape", file=sys.stderr)
@@ -148,12 +131,7 @@ def main() -> int:
     for runtime, errors in contents["error"].items():
         for what, row in errors.items():
             print(f"held out, {runtime:13} {what:18}", *(f"{name} {value:g}" for name, value in row.items()))
-    if given.check:
-        differing = differences(contents, json.loads(given.out.read_text("utf-8")))
-        print("\n".join(differing) or f"{given.out}: every figure is that of this fit")
-        return int(bool(differing))
-    write_atomically(given.out, text_of(contents).encode())
-    return 0
+    return keep_or_check(contents, given)
 
 
 if __name__ == "__main__":

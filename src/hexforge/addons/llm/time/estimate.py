@@ -49,7 +49,7 @@ ADAPTER_GBPS, CALL_MS, STORAGE_GBPS = 4.0, 0.1, 2.0
 
 @dataclass(frozen=True, slots=True)
 class LlmSwitches:
-    """What the graphs of a bundle are like, beside their sizes."""
+    """What the graphs of a bundle are like, apart from their sizes."""
 
     native_kv: bool = False
     """Whether the cache lies as the matrix unit reads it. The measured bundles are taken for flat ones (assumed); a

@@ -7,16 +7,15 @@ first two in the order of sha256(name) and were not looked at while the terms we
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hexforge.addons.latency.measurements import DATA
+from hexforge.addons.latency.measurements import DATA, table_rows
 from hexforge.addons.llm.shape import LlmShape, named_shapes
 from hexforge.addons.llm.time.terms import PRECISIONS
 from hexforge.chips import soc
-from hexforge.errors import CallError, FormatError
+from hexforge.errors import FormatError
 
 MEASURED = DATA / "llm.csv"
 """Published: the performance files of qai-hub-models 0.65.0. In the checkout, not in packages."""
@@ -80,20 +79,14 @@ def read_llm_measurements(
     path: Path = MEASURED, shapes: Mapping[str, LlmShape] | None = None
 ) -> tuple[list[LlmMeasurement], list[str]]:
     """The rows that a fit can use, and the models that it cannot, because nothing says their shape."""
-    if not path.exists():
-        raise CallError(f"{path}: is not there; measured rows are in the source checkout, not in packages")
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        if missing := sorted(set(_COLUMNS) - set(reader.fieldnames or ())):
-            raise FormatError(f"{path}: has no column {missing[0]}")
-        rows = [(reader.line_num, row) for row in reader]
+    rows = list(table_rows(path, _COLUMNS))
     known = {**named_shapes(), **(shapes or {})}
     contexts: dict[str, set[int]] = {}
     for _, row in rows:
         if row["runtime"] in RUNTIMES:
             contexts.setdefault(row["model"], set()).add(int(row["context_length"]))
     measured, unknown = [], set()
-    for line, row in rows:
+    for where, row in rows:
         if row["runtime"] not in RUNTIMES or row["precision"] not in PRECISIONS:
             continue
         name = row["model"].removesuffix(SPECULATIVE)
@@ -103,7 +96,7 @@ def read_llm_measurements(
         try:
             rate, first = float(row["tokens_per_second"]), float(row["ttft_min_ms"])
         except (TypeError, ValueError):
-            raise FormatError(f"{path}:{line}: tokens_per_second or ttft_min_ms is no number") from None
+            raise FormatError(f"{where}: tokens_per_second or ttft_min_ms is no number") from None
         if rate <= 0 or first <= 0:
             continue  # two rows of the file: nothing was measured
         context = int(row["context_length"])

@@ -53,7 +53,7 @@ PARAMETERS = (
     LlmParameter("float_byte", "of the time of bytes, with float activations", 2.0, 0.5),
     LlmParameter("speculative", "tokens for the time of one, with speculative decoding", 2.2, 0.3),
 )
-"""All parameters of the model, beside two factors for each chip and two for each chip and runtime. Believed of a wide
+"""All parameters of the model; each chip has two factors more, and each chip and runtime two. Believed of a wide
 operand: 73 us per MB, which is what the time model of other graphs has for a 16-bit operand of a product (cost.json:
 hvx.operand times deviation.w8a16.move), of 2 x 2 x 128 bytes for each head and position."""
 NAMES = tuple(parameter.name for parameter in PARAMETERS)

@@ -5,25 +5,23 @@ from __future__ import annotations
 
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from hexforge.addons.vendor.commands.push import PushArguments, print_pushed
-from hexforge.addons.vendor.commands.vendor import MemoryMb, Timeout
+from hexforge.addons.vendor.process import ProcessLimits
 from hexforge.cli.arguments import InputArguments, Json, Options, pairs
-from hexforge.cli.quality.picture_arguments import PictureArguments
-from hexforge.cli.screen import bars, console, interruptible, print_json, table
+from hexforge.cli.models.picture_arguments import PictureArguments
+from hexforge.cli.screen import bars, console, interruptible, print_json
+from hexforge.cli.sections import print_sections
 from hexforge.errors import CallError
 from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
     from hexforge.addons.vendor.deploy import DeployResult
-    from hexforge.addons.vendor.proof import Proof
-
-MOST_ROWS = 10
 
 
 def deploy(
@@ -35,9 +33,8 @@ def deploy(
     groups: bool = option(True, "Look for groups of ops that differ though each agrees.", "--groups/--no-groups"),
     overwrite: bool = option(False, "Replace a folder that was deployed before."),
     option: Options = None,
-    timeout: Timeout = 600.0,
-    memory_mb: MemoryMb = 16384,
     *,
+    limits: ProcessLimits,
     inputs: InputArguments,
     pictures: PictureArguments,
     push: PushArguments,
@@ -58,7 +55,6 @@ def deploy(
     from hexforge.addons.vendor.deploy import DeployRequest
     from hexforge.addons.vendor.deploy import deploy as deployed
     from hexforge.addons.vendor.page import deployment_page
-    from hexforge.addons.vendor.process import ProcessLimits
     from hexforge.ort.options.provider_options import ProviderOptions
     from hexforge.quant.data.samples import samples
 
@@ -72,7 +68,7 @@ def deploy(
     with interruptible("nothing was written"), bars() as progress:
         request = DeployRequest(
             [chip.strip() for chip in soc.split(",") if chip.strip()], chosen, options, groups, overwrite,
-            ProcessLimits(timeout, memory_mb << 20), deployment_page, progress,
+            limits, deployment_page, progress,
         )  # fmt: skip
         result = deployed(read, output, request)
     if not as_json:
@@ -89,45 +85,13 @@ def deploy(
 def _print_deployed(screen: Console, result: DeployResult) -> None:
     from hexforge.addons.vendor.deploy import MAKE
     from hexforge.addons.vendor.package import INSTALL
+    from hexforge.addons.vendor.page import deployment_sections
 
     if not result.proofs:
         screen.print(Text("everything but the contexts: onnxruntime-qnn is not installed", "bold yellow"))
         screen.print(f"{INSTALL}; or make them where it is, in {result.folder}: {MAKE}")
-    print_proofs(screen, result.proofs, result.contexts)
-    for chip, nodes in result.left_on_cpu.items():
-        for node, why in nodes[:MOST_ROWS]:
-            screen.print(Text(f"{chip}: CPU  {node}: {why}", "yellow"))
+    print_sections(screen, deployment_sections(result), flag="--json")
+    for finding in result.doctor:
+        screen.print(Text(f"{finding['level']} {finding['id']}: {finding['found']}", "bold red"))
+        screen.print(f"  Try: {finding['would_work']}")
     screen.print(Text(str(result.folder), "bold"))
-
-
-def print_proofs(screen: Console, proofs: dict[str, Proof] | Any, contexts: dict[str, int] | Any) -> None:
-    """A row for each chip, then what differs."""
-    rows = []
-    for chip, proof in proofs.items():
-        agree = len(proof.tensors) - len(proof.disagreeing)
-        placed = "alike" if proof.placement.alike else f"{len(proof.placement.differences)} otherwise"
-        loads = {None: "-", True: "loads", False: "does not load"}[proof.context_loads]
-        groups = "-" if proof.groups is None else str(len(proof.groups))
-        verdict = Text("holds", "green") if proof.holds else Text("does not hold", "bold red")
-        size = f"{contexts[chip]:,}" if chip in contexts else "-"
-        rows.append((chip, verdict, size, loads, placed, f"{agree} of {len(proof.tensors)}", groups))
-    if rows:
-        columns = ("chip", "proof", "bytes", "context", "placed", "tensors agree", "groups differ")
-        screen.print(table("", columns, rows))
-    for chip, proof in proofs.items():
-        for other in proof.placement.differences[:MOST_ROWS]:
-            where = f"on the {other.vendor} by the package, on the {other.hexforge} by hexforge"
-            screen.print(Text(f"{chip}: {other.node} ({other.op}) is {where}: {other.reason}", "red"))
-        disagreeing = [(row.op, row) for row in proof.disagreeing]
-        disagreeing += [(group.title, group.judged) for group in (proof.groups or ())]
-        for title, row in disagreeing[:MOST_ROWS]:
-            share = 100 * row.vendor_hexforge.share
-            words = (
-                f"{share:.1f} % within {row.vendor_hexforge.tolerance} steps, at most {row.vendor_hexforge.largest:g}"
-            )
-            screen.print(Text(f"{chip}: {title}, {row.tensor}: {words}; {row.verdict}", "yellow"))
-        if proof.not_shown:
-            screen.print(Text(f"{chip}: no tensor could be compared: {proof.not_shown}", "red"))
-        if proof.unsteady:
-            named = ", ".join(proof.unsteady[:4])
-            screen.print(Text(f"{chip}: the emulator's numbers change from run to run in {named}", "yellow"))

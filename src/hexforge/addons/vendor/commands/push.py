@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hexforge deploy --push`: the folder to ship on a phone, its time beside the estimate, its outputs beside ours."""
+"""`hexforge deploy --push`: the folder to ship on a phone, its time and outputs compared with hexforge's."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from hexforge.addons.vendor.pushed_deployment import PANEL, PushRequest
 from hexforge.cli.screen import console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
 from hexforge.request_fields import option
@@ -20,29 +21,17 @@ if TYPE_CHECKING:
     from hexforge.addons.phone.adb_device import AdbDevice
     from hexforge.addons.vendor.pushed_deployment import PushedDeployment
 
-_PANEL = "Phone"
-
 
 @dataclass(frozen=True, slots=True)
 class PushArguments:
     """What the command line says of the phone."""
 
-    push: bool = option(False, "Run the folder on a phone: a real one, else a virtual one.", rich_help_panel=_PANEL)
+    push: bool = option(False, "Run the folder on a phone: a real one, else a virtual one.", rich_help_panel=PANEL)
     serial: str = option(
-        "", "Which phone, where there are several.", "--phone", "-s", metavar="SERIAL", rich_help_panel=_PANEL
+        "", "Which phone, where there are several.", "--phone", "-s", metavar="SERIAL", rich_help_panel=PANEL
     )
-    programs: Path | None = option(
-        None,
-        "Folder with run_model or onnxruntime_perf_test and its libraries, of a real phone.",
-        file_okay=False,
-        exists=True,
-        rich_help_panel=_PANEL,
-    )
-    times: int = option(100, "Runs that are timed there.", min=1, rich_help_panel=_PANEL)
-    costs: Path | None = option(
-        None, "Costs that `calibrate` wrote, for the estimate.", exists=True, rich_help_panel=_PANEL
-    )
-    add_to: Path | None = option(None, "A CSV file that gets a row; for `calibrate`.", rich_help_panel=_PANEL)
+    how: PushRequest = field(default_factory=PushRequest)
+    add_to: Path | None = option(None, "A CSV file that gets a row; for `calibrate`.", rich_help_panel=PANEL)
 
     def device(self) -> AdbDevice | None:
         """The phone, which is looked for before anything else is done; None without --push."""
@@ -50,7 +39,7 @@ class PushArguments:
 
         if self.push:
             return find_device(self.serial)
-        for flag, value in (("-s", self.serial), ("--programs", self.programs), ("--costs", self.costs),
+        for flag, value in (("-s", self.serial), ("--programs", self.how.programs), ("--costs", self.how.costs),
                             ("--add-to", self.add_to)):  # fmt: skip
             if value:
                 raise CallError(f"{flag}: is about a phone; give --push, too")
@@ -69,12 +58,12 @@ class PushArguments:
         """Run a deployed folder on a phone."""
         from hexforge.addons.phone.adb_device import DeviceRunError
         from hexforge.addons.phone.measured_time import add_row
-        from hexforge.addons.vendor.pushed_deployment import PushRequest, push_deployment
+        from hexforge.addons.vendor.pushed_deployment import push_deployment
 
         again = f"hexforge deploy {quote(str(folder))} --push -s {quote(device.serial)}"
         with interruptible(f"{folder} stands; try again: {again}"), spinner(f"running {folder} on {device.serial}"):
             try:
-                pushed = push_deployment(folder, device, PushRequest(self.times, self.programs, self.costs))
+                pushed = push_deployment(folder, device, self.how)
             except DeviceRunError as error:
                 raise type(error)(f"{error}\n{folder} stands; try again: {again}") from None
         if self.add_to is not None:
@@ -98,7 +87,7 @@ class PushArguments:
 
 
 def print_pushed(screen: Console, pushed: PushedDeployment) -> None:
-    """The time beside the estimate, and a row for each output."""
+    """The time with the estimate, and a row for each output."""
     for line in pushed.time.lines():
         screen.print(Text(line))
     if pushed.time.is_virtual:

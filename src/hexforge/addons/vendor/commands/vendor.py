@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from hexforge.addons.vendor.compiling import CompileOptions
+from hexforge.addons.vendor.process import ProcessLimits
+from hexforge.addons.vendor.session import VendorOptions
 from hexforge.chips.soc import DEFAULT_SOC, require_chip
 from hexforge.cli.arguments import Json, Options, Soc, pairs
 from hexforge.cli.screen import bold_start, console, interruptible, print_json, spinner, table
@@ -15,14 +17,7 @@ from hexforge.errors import CallError
 from hexforge.request_fields import argument, option
 
 if TYPE_CHECKING:
-    from hexforge.addons.vendor.compiling import CompiledContexts
-
-Timeout = Annotated[
-    float, typer.Option("--timeout", min=1, help="Seconds that Qualcomm's package may take for one thing.")
-]
-MemoryMb = Annotated[
-    int, typer.Option("--memory-mb", min=0, help="MB that the package's process may have; 0: no limit.")
-]
+    from hexforge.addons.vendor.compiling import CompiledFiles
 
 
 def vendor(
@@ -31,25 +26,24 @@ def vendor(
     ),
     output: Path | None = option(None, "Folder for the contexts.", "--output", "-o", file_okay=False),
     soc: Soc = DEFAULT_SOC,
-    share: bool = option(False, "Graphs of one binary that has common weights once; for devices."),
-    embed: bool = option(False, "The binary inside the context model."),
-    prefix: str = option("", "Put before names of EPContext nodes.", "--node-name-prefix"),
     option: Options = None,
-    timeout: Timeout = 600.0,
-    memory_mb: MemoryMb = 16384,
+    *,
+    written: CompileOptions,
+    limits: ProcessLimits,
     as_json: Json = False,
 ) -> None:
     """Say what of Qualcomm's package is installed and can do; given models, have it make contexts of them."""
     if models:
         if output is None:
             raise CallError("the folder for the contexts is missing: give it with -o")
-        compiled = _compile(models, output, soc, share, embed, prefix, pairs(option, "--option"), timeout, memory_mb)
+        session = VendorOptions(require_chip(soc).name, pairs(option, "--option"))
+        compiled = _compile(models, output, replace(written, session=session), limits)
         if as_json:
             print_json(compiled.to_json())
         else:
             _print_compiled(compiled)
         return
-    from hexforge.addons.vendor.abilities import vendor_abilities
+    from hexforge.addons.vendor.process import vendor_abilities
 
     with spinner("asking Qualcomm's package"):
         able = vendor_abilities()
@@ -66,37 +60,25 @@ def vendor(
     screen.print(f"runs models {where} (--backend vendor)")
 
 
-def _compile(
-    models: list[Path],
-    output: Path,
-    soc: str,
-    share: bool,
-    embed: bool,
-    prefix: str,
-    options: dict[str, str],
-    timeout: float,
-    memory_mb: int,
-) -> CompiledContexts:
-    from hexforge.addons.vendor.compiling import ContextOptions, compile_contexts
-    from hexforge.addons.vendor.process import ProcessLimits, VendorProcess
-    from hexforge.addons.vendor.session import VendorOptions
+def _compile(models: list[Path], output: Path, options: CompileOptions, limits: ProcessLimits) -> CompiledFiles:
+    from hexforge.addons.vendor.compiling import compile_contexts
+    from hexforge.addons.vendor.process import VendorProcess
     from hexforge.ort.options.provider_options import ProviderOptions
 
-    ProviderOptions.parse(options)  # the package ignores names that it does not know
-    chosen = ContextOptions(VendorOptions(require_chip(soc).name, options), embed, share, prefix)
+    ProviderOptions.parse(options.session.provider_options)  # the package ignores names that it does not know
     with (
         interruptible("no context was written"),
-        VendorProcess(limits=ProcessLimits(timeout, memory_mb << 20)) as process,
+        VendorProcess(limits=limits) as process,
         spinner(f"compiling {', '.join(model.name for model in models)}"),
     ):
         try:
             output.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CallError(f"{output}: cannot be made: {error.strerror}; name another folder with -o") from None
-        return compile_contexts(models, output, chosen, process)
+        return compile_contexts(models, output, options, process)
 
 
-def _print_compiled(compiled: CompiledContexts) -> None:
+def _print_compiled(compiled: CompiledFiles) -> None:
     rows = [
         (c.model, c.context_model.name, str(len(c.placement.taken)), str(len(c.placement.left)), f"{c.seconds:.2f}")
         for c in compiled.contexts

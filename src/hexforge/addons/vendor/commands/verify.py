@@ -8,26 +8,25 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from hexforge.addons.vendor.commands.deploy import print_proofs
-from hexforge.addons.vendor.commands.vendor import MemoryMb, Timeout
+from hexforge.addons.vendor.process import ProcessLimits
 from hexforge.cli.arguments import Json
 from hexforge.cli.screen import bars, console, interruptible, print_json
+from hexforge.cli.sections import print_sections
 from hexforge.request_fields import argument, option
 
 
 def verify(
     folder: Path = argument("The folder.", file_okay=False, show_default=False),
     groups: bool = option(False, "Look for groups of ops that differ, too."),
-    timeout: Timeout = 600.0,
-    memory_mb: MemoryMb = 16384,
+    *,
+    limits: ProcessLimits,
     as_json: Json = False,
 ) -> None:
     """Repeat the proof of a folder that hexforge deployed: checksums, placement, contexts and every tensor."""
     from hexforge.addons.vendor.deploy import verify as verified
-    from hexforge.addons.vendor.process import ProcessLimits
+    from hexforge.addons.vendor.page import proof_sections
 
     with interruptible("nothing was verified"), bars() as progress:
-        limits = ProcessLimits(timeout, memory_mb << 20)
         result = verified(folder, groups=groups, limits=limits, progress=progress)
     if as_json:
         print_json(result.to_json())
@@ -37,7 +36,7 @@ def verify(
             screen.print(Text(fault, "bold red"))
         for chip in result.missing:
             screen.print(Text(f"{chip}: has no context yet; make_contexts.py makes it", "yellow"))
-        print_proofs(screen, result.proofs, {})
+        print_sections(screen, proof_sections(result.proofs), flag="--json")
         screen.print(Text("holds" if result.holds else "does not hold", "bold green" if result.holds else "bold red"))
     if not result.holds:
         raise typer.Exit(1)

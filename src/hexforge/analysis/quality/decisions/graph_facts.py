@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hexforge.model.nodes import dims as shape_of
+from hexforge.patterns.nodes import dims as shape_of
 
 PASSED = {
     "Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Cast", "QuantizeLinear", "DequantizeLinear",

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from hexforge.backend import Get, Put, Read, Spinning, WrappedProgram
+from hexforge.backend import Put, WrappedProgram
 from hexforge.backends.htp.numbers.program import HtpProgram
-from hexforge.errors import FormatError
-from hexforge.ir import Array, DType, Graph, Role, TensorType, Value
+from hexforge.ir import Array, DType, Graph, Role, TensorType
 
 
 def to_bfloat16(graph: Graph) -> frozenset[str]:
@@ -31,51 +30,13 @@ def to_bfloat16(graph: Graph) -> frozenset[str]:
 class BFloat16Program(WrappedProgram):
     """A program in bfloat16 behind float32 inputs and outputs."""
 
-    _program: HtpProgram
-
     def __init__(self, program: HtpProgram, cast: frozenset[str]) -> None:
         super().__init__(program)
         self._cast = cast
 
-    @property
-    def threads(self) -> int:
-        """Threads that one run uses."""
-        return self._program.threads
-
-    @threads.setter
-    def threads(self, count: int) -> None:
-        self._program.threads = count
-
-    @property
-    def spinning(self) -> Spinning:
-        """How long its threads stay awake."""
-        return self._program.spinning
-
-    @spinning.setter
-    def spinning(self, spinning: Spinning) -> None:
-        self._program.spinning = spinning
-
-    @property
-    def on_first_run(self) -> Callable[[], None] | None:
-        """Called once, before the program first runs."""
-        return self._program.on_first_run
-
-    @on_first_run.setter
-    def on_first_run(self, call: Callable[[], None] | None) -> None:
-        self._program.on_first_run = call
-
     def save(self, put: Put) -> dict[str, Any]:
         """What a context file holds of it; arrays are put elsewhere in it."""
         return {**self._program.save(put), "bfloat16": sorted(self._cast)}
-
-    @classmethod
-    def load(cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, read: Read, get: Get,
-             threads: int = 1) -> BFloat16Program:  # fmt: skip
-        """The program that `save` wrote."""
-        cast = data["bfloat16"]
-        if not isinstance(cast, list) or not all(isinstance(n, str) for n in cast):
-            raise FormatError(f"program {name!r}: is malformed")
-        return cls(HtpProgram.load(name, inputs, outputs, data, read, get, threads), frozenset(cast))
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs by name for inputs by name, float32 where the model has it."""

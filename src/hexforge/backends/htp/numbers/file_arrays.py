@@ -1,120 +1,132 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of programs in a context file: as they are, or in a form that takes less room and loses nothing.
+"""Arrays of programs on their way into a context file: as they are, or in a lossless form that takes less room.
 
-Those of a form are made whole again when a program is loaded, once for all graphs that share them; others are used
-where they lie.
+Native code reads them (native/context/arrays.cpp): those of a form are made whole again when a program is loaded, once
+for all graphs that share them; others are used where they lie.
 """
 
 from __future__ import annotations
 
-import math
-import weakref
+import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from hexforge._native import widen_halves
-from hexforge.backend import Get, Put
-from hexforge.backends.htp.numbers.file_forms import FORMS, ROOM
-from hexforge.formats.container import as_text, mappings_of, require_whole
+from hexforge._native import narrow_halves, widen_halves
+from hexforge.backend import Put
 from hexforge.ir import Array
 
 LEAST_BYTES = 4096
 """Smaller arrays lie in the file as they are."""
-_NAMES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
-DTYPES: dict[str, np.dtype[Any]] = {spelt: d for d in map(np.dtype, _NAMES) for spelt in (d.name, d.str)}
-"""Data types that tensors can have, by both of numpy's names."""
+VALUES = 16
+"""Of 4 bits."""
+TABLE = range(1 << 16, (1 << 16) + 65)
+"""How many entries a table of 16 bits has, with what kernels read behind it."""
+LEAST_TABLE_BYTES = 4096
+"""What a table takes in a file at least, so that a file cannot make more than 32 times its size."""
+_PIECE = 1 << 20
+
+Stored = tuple[Array, Any] | None
+"""The bytes that a file holds of an array, and what it says of the form; None where the form does not suit."""
 
 
-class WholeArray(np.ndarray[Any, Any]):
-    """An array made of less, which it keeps: a file holds that, and graphs that share it share the array."""
+class KeptHalves(np.ndarray[Any, Any]):
+    """Float32 numbers beside the float16 numbers that they were made of, which a file holds."""
 
-    source: Any = None
-    """The bytes in a file, or float16 numbers."""
-
-
-def write_array(array: Array, put: Put, packing: bool) -> dict[str, Any]:
-    """What a file holds of an array; its bytes are put elsewhere."""
-    header: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape)}
-    if isinstance(array, WholeArray) and isinstance(array.source, np.ndarray):
-        return {"at": list(put(array.source)), **header, "half": 1}
-    if array.nbytes >= LEAST_BYTES:
-        flat = np.ascontiguousarray(array).reshape(-1)
-        for word, form in FORMS.items():
-            if (packed := form.stored(flat, packing)) is not None:
-                return {"at": list(put(packed[0])), **header, word: packed[1]}
-    return {"at": list(put(array)), **header}
+    source: Array | None = None
 
 
-def read_array(value: dict[str, Any], get: Get) -> Array:
-    """The array that `write_array` put; ValueError where the data are not one."""
-    dtype, shape = dtype_of(value["dtype"]), numbers(value["shape"])
-    offset, size = numbers(value["at"])
-    count = math.prod(shape)
-    words = [word for word in FORMS if word in value]
-    if len(words) > 1:
-        raise ValueError(f"an array has one form, not {' and '.join(words)}")
-    if words:
-        flat = _expand_array(words[0], value[words[0]], dtype, count, get(offset, size))
-    elif count * dtype.itemsize != size:
-        raise ValueError(f"{dtype.name}{list(shape)} has not {size} bytes")
-    else:
-        flat = np.frombuffer(get(offset, size), dtype)
-    return flat if len(shape) == 1 else flat.reshape(shape)
-
-
-def kept_halves(halves: Array) -> WholeArray:
+def kept_halves(halves: Array) -> KeptHalves:
     """Halves, given by their bits as float16, as float32 numbers that a file holds in half as many bytes."""
-    whole = WholeArray(halves.shape, np.float32)
+    whole = KeptHalves(halves.shape, np.float32)
     widen_halves(np.ascontiguousarray(halves).reshape(-1).view(np.uint16), whole.reshape(-1).view(np.ndarray))
     whole.source = halves
     return whole
 
 
-_WHOLE: weakref.WeakValueDictionary[tuple[Any, ...], WholeArray] = weakref.WeakValueDictionary()
+def write_array(array: Array, put: Put, packing: bool) -> dict[str, Any]:
+    """What a file holds of an array; its bytes are put elsewhere."""
+    header: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape)}
+    if isinstance(array, KeptHalves) and array.source is not None:
+        return {"at": list(put(array.source)), **header, "half": 1}
+    if array.nbytes >= LEAST_BYTES:
+        flat = np.ascontiguousarray(array).reshape(-1)
+        for word, form in FORMS.items():
+            if (word != "values" or packing) and (stored := form(flat)) is not None:
+                return {"at": list(put(stored[0])), **header, word: stored[1]}
+    return {"at": list(put(array)), **header}
 
 
-def _expand_array(word: str, value: Any, dtype: np.dtype[Any], count: int, source: memoryview) -> Array:
-    raw = np.frombuffer(source, np.uint8)
-    form, form_data = FORMS[word], (1,) if value == 1 else numbers(value, LEAST)
-    if not form.fits(form_data, raw.size, dtype, count):
-        raise ValueError(f"{dtype.name}[{count}] cannot be made of {raw.size} bytes")
-    key = raw.ctypes.data, raw.size, dtype.str, count, word, form_data
-    whole = _WHOLE.get(key)
-    if whole is None:
-        whole = np.empty(count + -(-ROOM // dtype.itemsize), dtype).view(WholeArray)
-        form.fill(form_data, raw, whole, count)
-        require_whole(mappings_of([raw]))
-        whole.flags.writeable = False
-        whole.source = source
-        _WHOLE[key] = whole
-    part = whole[:count]
-    part.source = whole.source  # type: ignore[attr-defined]
-    return part
+def put_again(data: Any, put: Put, read: Callable[[int, int], Any]) -> Any:
+    """What a file holds of arrays, and what is around them, with the arrays put into another file as they lie."""
+    if isinstance(data, list):
+        return [put_again(item, put, read) for item in data]
+    if not isinstance(data, dict):
+        return data
+    return {key: list(put(read(*value))) if key == "at" else put_again(value, put, read) for key, value in data.items()}
 
 
-def dtype_of(name: Any) -> np.dtype[Any]:
-    """A data type by its name; ValueError for one that no tensor has."""
-    dtype = DTYPES.get(as_text(name))
-    if dtype is None:
-        raise ValueError(f"no tensor has the type {name!r}")
-    return dtype
+def _half(flat: Array) -> Stored:
+    """Floats that are all float16 numbers, as HTP's are: two bytes for four."""
+    if flat.dtype != np.float32:
+        return None
+    halves, again = np.empty(flat.size, np.uint16), np.empty(min(flat.size, _PIECE), np.float32)
+    for first in range(0, flat.size, _PIECE):
+        part, half = flat[first : first + _PIECE], halves[first : first + _PIECE]
+        narrow_halves(part, half)
+        widen_halves(half, again[: part.size])
+        if not np.array_equal(again[: part.size].view(np.uint32), part.view(np.uint32)):
+            return None
+    return halves.view(np.float16), 1
 
 
-LEAST, MOST = -(1 << 63), (1 << 63) - 1
+def _values(flat: Array) -> Stored:
+    """Integers of at most 16 different values, with weights packing: 4 bits each, the first in a byte's low bits."""
+    if flat.dtype.kind not in "iu":
+        return None
+    for part in (flat[:4096], flat):
+        values = np.unique(part)
+        if len(values) > VALUES:
+            return None
+    packed = np.zeros(-(-flat.size // 2), np.uint8)
+    for first in range(0, flat.size, 2 * _PIECE):
+        part = np.searchsorted(values, flat[first : first + 2 * _PIECE]).astype(np.uint8)
+        target = packed[first // 2 : first // 2 + _PIECE]
+        target |= part[::2]
+        target[: part.size // 2] |= part[1::2] << 4
+    return packed, values.tolist()
 
 
-def number(value: Any, least: int = 0) -> int:
-    """An integer of a file; ValueError for what is none, or too small or large."""
-    if type(value) is not int or not least <= value <= MOST:
-        raise ValueError(f"{value!r} is not a number that can be here")
-    return value
+def _steps(flat: Array) -> Stored:
+    """Tables that are looked up by 16 bits: the differences from each entry to the next, compressed."""
+    if flat.dtype.kind not in "iu" or flat.itemsize > 2 or flat.size not in TABLE:
+        return None
+    entries = flat.view(f"u{flat.itemsize}")
+    steps = entries.copy()
+    steps[1:] -= entries[:-1]
+    packed = zlib.compress(steps.data, 1)
+    if len(packed) > 2 * LEAST_TABLE_BYTES:  # of most tables the quickest way leaves less than that
+        packed = zlib.compress(steps.data, 6)
+    table = np.frombuffer(packed.ljust(LEAST_TABLE_BYTES, b"\0"), np.uint8)
+    return (table, 1) if table.nbytes <= flat.nbytes // 2 else None
 
 
-def numbers(values: Any, least: int = 0, most: int = MOST) -> tuple[int, ...]:
-    """Integers of a file; ValueError for what are none, or too small or large."""
-    if not isinstance(values, list) or any(type(v) is not int for v in values):
-        raise ValueError(f"{values!r} is not a list of numbers")
-    if values and not (least <= min(values) and max(values) <= most):
-        raise ValueError(f"{values!r} has numbers that cannot be here")
-    return tuple(values)
+def _bytes(flat: Array) -> Stored:
+    """Integers of 16 bits that lie close together, as weights less their zero point do: bytes, and the least of them.
+
+    Elements of 32 bits have those 16 in their lower half, as depthwise kernels read them.
+    """
+    if flat.dtype not in (np.int16, np.int32):
+        return None
+    numbers = flat if flat.dtype == np.int16 else flat.astype(np.int16)
+    if flat.dtype == np.int32 and not np.array_equal(numbers.view(np.uint16), flat):
+        return None
+    least, most = int(numbers.min()), int(numbers.max())
+    if most - least > 255:
+        return None
+    return (numbers - np.int16(least)).astype(np.uint8), [least]
+
+
+FORMS: dict[str, Callable[[Array], Stored]] = {"half": _half, "values": _values, "steps": _steps, "bytes": _bytes}
+"""By the word that says so in a file, in the order in which they are tried."""

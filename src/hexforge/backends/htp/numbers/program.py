@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from hexforge import _native
 from hexforge.backend import Get, Program, ProgramFacts, Put, Read, Spinning, interruption
 from hexforge.backends.htp.numbers import large_pages
-from hexforge.backends.htp.numbers.file_forms import ROOM
+from hexforge.backends.htp.numbers.file_arrays import put_again
 from hexforge.backends.htp.numbers.float_results import (
     as_ieee,
     in_float32,
@@ -26,6 +27,7 @@ from hexforge.backends.htp.numbers.lower.native_steps import Lowering, NativeSte
 from hexforge.backends.htp.numbers.ports import Ports
 from hexforge.backends.htp.numbers.segment import (
     EXACT_FROM,
+    ROOM,
     Known,
     NativeCall,
     Segment,
@@ -41,6 +43,8 @@ from hexforge.ir.arena import arena
 from hexforge.ops.evaluate import PreparedCall
 
 _ALIGN = 64
+SavedStages = Callable[[Put], list[Any]]
+"""What a file holds of the stages of a program, with its arrays put into another file."""
 
 
 class HtpProgram(Program):
@@ -51,27 +55,26 @@ class HtpProgram(Program):
         name: str,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
-        runners: Sequence[SegmentRunner | Evaluated] | None,
         graph: Callable[[], Graph],
-        stages: Callable[[], Sequence[Segment | Evaluated]],
+        stages: Sequence[Segment | Evaluated],
+        runners: Sequence[SegmentRunner | Evaluated] | None = None,
+        saved: SavedStages | None = None,
         threads: int = 1,
     ) -> None:
+        """`runners`, and how a file holds them, are those of a program from a file, which has no `stages`."""
         self.name, self.inputs, self.outputs = name, tuple(inputs), tuple(outputs)
-        self.threads = threads
-        self.spinning = Spinning()
-        """How long the threads of a run that wait for work stay awake."""
+        self.running.threads = threads
         self._ports = Ports(name, inputs, outputs)
-        self._made, self._read_graph, self._stages = runners, graph, stages
+        self._read_graph, self._stages, self._made, self._saved = graph, stages, runners, saved
         self.packs_weights = False
         """Whether a file holds integers of few values in 4 bits."""
-        parts = stages() if runners is None else runners
+        parts = stages if runners is None else runners
         self._arena_bytes = max((p.arena_bytes for p in parts if not isinstance(p, Evaluated)), default=0)
 
     @classmethod
     def of(cls, graph: Graph, lowering: Lowering, threads: int = 1) -> HtpProgram:
         """The program of a graph that was lowered."""
-        stages = stages_of(lowering)
-        return cls(graph.name, graph.inputs, graph.outputs, None, lambda: graph, lambda: stages, threads)
+        return cls(graph.name, graph.inputs, graph.outputs, lambda: graph, stages_of(lowering), threads=threads)
 
     @functools.cached_property
     def graph(self) -> Graph:
@@ -82,11 +85,10 @@ class HtpProgram(Program):
     def _runners(self) -> Sequence[SegmentRunner | Evaluated]:
         """What runs, made when it first does, its weights in large pages: a program may only be saved."""
         if self._made is None:
-            stages = self._stages()
-            for stage in stages:
+            for stage in self._stages:
                 if isinstance(stage, Segment):
                     large_pages.gather(call.attributes for call in stage.calls)
-            self._made = _runners(stages)
+            self._made = [stage.runner() if isinstance(stage, Segment) else stage for stage in self._stages]
         return self._made
 
     @property
@@ -101,7 +103,7 @@ class HtpProgram(Program):
 
     @property
     def _references(self) -> tuple[Node, ...]:
-        parts = self._stages() if self._made is None else self._made
+        parts = self._stages if self._made is None else self._made
         return tuple(p.node for p in parts if isinstance(p, Evaluated))
 
     @functools.cached_property
@@ -133,75 +135,69 @@ class HtpProgram(Program):
         """
         tensors = self._ports.enter(feeds)
         targets = self._ports.writable(targets, tensors, self.states) if targets else targets
-        if self.on_first_run is not None:
-            self.on_first_run()
-            self.on_first_run = None
+        running = self.running
+        if running.on_first_run is not None:
+            running.on_first_run()
+            running.on_first_run = None
         check = interruption.get()
         left_out = [name for name in unwanted if name not in self._reads] if unwanted else ()
         for runner in self._runners:
             if check is not None:
                 check()
-            runner.run(tensors, self.threads, self.spinning, targets, left_out)
+            runner.run(tensors, running.threads, running.spinning, targets, left_out)
         return self._ports.leave(tensors, unwanted)
 
     def save(self, put: Put) -> dict[str, Any]:
         """What a context file holds of it; arrays are put elsewhere in it."""
         kept = {v for node in self._references for v in node.inputs if v is not None}
+        graph = text.dumps(self.graph, put=put, kept=kept)
+        if self._saved is not None:
+            return {"graph": graph, "stages": self._saved(put)}
         return {
-            "graph": text.dumps(self.graph, put=put, kept=kept),
+            "graph": graph,
             "stages": [
                 s.to_json(put, self.packs_weights)
                 if isinstance(s, Segment)
                 else {"node": s.node.name, "ins": s.ins, "outs": s.outs}
-                for s in self._stages()
+                for s in self._stages
             ],
         }
 
     @classmethod
-    def load(cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], data: Any, read: Read, get: Get,
-             threads: int = 1) -> HtpProgram:  # fmt: skip
-        """The program that `save` wrote, over the file's own bytes; FormatError where the data are not one.
+    def load(cls, name: str, inputs: Sequence[Value], outputs: Sequence[Value], read: Read, get: Get,
+             threads: int = 1) -> tuple[HtpProgram, Collection[str] | None]:  # fmt: skip
+        """The program that `save` wrote, over the file's own bytes, and the tensors that it says are bfloat16 inside.
 
-        Of `data` it keeps what runs; the graph, and the steps to save them again, are read again when asked for.
+        FormatError where the data are not one. Native code makes what runs; the graph, and what a file holds of the
+        steps, are read again when asked for.
         """
 
-        def checked(data: Any) -> dict[str, Any]:
-            if isinstance(data, dict) and isinstance(data.get("graph"), str) and isinstance(data.get("stages"), list):
-                return data
-            raise FormatError(f"program {name!r}: is malformed")
-
-        def parsed(data: dict[str, Any]) -> Graph:
+        def graph() -> Graph:
             import hexforge.ops  # noqa: F401 - fills the table
 
-            return text.loads(data["graph"], get)
+            return text.loads(read()["graph"], get)
 
-        def stages(data: dict[str, Any]) -> Sequence[Segment | Evaluated]:
-            # only nodes that run by their reference need it
-            nodes = functools.cache(lambda: {n.name: n for n in parsed(data).nodes})
-            return [
-                _evaluated(nodes(), stage, name)
-                if isinstance(stage, dict) and "node" in stage
-                else Segment.from_json(stage, get)
-                for stage in data["stages"]
-            ]
-
-        steps = stages(checked(data))
+        described, narrow = _native.load_program(name, read.text(), get)
+        nodes = functools.cache(lambda: {n.name: n for n in graph().nodes})  # which only references need
         known = {v.name: _stored(v) for v in inputs}
-        for one in steps:
-            one.check(known)
+        runners: list[SegmentRunner | Evaluated] = []
+        for stage in described:
+            if isinstance(stage[0], str):
+                node, ins, outs = stage
+                reference = _evaluated(nodes(), node, ins, outs, name)
+                reference.check(known)
+                runners.append(reference)
+            else:
+                program, arena_bytes, reads, writes = stage
+                runners.append(SegmentRunner.loaded(program, arena_bytes, reads, writes, known, name))
         if any(known.get(v.name) != _stored(v) for v in outputs):
             raise FormatError(f"program {name!r}: does not write all its outputs")
-        try:
-            runners = _runners(steps)
-        except (ValueError, IndexError, OverflowError, MemoryError) as error:
-            raise FormatError(f"program {name!r}: its steps are malformed: {error}") from None
-        return cls(
-            name, inputs, outputs, runners, lambda: parsed(checked(read())), lambda: stages(checked(read())), threads
-        )
 
+        def saved(put: Put) -> list[Any]:
+            stages: list[Any] = put_again(read()["stages"], put, get)
+            return stages
 
-def _runners(stages: Sequence[Segment | Evaluated]) -> list[SegmentRunner | Evaluated]:
-    return [stage.runner() if isinstance(stage, Segment) else stage for stage in stages]
+        return cls(name, inputs, outputs, graph, (), runners, saved, threads), narrow
 
 
 class Evaluated:
@@ -262,12 +258,12 @@ def _stored(value: Value) -> tuple[int, np.dtype[Any]]:
     return form.nbytes, form.dtype
 
 
-def _evaluated(nodes: Mapping[str, Node], stage: Mapping[str, Any], name: str) -> Evaluated:
-    node = nodes.get(stage["node"]) if isinstance(stage["node"], str) else None
-    ins, outs = stage.get("ins"), stage.get("outs")
-    if node is None or not isinstance(ins, list) or not isinstance(outs, list):
-        raise FormatError(f"program {name!r}: a node that runs by its reference is malformed")
-    if len(ins) != len(node.inputs) or len(outs) != len(node.outputs):
+def _evaluated(
+    nodes: Mapping[str, Node], node_name: str, ins: Sequence[str | None], outs: Sequence[str], name: str
+) -> Evaluated:
+    """A node of a program from a file that runs by its reference."""
+    node = nodes.get(node_name)
+    if node is None or len(ins) != len(node.inputs) or len(outs) != len(node.outputs):
         raise FormatError(f"program {name!r}: a node that runs by its reference is malformed")
     for side, values in ((ins, node.inputs), (outs, node.outputs)):
         for tensor, value in zip(side, values, strict=True):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segment: native steps that run in one call, with all that is needed to make them again from a file."""
+"""Segment: native steps that run in one call, and what a file holds of them (native/context/segment.cpp reads it)."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from hexforge import _native
-from hexforge.backend import Get, Put, Spinning, interruption
-from hexforge.backends.htp.numbers import large_pages
-from hexforge.backends.htp.numbers.file_arrays import DTYPES, LEAST, dtype_of, number, numbers, read_array, write_array
-from hexforge.backends.htp.numbers.file_forms import ROOM
+from hexforge.backend import Put, Spinning, interruption
+from hexforge.backends.htp.numbers.file_arrays import write_array
 from hexforge.errors import CallError, CapacityError, FormatError
-from hexforge.formats.container import as_text
 from hexforge.ir import Array
 
+ROOM = max(_native.step_rooms().values())
+"""Bytes behind a tensor that kernels may read, and never use."""
 EXACT_FROM: dict[str, int] = _native.step_exact_from()
 """Of every kind of step the first input from which on it reads nothing behind its tensors."""
 Known = dict[str, tuple[int, np.dtype[Any]]]
@@ -60,55 +58,13 @@ class Segment:
             ],
         }
 
-    @classmethod
-    def from_json(cls, data: Any, get: Get) -> Segment:
-        """The segment that `to_json` wrote; FormatError where the data are not one."""
-        try:
-            tensors = tuple(_tensor(t, get) for t in data["tensors"])
-            last = len(tensors) - 1
-            return cls(
-                tuple(map(as_text, data["reads"])),
-                {as_text(name): (dtype_of(dtype), numbers(shape)) for name, dtype, shape in data["writes"]},
-                number(data["arena_bytes"]),
-                tensors,
-                tuple(
-                    NativeCall(
-                        as_text(kind),
-                        numbers(ins, most=last),
-                        numbers(outs, most=last),
-                        {k: _loaded(v, get) for k, v in at.items()},
-                    )
-                    for kind, ins, outs, at in data["steps"]
-                ),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise FormatError(f"a native segment is malformed: {error!r}") from None
-
-    def check(self, known: Known) -> None:
-        """Add what it writes to what is `known` by name; FormatError where it does not fit to that."""
-        reads = [t[2] for t in self.tensors if not isinstance(t, np.ndarray) and t[0] == "input"]
-        writes = [t[2] for t in self.tensors if not isinstance(t, np.ndarray) and t[0] == "output"]
-        given = [known.get(name, (-1, None)) for name in self.reads]
-        made: Known = {n: (math.prod(shape) * dtype.itemsize, dtype) for n, (dtype, shape) in self.writes.items()}
-        sizes = [size for size, _ in given], [size for size, _ in made.values()]
-        if sizes != (reads, writes) or any(dtype is None or dtype.name not in DTYPES for _, dtype in given):
-            raise FormatError("a native segment reads or writes tensors that are not there, or not of that size")
-        known.update(made)
-
     def runner(self) -> SegmentRunner:
         """The segment, ready to run."""
-        return SegmentRunner(self)
-
-
-class SegmentRunner:
-    """A segment's native program, and no more of the segment than a run needs."""
-
-    def __init__(self, segment: Segment) -> None:
-        self.reads, self.arena_bytes = segment.reads, segment.arena_bytes
-        program = _native.Program(segment.arena_bytes)
+        program = _native.Program(self.arena_bytes)
         # an output that a step reads again has bytes behind its end; inputs have none, so steps that need them refuse
-        read = {tensor for call in segment.calls for tensor in call.ins[: EXACT_FROM.get(call.kind, len(call.ins))]}
-        for i, tensor in enumerate(segment.tensors):
+        read = {tensor for call in self.calls for tensor in call.ins[: EXACT_FROM.get(call.kind, len(call.ins))]}
+        rooms = []
+        for i, tensor in enumerate(self.tensors):
             if isinstance(tensor, np.ndarray):
                 program.constant_tensor(tensor)
             elif tensor[0] == "arena":
@@ -116,28 +72,54 @@ class SegmentRunner:
             elif tensor[0] == "input":
                 program.input_tensor(tensor[2])
             else:
+                rooms.append(i in read)
                 program.output_tensor(tensor[2], ROOM if i in read else 0)
-        packed, others = (
-            [call.attributes for call in segment.calls if call.kind.startswith("packed_") is wanted]
-            for wanted in (True, False)
-        )
-        copies = large_pages.share(packed, others)
-        for call in segment.calls:
-            attributes = {name: copies.get(id(value), value) for name, value in call.attributes.items()}
-            program.step(call.kind, call.ins, call.outs, attributes)
+        for call in self.calls:
+            program.step(call.kind, call.ins, call.outs, call.attributes)
         program.require_assigned()
-        self._program = program
-        self.states = _states(segment)
+        rows = zip(self.writes.items(), rooms, strict=True)
+        writes = [(name, dtype, shape, room) for (name, (dtype, shape)), room in rows]
+        return SegmentRunner(program, self.arena_bytes, self.reads, writes)
+
+
+class SegmentRunner:
+    """A segment's native program, made of a lowered graph or by native code of what a file says."""
+
+    def __init__(
+        self, program: _native.Program, arena_bytes: int, reads: Sequence[str],
+        writes: Sequence[tuple[str, np.dtype[Any], tuple[int, ...], bool]],
+    ) -> None:  # fmt: skip
+        """`writes`: names, data types, shapes, and whether bytes lie behind that steps may read, and never use."""
+        self.reads, self.arena_bytes = tuple(reads), arena_bytes
+        self._program, self._writes = program, writes
+        self.states = {writes[output][0]: self.reads[place] for output, place in program.states.items()}
         """What runs may write in place: outputs by name, and the inputs that they are the next state of."""
-        places = [i for i, t in enumerate(segment.tensors) if not isinstance(t, np.ndarray) and t[0] == "output"]
-        self._steps = len(segment.calls)
-        written = {tensor: at for at, call in enumerate(segment.calls, 1) for tensor in call.outs}
-        self._last = {name: written[place] for name, place in zip(segment.writes, places, strict=True)}
+        self._steps = len(program.kinds)
+        self._last = {name: last for (name, *_), last in zip(writes, program.last_steps, strict=True)}
         """The number of steps after which each tensor that it writes is whole."""
-        self._writes = [
-            (name, dtype, shape, place in read)
-            for (name, (dtype, shape)), place in zip(segment.writes.items(), places, strict=True)
-        ]
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of its steps, in their order."""
+        return self._program.kinds
+
+    @classmethod
+    def loaded(
+        cls, program: _native.Program, arena_bytes: int, reads: Sequence[tuple[str, int]],
+        writes: Sequence[tuple[str, str, Sequence[int], bool]], known: Known, name: str,
+    ) -> SegmentRunner:  # fmt: skip
+        """One of the program `name` that native code made: adds what it writes to what is `known` by name.
+
+        FormatError where it reads what is not known, or is not of the size that it reads.
+        """
+        for tensor, size in reads:
+            there, dtype = known.get(tensor, (-1, None))
+            if there != size or dtype is None or dtype.kind not in "biuf":
+                raise FormatError(f"program {name!r}: a native segment reads or writes tensors that are not there, or "
+                                  "not of that size")  # fmt: skip
+        rows = [(tensor, np.dtype(code), tuple(shape), room) for tensor, code, shape, room in writes]
+        known.update((tensor, (math.prod(shape) * dtype.itemsize, dtype)) for tensor, dtype, shape, _ in rows)
+        return cls(program, arena_bytes, [tensor for tensor, _ in reads], rows)
 
     @property
     def overflowed(self) -> bool:
@@ -182,24 +164,6 @@ class SegmentRunner:
             tensors[name] = array
 
 
-def _states(segment: Segment) -> dict[str, str]:
-    """Outputs that are an input with something put in, where no other step reads that input."""
-    borders = {place: [] for place in ("input", "output")}  # type: dict[str, list[int]]
-    for i, tensor in enumerate(segment.tensors):
-        if not isinstance(tensor, np.ndarray) and tensor[0] in borders:
-            borders[tensor[0]].append(i)
-    inputs, outputs = (
-        dict(zip(borders[p], names, strict=True)) for p, names in (("input", segment.reads), ("output", segment.writes))
-    )
-    reads = Counter(tensor for call in segment.calls for tensor in call.ins)
-    updates = (c for c in segment.calls if c.kind.startswith("scatter_") and c.ins and c.outs)
-    return {
-        outputs[c.outs[0]]: inputs[c.ins[0]]
-        for c in updates
-        if c.outs[0] in outputs and c.ins[0] in inputs and reads[c.ins[0]] == 1
-    }
-
-
 def padded(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = None) -> Array:
     """An array with readable bytes behind it: kernels may read, never use, a vector past a tensor's end."""
     size = math.prod(shape)
@@ -230,20 +194,3 @@ def _attribute(value: Any, put: Put, packing: bool) -> Any:
     if isinstance(value, float | np.floating):
         return {"real": float(value).hex()}  # every bit of it, and infinities
     return [int(v) for v in value]
-
-
-def _loaded(value: Any, get: Get) -> Any:
-    if type(value) is int:
-        return number(value, LEAST)
-    if type(value) is list:
-        return numbers(value, LEAST)
-    return float.fromhex(value["real"]) if "real" in value else read_array(value, get)
-
-
-def _tensor(value: Any, get: Get) -> tuple[str, int, int] | Array:
-    if isinstance(value, dict):
-        return read_array(value, get)
-    place, offset, size = value
-    if place not in ("input", "output", "arena"):
-        raise ValueError(f"no place is named {place!r}")
-    return place, number(offset), number(size)

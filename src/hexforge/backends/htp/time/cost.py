@@ -234,7 +234,7 @@ def fitted(cost_file: str = "") -> dict[str, Any]:
 
 
 def costs(soc: Soc, fit: Mapping[str, Any] | None = None) -> Costs:
-    """The costs of a chip; one that was not measured stands on the nearest that was: architecture, then memory.
+    """The costs of a chip; one that was not measured stands on the nearest that was: architecture, memory, floats.
 
     Its transfers take as much longer as the peak of its memory is lower.
     """
@@ -266,7 +266,12 @@ def nearest(soc: Soc, measured: Sequence[Soc]) -> Soc:
     """Of the chips that were measured, the one most like a chip."""
     if not measured:
         raise CallError(f"{soc.name}: no chip was measured to stand on; fit the costs (python -m hexforge.latency)")
-    return min(measured, key=lambda s: (abs(s.htp_arch - soc.htp_arch), abs(s.dram_gbps - soc.dram_gbps), s.name))
+
+    def unlike(other: Soc) -> tuple[object, ...]:
+        away = abs(other.htp_arch - soc.htp_arch), abs(other.dram_gbps - soc.dram_gbps)
+        return (*away, other.float16 != soc.float16, other.name)
+
+    return min(measured, key=unlike)
 
 
 def _members(fit: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import onnx_ir
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
-from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject, builder, preparation
 from hexforge.model.simplifying.tidying import OF_A_BRANCH
 
 
@@ -40,16 +40,13 @@ def _outer_constant_and_result(subject: Subject) -> bool:
 
 
 LIMITS: tuple[EpRule, ...] = (
-    EpRule.of(
+    builder(
         "If",
         _outer_constant_and_result,
         "branches that read a constant and a result of the graph around; put the constant into the branch",
-        Evidence.OBSERVED, Refuser.BUILDER,
+        Evidence.OBSERVED,
     ),
-    EpRule.of(
-        "If",
-        _outer_constant,
-        "a branch that reads a constant of the graph around; put the constant into the branch",
-        Evidence.OBSERVED, Refuser.PREPARATION,
+    preparation(
+        "If", _outer_constant, "a branch that reads a constant of the graph around; put the constant into the branch"
     ),
-)  # fmt: skip
+)

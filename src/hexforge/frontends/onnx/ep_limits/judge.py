@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits import control, moves, pointwise, products, reductions, tensors, vision
+from hexforge.frontends.onnx.ep_limits import control, moves, pointwise, products, reductions, tensor_limits, vision
 from hexforge.frontends.onnx.ep_limits.evidence import Refuser
 from hexforge.frontends.onnx.ep_limits.subject import Subject
 from hexforge.frontends.onnx.unit import Unit
@@ -14,7 +14,7 @@ EP_VERSION = "2.7.0"
 
 LIMITS = RuleTable(
     (
-        *tensors.LIMITS,
+        *tensor_limits.LIMITS,
         *pointwise.LIMITS,
         *reductions.LIMITS,
         *products.LIMITS,

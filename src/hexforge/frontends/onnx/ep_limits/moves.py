@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
-from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject, builder, preparation, validation
 
 
 def _pads(subject: Subject) -> list[int]:
@@ -58,100 +57,48 @@ def _one_hot_values(subject: Subject) -> bool:
 
 
 LIMITS: tuple[EpRule, ...] = (
-    EpRule.of(
-        "Pad",
-        lambda s: s.given(3),
-        "axes; give pads for all dimensions",
-        Evidence.PUBLIC, Refuser.BUILDER,
-    ),
-    EpRule.of(
-        "Pad",
-        lambda s: _mode(s) not in ("constant", "reflect", "edge"),
-        "mode wrap; use Concat of slices",
-        Evidence.PUBLIC, Refuser.BUILDER,
-    ),
-    EpRule.of(
-        "Pad",
-        _reflects_too_far,
-        "reflect with a negative pad, or one as large as the dimension; pad less",
-        Evidence.PUBLIC, Refuser.BUILDER,
-    ),
-    EpRule.of(
-        "Pad",
-        _five_dimensional_border,
-        "reflect or edge of 5 dimensions; reshape to 4",
-        Evidence.OBSERVED, Refuser.VALIDATION,
-    ),
-    EpRule.of(
+    builder("Pad", lambda s: s.given(3), "axes; give pads for all dimensions"),
+    builder("Pad", lambda s: _mode(s) not in ("constant", "reflect", "edge"), "mode wrap; use Concat of slices"),
+    builder("Pad", _reflects_too_far, "reflect with a negative pad, or one as large as the dimension; pad less"),
+    validation("Pad", _five_dimensional_border, "reflect or edge of 5 dimensions; reshape to 4"),
+    builder(
         "CumSum",
         lambda s: s.attr("exclusive", 0) == 1 or s.attr("reverse", 0) == 1,
         "exclusive=1 or reverse=1; use 0, with Slice and Pad or a flip around it",
-        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    EpRule.of(
-        "Gather",
-        _first_axis_gather,
-        "the first axis with 5 dimensions before or after; reshape to 4",
-        Evidence.OBSERVED, Refuser.PREPARATION,
+    preparation("Gather", _first_axis_gather, "the first axis with 5 dimensions before or after; reshape to 4"),
+    preparation(
+        "Gather", _single_batch_gather, "the second of 5 axes behind a first of length 1, by a scalar; reshape to 4"
     ),
-    EpRule.of(
-        "Gather",
-        _single_batch_gather,
-        "the second of 5 axes behind a first of length 1, by a scalar; reshape to 4",
-        Evidence.OBSERVED, Refuser.PREPARATION,
-    ),
-    EpRule.of(
+    validation(
         "Gather",
         lambda s: s.plain() == "INT64" and not s.computed(0) and s.to_graph(),
         "constant int64 data for a model output; make both int32",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
+    validation(
         "GatherElements",
         lambda s: s.rank() > 4 and (_axis(s) == 0 or (s.plain(1) == "INT64" and s.computed(1))),
         "5 dimensions along the first axis, or with int64 indices; reshape to 4, with int32 indices",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
-        "GatherND",
-        lambda s: s.attr("batch_dims", 0) != 0,
-        "batch_dims; flatten the batch into the indices",
-        Evidence.OBSERVED, Refuser.VALIDATION,
-    ),
-    EpRule.of(
+    validation("GatherND", lambda s: s.attr("batch_dims", 0) != 0, "batch_dims; flatten the batch into the indices"),
+    validation(
         "ScatterElements",
         lambda s: s.real and str(s.attr("reduction", "none")) != "none",
         "a reduction of float data; quantize it, or use ScatterND",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
+    validation(
         "ScatterElements",
         lambda s: (s.bits() or s.dequantized_bits(0)) == 16 and str(s.attr("reduction", "none")) == "max",
         "reduction max of 16-bit data; quantize it to 8 bits",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
-        "OneHot",
-        lambda s: len(s.out_shape()) > 3,
-        "indices of more than 2 dimensions; flatten them",
-        Evidence.OBSERVED, Refuser.VALIDATION,
-    ),
-    EpRule.of(
+    validation("OneHot", lambda s: len(s.out_shape()) > 3, "indices of more than 2 dimensions; flatten them"),
+    validation(
         "OneHot",
         lambda s: int(s.attr("axis", -1)) % max(len(s.out_shape()), 1) not in (0, len(s.out_shape()) - 1),
         "an axis between others; put the classes first or last, with Transpose behind it",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
-        "OneHot",
-        _one_hot_values,
-        "values that are neither float32 nor int32; cast behind it",
-        Evidence.OBSERVED, Refuser.VALIDATION,
+    validation("OneHot", _one_hot_values, "values that are neither float32 nor int32; cast behind it"),
+    validation(
+        "DequantizeLinear", lambda s: s.bits() == 32, "32-bit integers that are computed; cast to float and multiply"
     ),
-    EpRule.of(
-        "DequantizeLinear",
-        lambda s: s.bits() == 32,
-        "32-bit integers that are computed; cast to float and multiply",
-        Evidence.OBSERVED, Refuser.VALIDATION,
-    ),
-)  # fmt: skip
+)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
-from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject, builder, preparation, validation
 
 _WIDE = frozenset({"FLOAT", "FLOAT16", "INT32", "INT64", "BOOL", "UINT8", "UINT32"})
 
@@ -58,76 +58,26 @@ def _full_slope(subject: Subject) -> bool:
 
 
 LIMITS: tuple[EpRule, ...] = (
-    EpRule.of(
-        "Asin",
-        lambda s: not s.bits(),
-        "Asin that is not quantized; quantize it, or compute Atan(x / Sqrt(1 - x * x))",
-        Evidence.OBSERVED,
-        Refuser.VALIDATION,
+    validation(
+        "Asin", lambda s: not s.bits(), "Asin that is not quantized; quantize it, or compute Atan(x / Sqrt(1 - x * x))"
     ),
-    EpRule.of(
-        "Cast CastLike",
-        _cast,
-        "a cast between these data types; cast over int32 or float32",
-        Evidence.OBSERVED,
-        Refuser.VALIDATION,
+    validation("Cast CastLike", _cast, "a cast between these data types; cast over int32 or float32"),
+    validation(
+        "Cast CastLike", _int64_result, "a cast of this data type to int64 for a model output; declare the output int32"
     ),
-    EpRule.of(
-        "Cast CastLike",
-        _int64_result,
-        "a cast of this data type to int64 for a model output; declare the output int32",
-        Evidence.OBSERVED,
-        Refuser.VALIDATION,
+    builder(
+        "Clip", lambda s: s.computed(1) or s.computed(2), "bounds computed at run time; make min and max constants"
     ),
-    EpRule.of(
-        "Clip",
-        lambda s: s.computed(1) or s.computed(2),
-        "bounds computed at run time; make min and max constants",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
-    ),
-    EpRule.of("Clip", _clip_reversed, "a min above the max; give them in order", Evidence.OBSERVED, Refuser.VALIDATION),
-    EpRule.of(
-        "Max Min Sum Mean",
-        lambda s: len(s.inputs) < 2,
-        "a single input; leave the node out",
-        Evidence.OBSERVED,
-        Refuser.BUILDER,
-    ),
-    EpRule.of("IsInf", lambda s: True, "IsInf; compare with a finite bound", Evidence.OBSERVED, Refuser.VALIDATION),
-    EpRule.of(
-        "Mean",
-        lambda s: s.plain() == "FLOAT16",
-        "float16 tensors; cast to float32, or use Add and Mul",
-        Evidence.OBSERVED,
-        Refuser.PREPARATION,
-    ),
-    EpRule.of(
-        "Mod",
-        lambda s: s.attr("fmod", 0) == 1,
-        "fmod=1; use fmod=0 where the signs allow",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
-    ),
-    EpRule.of(
-        "Pow",
-        _mixed_power,
-        "a base and an exponent that are not both float of one type; cast both to float32",
-        Evidence.OBSERVED,
-        Refuser.VALIDATION,
-    ),
-    EpRule.of(
-        "Pow",
-        _wide_power,
-        "a base that is broadcast to 5 dimensions; expand it first, or reshape to 4",
-        Evidence.OBSERVED,
-        Refuser.PREPARATION,
-    ),
-    EpRule.of(
+    validation("Clip", _clip_reversed, "a min above the max; give them in order"),
+    builder("Max Min Sum Mean", lambda s: len(s.inputs) < 2, "a single input; leave the node out", Evidence.OBSERVED),
+    validation("IsInf", lambda s: True, "IsInf; compare with a finite bound"),
+    preparation("Mean", lambda s: s.plain() == "FLOAT16", "float16 tensors; cast to float32, or use Add and Mul"),
+    builder("Mod", lambda s: s.attr("fmod", 0) == 1, "fmod=1; use fmod=0 where the signs allow"),
+    validation("Pow", _mixed_power, "a base and an exponent that are not both float of one type; cast both to float32"),
+    preparation("Pow", _wide_power, "a base that is broadcast to 5 dimensions; expand it first, or reshape to 4"),
+    preparation(
         "PRelu",
         _full_slope,
         "16-bit data with a slope for every element; give one for each channel, or quantize to 8 bits",
-        Evidence.OBSERVED,
-        Refuser.PREPARATION,
     ),
 )

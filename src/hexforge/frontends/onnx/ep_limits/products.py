@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
-from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject, builder, preparation, validation
 
 _NONPAD_KV_SEQLEN = 6
 
@@ -77,124 +77,72 @@ def _lone_dynamic(subject: Subject) -> bool:
 
 
 LIMITS: tuple[EpRule, ...] = (
-    EpRule.of(
-        "Conv",
-        lambda s: s.rank() == 5 and s.dilated,
-        "dilations in three dimensions; use dilations of 1",
-        Evidence.OBSERVED, Refuser.VALIDATION,
-    ),
-    EpRule.of(
+    validation("Conv", lambda s: s.rank() == 5 and s.dilated, "dilations in three dimensions; use dilations of 1"),
+    validation(
         "Conv ConvTranspose",
         lambda s: s.bits(0) > 0 and s.computed(2),
         "a bias computed at run time where the data is quantized; make it a constant",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
+    validation(
         "Conv ConvTranspose",
         lambda s: s.rank() != 4 and s.bits(1) == 16 and s.computed(1),
         "16-bit weights computed at run time but for two dimensions; make them constants, or 8-bit",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
-        "ConvTranspose",
-        lambda s: s.dilated,
-        "dilations; use dilations of 1",
-        Evidence.PUBLIC, Refuser.BUILDER,
+    builder("ConvTranspose", lambda s: s.dilated, "dilations; use dilations of 1"),
+    builder(
+        "QLinearConv", lambda s: s.computed(3), "weights computed at run time; make them constants", Evidence.OBSERVED
     ),
-    EpRule.of(
-        "QLinearConv",
-        lambda s: s.computed(3),
-        "weights computed at run time; make them constants",
-        Evidence.OBSERVED, Refuser.BUILDER,
+    builder("Gemm", lambda s: s.attr("alpha", 1.0) != 1, "alpha other than 1; multiply the weights by it"),
+    builder("Gemm", lambda s: s.attr("beta", 1.0) not in (0, 1), "beta other than 1 or 0; multiply the bias by it"),
+    validation(
+        "Gemm", _flat_bias, "a quantized bias that is not one row of the output; give one number for each column"
     ),
-    EpRule.of(
-        "Gemm",
-        lambda s: s.attr("alpha", 1.0) != 1,
-        "alpha other than 1; multiply the weights by it",
-        Evidence.PUBLIC, Refuser.BUILDER,
-    ),
-    EpRule.of(
-        "Gemm",
-        lambda s: s.attr("beta", 1.0) not in (0, 1),
-        "beta other than 1 or 0; multiply the bias by it",
-        Evidence.PUBLIC, Refuser.BUILDER,
-    ),
-    EpRule.of(
-        "Gemm",
-        _flat_bias,
-        "a quantized bias that is not one row of the output; give one number for each column",
-        Evidence.OBSERVED, Refuser.VALIDATION,
-    ),
-    EpRule.of(
+    validation(
         "Gemm",
         lambda s: s.bits(1) == 16 and s.computed(1) and not s.computed(2) and not s.plain_out(),
         "16-bit weights computed at run time, with no bias or a constant one; make them constants, or use MatMul",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
-        "MatMul",
-        _five_by_few,
-        "5 dimensions by a vector or a constant matrix; reshape the first to 4 or fewer",
-        Evidence.OBSERVED, Refuser.VALIDATION,
+    validation(
+        "MatMul", _five_by_few, "5 dimensions by a vector or a constant matrix; reshape the first to 4 or fewer"
     ),
-    EpRule.of(
-        "Einsum",
-        _einsum,
-        "this equation; write it with MatMul, Transpose, Mul and ReduceSum",
-        Evidence.PUBLIC, Refuser.BUILDER,
-    ),
-    EpRule.of(
-        "Einsum",
-        _einsum_bits,
-        "this equation where it is quantized to these bits; write it with MatMul",
-        Evidence.OBSERVED, Refuser.VALIDATION,
-    ),
-    EpRule.of(
+    builder("Einsum", _einsum, "this equation; write it with MatMul, Transpose, Mul and ReduceSum"),
+    validation("Einsum", _einsum_bits, "this equation where it is quantized to these bits; write it with MatMul"),
+    builder(
         "ConvInteger MatMulInteger DynamicQuantizeLinear",
         _lone_dynamic,
         "dynamic quantization but for DynamicQuantizeLinear with MatMulInteger or ConvInteger; quantize statically",
-        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    EpRule.of(
+    builder(
         "LSTM GRU",
         lambda s: bool(s.attr("activations")),
         "the attribute activations, even with its default; leave it out",
-        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    EpRule.of(
-        "LSTM GRU",
-        lambda s: s.attr("layout", 0) == 1,
-        "layout=1; use 0, with Transpose around it",
-        Evidence.DOCUMENTED, Refuser.BUILDER,
+    builder(
+        "LSTM GRU", lambda s: s.attr("layout", 0) == 1, "layout=1; use 0, with Transpose around it", Evidence.DOCUMENTED
     ),
-    EpRule.of(
+    builder(
         "Attention",
         lambda s: s.plain(3) == "BOOL",
         "a bool attn_mask; give a float one that is added",
-        Evidence.OBSERVED, Refuser.BUILDER,
+        Evidence.OBSERVED,
     ),
-    EpRule.of(
+    builder(
         "Attention",
         lambda s: s.given(_NONPAD_KV_SEQLEN),
         "nonpad_kv_seqlen; mask the padding with attn_mask",
-        Evidence.OBSERVED, Refuser.BUILDER,
+        Evidence.OBSERVED,
     ),
-    EpRule.of(
+    builder(
         "Attention",
         lambda s: s.attr("softmax_precision") is not None,
         "softmax_precision; leave it out",
-        Evidence.OBSERVED, Refuser.BUILDER,
+        Evidence.OBSERVED,
     ),
-    EpRule.of(
+    builder(
         "GroupQueryAttention",
         lambda s: True,
         "GroupQueryAttention; write attention with MatMul, a mask and Softmax, or as Attention of opset 23",
-        Evidence.OBSERVED, Refuser.BUILDER,
+        Evidence.OBSERVED,
     ),
-    EpRule.of(
-        "STFT",
-        lambda s: s.dequantized_bits(2) > 0,
-        "a quantized window; leave this node in float",
-        Evidence.OBSERVED, Refuser.PREPARATION,
-    ),
-)  # fmt: skip
+    preparation("STFT", lambda s: s.dequantized_bits(2) > 0, "a quantized window; leave this node in float"),
+)

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
-from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject, builder, validation
 
 _REDUCE = "ReduceMax ReduceMin ReduceMean ReduceSum ReduceProd ReduceL2 ReduceLogSumExp"
 _POOLS = "AveragePool MaxPool LpPool"
@@ -64,155 +64,80 @@ def _shortened(subject: Subject) -> bool:
 
 
 LIMITS: tuple[EpRule, ...] = (
-    EpRule.of(
+    builder(
         "ArgMax ArgMin",
         lambda s: s.attr("select_last_index", 0) == 1,
         "select_last_index=1; use 0, or flip the axis first",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
     ),
-    EpRule.of(
-        _REDUCE, _no_op, "noop_with_empty_axes without axes; leave the node out", Evidence.PUBLIC, Refuser.BUILDER
-    ),
-    EpRule.of(
+    builder(_REDUCE, _no_op, "noop_with_empty_axes without axes; leave the node out"),
+    builder(
         "ReduceLogSumExp",
         lambda s: s.bits() > 0 or s.dequantized_bits(0) > 0,
         "a quantized input; leave this node in float",
         Evidence.OBSERVED,
-        Refuser.BUILDER,
     ),
-    EpRule.of(
+    validation(
         "ReduceMax ReduceMin",
         _several_of_five,
         "several axes of a tensor of 5 dimensions; reduce one axis at a time, or reshape to 4",
-        Evidence.OBSERVED,
-        Refuser.VALIDATION,
     ),
-    EpRule.of(
+    validation(
         "ReduceL2",
         lambda s: s.rank() > 4 and s.attr("keepdims", 1) == 1,
         "more than 4 dimensions with keepdims=1; reshape to 4",
-        Evidence.OBSERVED,
-        Refuser.VALIDATION,
     ),
-    EpRule.of("LogSoftmax", _flattened, "more than 4 dimensions; reshape to 4", Evidence.OBSERVED, Refuser.VALIDATION),
-    EpRule.of(
-        "LayerNormalization",
-        lambda s: len(s.outputs) > 1,
-        "the outputs Mean and InvStdDev; declare Y alone",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
-    ),
-    EpRule.of(
+    validation("LogSoftmax", _flattened, "more than 4 dimensions; reshape to 4"),
+    builder("LayerNormalization", lambda s: len(s.outputs) > 1, "the outputs Mean and InvStdDev; declare Y alone"),
+    builder(
         "LayerNormalization RMSNormalization",
         _not_last_axis,
         "an axis before the last; reshape so that only the last one is normalized",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
     ),
-    EpRule.of(
-        "LayerNormalization",
-        _partial_scale,
-        "a scale that is not of the last dimension's length; expand it",
-        Evidence.OBSERVED,
-        Refuser.VALIDATION,
-    ),
-    EpRule.of(
+    validation("LayerNormalization", _partial_scale, "a scale that is not of the last dimension's length; expand it"),
+    validation(
         "LayerNormalization",
         lambda s: s.bits(0) == 16 and s.bits(1) == 16 and s.computed(1) and not s.given(2),
         "16-bit data with a 16-bit scale computed at run time and no bias; make the scale a constant, or 8-bit",
-        Evidence.OBSERVED,
-        Refuser.VALIDATION,
     ),
-    EpRule.of(
+    builder(
         "BatchNormalization",
         lambda s: len(s.outputs) > 1 or s.attr("training_mode", 0) == 1,
         "training mode; export the model for inference",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
     ),
-    EpRule.of(
-        "BatchNormalization",
-        lambda s: s.rank() > 4,
-        "more than 4 dimensions; reshape to 4",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
-    ),
-    EpRule.of(
+    builder("BatchNormalization", lambda s: s.rank() > 4, "more than 4 dimensions; reshape to 4"),
+    builder(
         "BatchNormalization",
         lambda s: any(s.computed(i) for i in range(1, 5)),
         "scale, bias, mean or variance computed at run time; make them constants",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
     ),
-    EpRule.of(
-        "InstanceNormalization",
-        lambda s: s.attr("epsilon", 1e-5) <= 0,
-        "an epsilon of 0; give one above 0",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
-    ),
-    EpRule.of(
-        "LpNormalization",
-        lambda s: s.attr("p", 2) != 2,
-        "p other than 2; divide by ReduceSum of Abs for p=1",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
-    ),
-    EpRule.of(
-        "LRN",
-        lambda s: s.rank() not in (3, 4),
-        "a rank other than 3 or 4; reshape to 4",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
-    ),
-    EpRule.of(
-        "LRN", lambda s: s.attr("size", 1) % 2 == 0, "an even size; use an odd one", Evidence.PUBLIC, Refuser.BUILDER
-    ),
-    EpRule.of(
+    builder("InstanceNormalization", lambda s: s.attr("epsilon", 1e-5) <= 0, "an epsilon of 0; give one above 0"),
+    builder("LpNormalization", lambda s: s.attr("p", 2) != 2, "p other than 2; divide by ReduceSum of Abs for p=1"),
+    builder("LRN", lambda s: s.rank() not in (3, 4), "a rank other than 3 or 4; reshape to 4"),
+    builder("LRN", lambda s: s.attr("size", 1) % 2 == 0, "an even size; use an odd one"),
+    builder(
         "LRN",
         lambda s: s.attr("alpha", 1e-4) <= 0 or s.attr("beta", 0.75) <= 0,
         "an alpha or beta of 0; give numbers above 0",
-        Evidence.PUBLIC,
-        Refuser.BUILDER,
     ),
-    EpRule.of(
-        "LRN",
-        lambda s: s.bits() == 16,
-        "16-bit data; quantize it to 8 bits, or leave it in float",
-        Evidence.OBSERVED,
-        Refuser.VALIDATION,
-    ),
-    EpRule.of(_POOLS, lambda s: s.dilated, "dilations; use dilations of 1", Evidence.PUBLIC, Refuser.BUILDER),
-    EpRule.of(
-        "MaxPool", lambda s: len(s.outputs) > 1, "the output Indices; declare Y alone", Evidence.PUBLIC, Refuser.BUILDER
-    ),
-    EpRule.of(
+    validation("LRN", lambda s: s.bits() == 16, "16-bit data; quantize it to 8 bits, or leave it in float"),
+    builder(_POOLS, lambda s: s.dilated, "dilations; use dilations of 1"),
+    builder("MaxPool", lambda s: len(s.outputs) > 1, "the output Indices; declare Y alone"),
+    validation(
         "AveragePool MaxPool",
         _shortened,
         "ceil_mode with a last window that starts in the padding; use ceil_mode=0 with pads that fit",
-        Evidence.OBSERVED,
-        Refuser.VALIDATION,
     ),
-    EpRule.of(
+    builder(
         "LpPool",
         lambda s: s.attr("p", 2) not in (1, 2),
         "p other than 1 or 2; use AveragePool of powers",
         Evidence.DOCUMENTED,
-        Refuser.BUILDER,
     ),
-    EpRule.of(
+    builder(
         "LpPool",
         lambda s: s.attr("ceil_mode", 0) == 1,
         "ceil_mode=1; use ceil_mode=0 with pads that fit",
         Evidence.OBSERVED,
-        Refuser.BUILDER,
     ),
-    EpRule.of(
-        "LpPool",
-        lambda s: s.rank() > 4,
-        "three spatial dimensions; reshape to two",
-        Evidence.DOCUMENTED,
-        Refuser.BUILDER,
-    ),
+    builder("LpPool", lambda s: s.rank() > 4, "three spatial dimensions; reshape to two", Evidence.DOCUMENTED),
 )

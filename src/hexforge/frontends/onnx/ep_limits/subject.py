@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir
 
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
 from hexforge.frontends.onnx.unit import Operand, Unit, constant
 from hexforge.frontends.onnx.unit_scales import first_input, is_dequantize
 from hexforge.ir import Array
@@ -135,6 +137,23 @@ class Subject:
 
 EpRule = Rule[Subject]
 """A limit of the EP."""
+Broken = Callable[[Subject], bool | str | None]
+"""Whether a limit is broken."""
+
+
+def builder(ops: str, broken: Broken, reason: str, evidence: Evidence = Evidence.PUBLIC) -> EpRule:
+    """A limit of the EP's own op builders, most of which are known from their sources."""
+    return EpRule.of(ops, broken, reason, evidence, Refuser.BUILDER)
+
+
+def validation(ops: str, broken: Broken, reason: str) -> EpRule:
+    """A limit of the HTP's op validation, which was observed."""
+    return EpRule.of(ops, broken, reason, Evidence.OBSERVED, Refuser.VALIDATION)
+
+
+def preparation(ops: str, broken: Broken, reason: str) -> EpRule:
+    """What only fails when the graph is prepared, as was observed."""
+    return EpRule.of(ops, broken, reason, Evidence.OBSERVED, Refuser.PREPARATION)
 
 
 def shape_of(value: onnx_ir.Value) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
-from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject
+from hexforge.frontends.onnx.ep_limits.evidence import Evidence
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject, builder, validation
 
 _RESIZE = "Resize Upsample"
 
@@ -61,89 +61,51 @@ def _more_boxes(subject: Subject) -> bool:
 
 
 LIMITS: tuple[EpRule, ...] = (
-    EpRule.of(
-        "Resize",
-        lambda s: s.attr("antialias", 0) == 1,
-        "antialias=1; use 0",
-        Evidence.PUBLIC, Refuser.BUILDER,
-    ),
-    EpRule.of(
+    builder("Resize", lambda s: s.attr("antialias", 0) == 1, "antialias=1; use 0"),
+    builder(
         "Resize",
         lambda s: _transform(s) not in ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
         "this coordinate_transformation_mode; use half_pixel, pytorch_half_pixel, align_corners or asymmetric",
-        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    EpRule.of(
-        _RESIZE,
-        lambda s: not 3 <= s.rank() <= 5,
-        "a rank other than 3, 4 or 5; reshape to 4",
-        Evidence.PUBLIC, Refuser.BUILDER,
+    builder(_RESIZE, lambda s: not 3 <= s.rank() <= 5, "a rank other than 3, 4 or 5; reshape to 4"),
+    builder(_RESIZE, _channels, "a change of batch or channels; resize the spatial dimensions alone"),
+    builder(
+        _RESIZE, _nearest_pictures, "nearest_mode ceil or round_prefer_floor with asymmetric coordinates; use floor"
     ),
-    EpRule.of(
-        _RESIZE,
-        _channels,
-        "a change of batch or channels; resize the spatial dimensions alone",
-        Evidence.PUBLIC, Refuser.BUILDER,
-    ),
-    EpRule.of(
-        _RESIZE,
-        _nearest_pictures,
-        "nearest_mode ceil or round_prefer_floor with asymmetric coordinates; use floor",
-        Evidence.PUBLIC, Refuser.BUILDER,
-    ),
-    EpRule.of(
+    builder(
         _RESIZE,
         _nearest_others,
         "this nearest_mode with these coordinates for 3 or 5 dimensions; use floor with half_pixel or asymmetric, "
         "or round_prefer_ceil with align_corners",
-        Evidence.PUBLIC, Refuser.BUILDER,
     ),
-    EpRule.of(
+    validation(
         "Upsample",
         lambda s: _is(s, "nearest") and s.rank() != 4,
         "mode nearest of 3 or 5 dimensions; use Resize, or reshape to 4",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
+    builder(
         "Resize",
         _uneven_cubic,
         "cubic with scales that are not output size by input size of every dimension; give sizes, or such scales",
-        Evidence.OBSERVED, Refuser.BUILDER,
+        Evidence.OBSERVED,
     ),
-    EpRule.of(
-        "GridSample",
-        lambda s: s.attr("mode", "linear") in ("cubic", "bicubic"),
-        "cubic interpolation; use linear",
-        Evidence.PUBLIC, Refuser.BUILDER,
+    builder(
+        "GridSample", lambda s: s.attr("mode", "linear") in ("cubic", "bicubic"), "cubic interpolation; use linear"
     ),
-    EpRule.of(
+    validation(
         "GridSample",
         lambda s: s.rank() > 4 and not s.bits(),
         "volumes that are not quantized; quantize it, or sample slices of 4 dimensions",
-        Evidence.OBSERVED, Refuser.VALIDATION,
     ),
-    EpRule.of(
-        "RoiAlign",
-        lambda s: s.attr("mode", "avg") != "avg",
-        "mode max; use avg",
-        Evidence.PUBLIC, Refuser.BUILDER,
+    builder("RoiAlign", lambda s: s.attr("mode", "avg") != "avg", "mode max; use avg"),
+    builder(
+        "MaxRoiPool", lambda s: s.computed(1), "regions computed at run time; make them constants", Evidence.OBSERVED
     ),
-    EpRule.of(
-        "MaxRoiPool",
-        lambda s: s.computed(1),
-        "regions computed at run time; make them constants",
-        Evidence.OBSERVED, Refuser.BUILDER,
-    ),
-    EpRule.of(
+    builder(
         "NonMaxSuppression",
         lambda s: s.attr("center_point_box", 0) != 0,
         "center_point_box=1; give corners",
-        Evidence.DOCUMENTED, Refuser.BUILDER,
+        Evidence.DOCUMENTED,
     ),
-    EpRule.of(
-        "NonMaxSuppression",
-        _more_boxes,
-        "max_output_boxes_per_class above the number of boxes; lower it",
-        Evidence.OBSERVED, Refuser.VALIDATION,
-    ),
-)  # fmt: skip
+    validation("NonMaxSuppression", _more_boxes, "max_output_boxes_per_class above the number of boxes; lower it"),
+)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fusions of arithmetic: activations and normalizations that a model writes out, and a Q right behind a DQ.
 
-The patterns of `hexforge.model.patterns` are fused only where no value between their nodes is quantized, so that
+The patterns of `hexforge.patterns` are fused only where no value between their nodes is quantized, so that
 nothing but float rounding changes. A DQ before and a Q after them are taken in.
 """
 
@@ -17,9 +17,10 @@ from hexforge.frontends.onnx.translate.builder import Builder, Translator
 from hexforge.frontends.onnx.translate.products.matmul import write_softmax
 from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind, detail_of
 from hexforge.ir import ScaleOffset
-from hexforge.model.patterns.activations import SINCE, Activation, ScaledSoftmax, gelu, hard_swish, scaled_softmax
-from hexforge.model.patterns.match import Match
-from hexforge.model.patterns.normalizations import GroupNormalization, Normalization, group_norm, l2_norm, layer_norm
+from hexforge.patterns.activations import SINCE, Activation, ScaledSoftmax, gelu, hard_swish, scaled_softmax
+from hexforge.patterns.language import find_at, op
+from hexforge.patterns.normalizations import GroupNormalization, Normalization, group_norm, l2_norm, layer_norm
+from hexforge.patterns.written_out import WrittenOut
 
 _DQ = ("DequantizeLinear", "com.microsoft:DequantizeLinear")
 _Q = ("QuantizeLinear", "com.microsoft:QuantizeLinear")
@@ -27,38 +28,40 @@ _WHOLE = {getattr(onnx_ir.DataType, name) for name in ("INT8", "UINT8", "INT16",
 """Data types of fixed-point tensors, whose numbers can be read as they are."""
 
 
+def _is_node(unit: Unit) -> bool:
+    return unit.kind is UnitKind.NODE and unit.refusal is None
+
+
+DEQUANTIZED, CAST = op(" ".join(_DQ), where=_is_node), op("Cast", where=_is_node)
+CONVERT = op(" ".join(_Q), DEQUANTIZED, where=_is_node)
+CAST_CONVERT = op(" ".join(_Q), CAST, where=_is_node)
+
+
 def _convert(net: Net, dq: Unit) -> Unit | None:
-    q = net.reader(dq, *_Q)
-    if q is None or {dq.kind, q.kind} != {UnitKind.NODE} or (dq.refusal or q.refusal) is not None:
-        return None
-    source, middle, target = dq.inputs[0], dq.outputs[0], q.outputs[0]
-    if source is None or target is None or q.inputs[0] is None or middle is None:
-        return None
-    if q.inputs[0].value is not middle.value:
+    match = find_at(CONVERT, (DEQUANTIZED,), net, dq)
+    source, target = dq.inputs[0], None if match is None else match.last.outputs[0]
+    if match is None or source is None or target is None:
         return None
     if not isinstance(source.encoding, ScaleOffset) or not isinstance(target.encoding, ScaleOffset):
         return None
-    return net.join(UnitKind.CONVERT, [dq, q], [source], [target])
+    return net.join(UnitKind.CONVERT, match.nodes, [source], [target])
 
 
 def _cast_convert(net: Net, cast: Unit) -> Unit | None:
     """A Q of what a Cast made of whole numbers: these are fixed point in steps of 1."""
-    q, source = net.reader(cast, *_Q), cast.inputs[0]
-    if q is None or {cast.kind, q.kind} != {UnitKind.NODE} or (cast.refusal or q.refusal) is not None:
+    match = find_at(CAST_CONVERT, (CAST,), net, cast)
+    source, target = cast.inputs[0], None if match is None else match.last.outputs[0]
+    if match is None or source is None or target is None or source.encoding is not None:
         return None
-    target, middle = q.outputs[0], cast.outputs[0]
-    if source is None or target is None or middle is None or source.encoding is not None:
+    if source.value.dtype not in _WHOLE or match[CAST].dtype is not onnx_ir.DataType.FLOAT:
         return None
-    if q.inputs[0] is None or q.inputs[0].value is not middle.value or not isinstance(target.encoding, ScaleOffset):
+    if not isinstance(target.encoding, ScaleOffset) or net.readers_anywhere(source.value) != [cast]:
         return None
-    made = onnx_ir.DataType.FLOAT
-    if source.value.dtype not in _WHOLE or middle.value.dtype is not made or net.readers(source) != [cast]:
-        return None
-    return net.join(UnitKind.CAST_CONVERT, [cast, q], [Operand(source.value, ScaleOffset(1.0))], [target])
+    return net.join(UnitKind.CAST_CONVERT, match.nodes, [Operand(source.value, ScaleOffset(1.0))], [target])
 
 
 def _pattern(
-    kind: UnitKind, start: str, match: Callable[[onnx_ir.Node], Match | None], write: Translator, *ops: str
+    kind: UnitKind, start: str, match: Callable[[onnx_ir.Node], WrittenOut | None], write: Translator, *ops: str
 ) -> Fusion:
     """The fusion into one QNN op of a pattern that is recognized by a node of one of the ops of `start`."""
     return Fusion(kind, tuple(start.split()), lambda net, unit: net.fuse(kind, match(unit.target)), write, ops)

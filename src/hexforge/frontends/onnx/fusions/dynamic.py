@@ -15,7 +15,7 @@ from hexforge.frontends.onnx.translate.builder import Builder
 from hexforge.frontends.onnx.translate.products.conv import convolve
 from hexforge.frontends.onnx.translate.products.matmul import multiply
 from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind, detail_of
-from hexforge.model.patterns.dynamic_quantization import DynamicProduct, dynamic_product
+from hexforge.patterns.dynamic_products import DynamicProduct, dynamic_product
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +38,7 @@ def _dynamic(net: Net, quantize: Unit) -> Unit | None:
     codes, scale, zero = quantize.outputs
     if codes is None or scale is None or quantize.kind is not UnitKind.NODE:
         return None
-    readers = net.readers(codes)
+    readers = net.readers_anywhere(codes.value)
     rows = [None if unit is None else _product(net, unit, codes, scale, zero) for unit in readers]
     products = [row for row in rows if row is not None]
     if not products or len(products) < len(rows):

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, constant_input, move_chain, operand_shape
+from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, constant_input, moves, operand_shape
 from hexforge.frontends.onnx.translate.builder import Builder
-from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind, detail_of
+from hexforge.frontends.onnx.unit import Unit, UnitKind, detail_of
 from hexforge.ir import Array, ParamValue, ScaleOffset
+from hexforge.patterns.language import op
+from hexforge.patterns.permutation import canonical
+from hexforge.patterns.pieces import cuts_to_the_end, sliced_pieces
 
 Shape = tuple[int, ...]
 _MAX_RANK = 5
@@ -45,21 +48,6 @@ class FocusOrder:
     """The order of a Focus: row by row, or column by column where it is swapped."""
 
     swapped: bool
-
-
-def canonical(size: Shape, perm: Shape) -> tuple[Shape, Shape]:
-    """The transposition with axes of size 1 dropped and axes that stay together merged: one form per movement."""
-    kept = [a for a in range(len(size)) if size[a] != 1]
-    order = [a for a in perm if size[a] != 1]
-    runs: list[list[int]] = []
-    for axis in order:
-        if runs and kept.index(axis) == kept.index(runs[-1][-1]) + 1:
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
-    by_input = sorted(range(len(runs)), key=lambda r: runs[r][0])
-    dims = tuple(math.prod(size[a] for a in runs[r]) for r in by_input)
-    return dims, tuple(by_input.index(r) for r in range(len(runs)))
 
 
 def _candidates(before: Shape, after: Shape) -> Iterator[tuple[SpaceMove, Shape, Shape]]:
@@ -93,20 +81,26 @@ def _candidates(before: Shape, after: Shape) -> Iterator[tuple[SpaceMove, Shape,
                 yield SpaceMove("DepthToSpace", last, {"block_size": (bh, bw), "mode": mode}), size, perm
 
 
+RESHAPED, GATHERED = op("Reshape"), op("Gather")
+RESHAPED_MOVED_RESHAPED = op("Reshape", op("Transpose", RESHAPED))
+GATHERED_MOVED_RESHAPED = op("Reshape", op("Transpose", GATHERED))
+
+
 def _reshape_transpose_reshape(net: Net, start: Unit) -> Unit | None:
-    units = move_chain(net, start, "Transpose", "Reshape")
-    if units is None:
+    match = moves(net, RESHAPED_MOVED_RESHAPED, RESHAPED, start)
+    if match is None:
         return None
-    before, inner, after = (operand_shape(o) for o in (start.inputs[0], start.outputs[0], units[2].outputs[0]))
+    _, transpose, last = match.nodes
+    before, inner, after = (operand_shape(o) for o in (start.inputs[0], start.outputs[0], last.outputs[0]))
     if before is None or inner is None or after is None or not math.prod(inner):
         return None
-    movement = canonical(inner, _perm(units[1], len(inner)))
+    movement = canonical(inner, _perm(transpose, len(inner)))
     if len(before) == len(after) == 4 and len(movement[0]) > 1:
         for move, size, perm in _candidates(before, after):
             if math.prod(size) == math.prod(inner) and canonical(size, perm) == movement:
-                return net.join(UnitKind.SPACE_MOVE, units, start.inputs[:1], units[2].outputs, move)
+                return net.join(UnitKind.SPACE_MOVE, match.nodes, start.inputs[:1], last.outputs, move)
     if len(inner) > _MAX_RANK >= len(movement[0]):
-        return net.join(UnitKind.LOW_RANK, units, start.inputs[:1], units[2].outputs, LowRankMove(*movement))
+        return net.join(UnitKind.LOW_RANK, match.nodes, start.inputs[:1], last.outputs, LowRankMove(*movement))
     return None
 
 
@@ -132,14 +126,14 @@ def _write_low_rank(b: Builder, u: Unit) -> None:
 
 def _gather_transpose_reshape(net: Net, start: Unit) -> Unit | None:
     """A Gather whose indices have so many axes that its output has more than five dimensions."""
-    units = move_chain(net, start, "Transpose", "Reshape")
-    indices = constant_input(start, 1)
-    if units is None or indices is None:
+    match, indices = moves(net, GATHERED_MOVED_RESHAPED, GATHERED, start), constant_input(start, 1)
+    if match is None or indices is None:
         return None
+    _, transpose, last = match.nodes
     source, inner = operand_shape(start.inputs[0]), operand_shape(start.outputs[0])
     if source is None or inner is None or len(inner) <= _MAX_RANK or not source or not math.prod(inner):
         return None
-    movement = canonical(inner, _perm(units[1], len(inner)))
+    movement = canonical(inner, _perm(transpose, len(inner)))
     if len(movement[0]) > _MAX_RANK:
         return None
     axis = int(attribute(start, "axis", 0)) % len(source)
@@ -148,61 +142,32 @@ def _gather_transpose_reshape(net: Net, start: Unit) -> Unit | None:
     if flat.min() < 0 or flat.max() >= source[axis]:
         return None
     move = LowRankMove(*movement, axis, flat.astype(np.int32))
-    return net.join(UnitKind.LOW_RANK, units, start.inputs[:1], units[2].outputs, move)
+    return net.join(UnitKind.LOW_RANK, match.nodes, start.inputs[:1], last.outputs, move)
+
+
+ROW_MAJOR = ((0, 0), (0, 1), (1, 0), (1, 1))
+COLUMN_MAJOR = ((0, 0), (1, 0), (0, 1), (1, 1))
 
 
 def _focus(net: Net, concat: Unit) -> Unit | None:
     """Four slices of every second row and column, concatenated along the channels."""
-    size = operand_shape(concat.outputs[0])
-    if len(concat.inputs) != 4 or size is None or len(size) != 4 or int(attribute(concat, "axis", -9)) not in (1, -3):
+    size, axis = operand_shape(concat.outputs[0]), int(attribute(concat, "axis", -9))
+    if concat.clip is not None or size is None or len(size) != 4 or axis not in (1, -3):
         return None
-    parts, offsets, sources = [concat], [], set()
-    x: Operand | None = None
-    for operand in concat.inputs:
-        offset = {2: 0, 3: 0}
-        strided: set[int] = set()
-        for _ in range(2):  # rows and columns may be sliced by one node or by two
-            cut = net.before(operand, "Slice")
-            if cut is None or cut.clip is not None:
-                break
-            steps = _every_second(cut)
-            if steps is None or strided & steps.keys():
-                break
-            offset.update(steps)
-            strided |= steps.keys()
-            parts.append(cut)
-            operand = cut.inputs[0]
-        if strided != {2, 3} or operand is None:
-            return None
-        x = operand
-        sources.add(operand.value)
-        offsets.append((offset[2], offset[3]))
+    pieces = sliced_pieces(net, concat, lambda cut: None if cut.clip else cuts_to_the_end(cut.target))
+    if pieces is None or pieces.step != (2, 2) or pieces.offsets not in (ROW_MAJOR, COLUMN_MAJOR):
+        return None
+    x = next(
+        operand for unit in pieces.nodes for operand in unit.inputs[:1] if operand and operand.value is pieces.picture
+    )
     before = operand_shape(x)
-    if len(sources) != 1 or before is None or before[2] % 2 or before[3] % 2 or x is None:
+    if before is None or before[2] % 2 or before[3] % 2:
         return None
-    encodings = {o.encoding for u in parts for o in (*u.inputs[:1], *u.outputs) if o is not None}
+    encodings = {o.encoding for u in pieces.nodes for o in (*u.inputs[:1], *u.outputs) if o is not None}
     encodings |= {o.encoding for o in concat.inputs if o is not None}
-    if len(encodings) != 1 or concat.clip is not None or not isinstance(encodings.pop(), ScaleOffset | None):
+    if len(encodings) != 1 or not isinstance(encodings.pop(), ScaleOffset | None):
         return None
-    row_major = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    if offsets not in (row_major, [(b, a) for a, b in row_major]):
-        return None
-    return net.join(UnitKind.FOCUS, parts, [x], concat.outputs, FocusOrder(offsets != row_major))
-
-
-def _every_second(cut: Unit) -> dict[int, int] | None:
-    """Axis -> start of a Slice that takes every second element up to the end of some of the axes 2 and 3."""
-    size = operand_shape(cut.inputs[0])
-    starts, ends, axes, steps = (constant_input(cut, i) for i in range(1, 5))
-    if size is None or len(size) != 4 or starts is None or ends is None or axes is None or steps is None:
-        return None
-    out = {}
-    for start, end, axis, step in zip(*(a.ravel().tolist() for a in (starts, ends, axes, steps)), strict=True):
-        axis %= 4
-        if axis not in (2, 3) or step != 2 or start not in (0, 1) or not (end >= size[axis]):
-            return None
-        out[axis] = int(start)
-    return out
+    return net.join(UnitKind.FOCUS, pieces.nodes, [x], concat.outputs, FocusOrder(pieces.offsets != ROW_MAJOR))
 
 
 def _write_focus(b: Builder, u: Unit) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The units of a model as a net, which fusions are matched on."""
+"""The units of a model as a graph that patterns are found in, and how units become one."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx_ir
+from onnx_ir import Value
 
 from hexforge.frontends.onnx.translate.builder import Translator
 from hexforge.frontends.onnx.unit import Operand, Refusal, Unit, UnitKind, constant, onnx_shape
 from hexforge.ir import Array, ScaleOffset
-from hexforge.model.patterns.match import Match
+from hexforge.patterns.language import Match, Term, find_at
+from hexforge.patterns.nodes import data
+from hexforge.patterns.written_out import WrittenOut
 
 
 class Net:
@@ -21,8 +24,8 @@ class Net:
     def __init__(self, units: Sequence[Unit]) -> None:
         self.units: dict[Unit, None] = dict.fromkeys(units)
         self.order = {unit: i for i, unit in enumerate(units)}
-        self._writer: dict[onnx_ir.Value, Unit] = {}
-        self._reader: dict[onnx_ir.Node, Unit] = {}
+        self._writer: dict[Value, Unit] = {}
+        self._unit: dict[onnx_ir.Node, Unit] = {}
         for unit in units:
             self._register(unit)
 
@@ -31,34 +34,62 @@ class Net:
             if operand is not None:
                 self._writer[operand.value] = unit
         for node in unit.nodes:
-            self._reader[node] = unit
-
-    def writer(self, operand: Operand | None) -> Unit | None:
-        """The unit that writes an operand, None for inputs and constants of the graph."""
-        return None if operand is None else self._writer.get(operand.value)
+            self._unit[node] = unit
 
     def unit_of(self, node: onnx_ir.Node) -> Unit | None:
         """The unit that a node is in."""
-        return self._reader.get(node)
+        return self._unit.get(node)
 
-    def readers(self, operand: Operand | None) -> list[Unit | None]:
-        """The units that read an operand, each once; None stands for the graph's outputs and inner graphs."""
-        if operand is None:
-            return []
-        readers = dict.fromkeys(self._reader.get(node) for node in operand.value.consumers())
-        return [*readers, *([None] if operand.value.is_graph_output() else [])]
+    def readers_anywhere(self, value: Value) -> list[Unit | None]:
+        """The units that read a value, each once; None stands for the graph's outputs and inner graphs."""
+        readers = dict.fromkeys(self._unit.get(node) for node in value.consumers())
+        return [*readers, *([None] if value.is_graph_output() else [])]
 
-    def reader(self, unit: Unit | None, *ops: str) -> Unit | None:
-        """The one unit that reads a unit's only output, if it is of one of `ops`."""
-        if unit is None or len(unit.outputs) != 1:
-            return None
-        readers = self.readers(unit.outputs[0])
-        return readers[0] if len(readers) == 1 and _is(readers[0], ops) else None
+    # -- what patterns ask of a graph ------------------------------------------------------------------------------
+
+    def writer(self, value: Value) -> Unit | None:
+        """The unit that writes a value, None for inputs and constants of the graph."""
+        return self._writer.get(value)
+
+    def readers(self, value: Value) -> list[Unit]:
+        """The units that read a value."""
+        return [unit for unit in self.readers_anywhere(value) if unit is not None]
+
+    def op(self, unit: Unit) -> str:
+        """The op of a unit; a fusion has none."""
+        return "" if unit.kind.is_fusion else unit.op
+
+    def inputs(self, unit: Unit) -> list[Value | None]:
+        """What a unit reads."""
+        return [None if operand is None else operand.value for operand in unit.inputs]
+
+    def outputs(self, unit: Unit) -> list[Value | None]:
+        """What a unit writes."""
+        return [None if operand is None else operand.value for operand in unit.outputs]
+
+    def is_constant(self, value: Value) -> bool:
+        """True where the numbers of a value are known."""
+        return value.const_value is not None
+
+    def constant(self, value: Value) -> Array | None:
+        """The numbers of a constant."""
+        return data(value)
+
+    def closed(self, units: Sequence[Unit]) -> bool:
+        """True where only the last of some units is read by others."""
+        return self._closed(units, self.outputs(units[-1]))
+
+    def _closed(self, units: Sequence[Unit], kept: Sequence[Value | None]) -> bool:
+        inside = {node for unit in units for node in unit.nodes}
+        written = [v for unit in units for v in self.outputs(unit) if v is not None and v not in kept]
+        return not any(v.is_graph_output() or not inside.issuperset(v.consumers()) for v in written)
+
+    # -- joining units ---------------------------------------------------------------------------------------------
 
     def before(self, operand: Operand | None, *ops: str) -> Unit | None:
         """The unit that writes an operand, if it is of one of `ops`."""
-        unit = self.writer(operand)
-        return unit if _is(unit, ops) else None
+        unit = None if operand is None else self.writer(operand.value)
+        return unit if unit is not None and self.op(unit) in ops else None
 
     def join(
         self,
@@ -78,23 +109,17 @@ class Net:
         members = sorted(dict.fromkeys(parts), key=self.order.__getitem__)
         if not refused and any(part.refusal is not None for part in members):
             return None
+        if not self._closed(members, [None if o is None else o.value for o in outputs]):
+            return None
         nodes = [node for part in members for node in part.nodes]
-        inside = set(nodes)
-        kept = {o.value for o in outputs if o is not None}
-        for part in members:
-            for operand in part.outputs:
-                if operand is None or operand.value in kept:
-                    continue
-                if operand.value.is_graph_output() or not inside.issuperset(operand.value.consumers()):
-                    return None
         target = members[-1].target
         return Unit(kind, target, tuple(inputs), tuple(outputs), tuple(nodes), parts=tuple(members), detail=detail)
 
-    def fuse(self, kind: UnitKind, match: Match | None) -> Unit | None:
+    def fuse(self, kind: UnitKind, match: WrittenOut | None) -> Unit | None:
         """The units of a matched pattern's nodes as one, with Q and DQ around it; None where one is no plain node."""
         if match is None:
             return None
-        parts = [unit for node in match.nodes if (unit := self._reader.get(node)) is not None and is_plain(unit)]
+        parts = [unit for node in match.nodes if (unit := self._unit.get(node)) is not None and is_plain(unit)]
         if len(parts) != len(match.nodes):
             return None
         inputs = [None if value is None else Operand(value) for value in match.inputs]
@@ -139,13 +164,9 @@ class Net:
         return replace(whole, target=unit.target, clip=None if clip is None else clip.target)
 
     def _sole(self, operand: Operand | None, *ops: str) -> Unit | None:
-        readers = self.readers(operand)
+        readers = [] if operand is None else self.readers_anywhere(operand.value)
         sole = readers[0] if len(readers) == 1 else None
-        return sole if sole is not None and _is(sole, ops) and sole.kind is UnitKind.NODE else None
-
-
-def _is(unit: Unit | None, ops: Sequence[str]) -> bool:
-    return unit is not None and not unit.kind.is_fusion and unit.op in ops
+        return sole if sole is not None and sole.op in ops and sole.kind is UnitKind.NODE else None
 
 
 def is_plain(unit: Unit | None) -> bool:
@@ -169,37 +190,20 @@ def constant_input(unit: Unit, index: int) -> Array | None:
     return None if operand is None or operand.encoding is not None else constant(operand.value)
 
 
-def other_input(unit: Unit, operand: Operand | None) -> int | None:
-    """The index of the input of a two-input unit that is not `operand`; None where neither or both are."""
-    if operand is None or len(unit.inputs) != 2:
-        return None
-    same = [o is not None and o.value is operand.value for o in unit.inputs]
-    return same.index(False) if sum(same) == 1 else None
-
-
 def attribute(unit: Unit, name: str, default: Any = None) -> Any:
     """An attribute of the target as a Python value."""
     given = unit.target.attributes.get(name)
     return default if given is None else given.value
 
 
-def move_chain(net: Net, start: Unit, *ops: str) -> list[Unit] | None:
-    """Units that move data one after the other, each alone reading the one before, all with one encoding."""
-    units = [start]
-    for op in ops:
-        following = net.reader(units[-1], op)
-        if following is None:
-            return None
-        units.append(following)
-    ends = [o for u in units for o in (u.inputs[0], u.outputs[0])]
-    for unit, previous in zip(units[1:], units, strict=False):
-        first, out = unit.inputs[0], previous.outputs[0]
-        if first is None or out is None or first.value is not out.value:
-            return None
-    encodings = {None if o is None else o.encoding for o in ends}
+def moves(net: Net, shape: Term, start: Term, unit: Unit) -> Match[Value, Unit] | None:
+    """Units that move data one after the other, all with one encoding, of which one writes what `start` stands for."""
+    match = find_at(shape, (start,), net, unit)
+    units = () if match is None else match.nodes
+    encodings = {None if o is None else o.encoding for u in units for o in (u.inputs[0], u.outputs[0])}
     if len(encodings) != 1 or any(u.clip is not None for u in units):
         return None
-    return units if isinstance(encodings.pop(), ScaleOffset | None) else None
+    return match if isinstance(encodings.pop(), ScaleOffset | None) else None
 
 
 Matcher = Callable[[Net, Unit], Unit | None]

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites: ONNX models as HTP likes them, one rule an idea; each finds its places and rewrites them."""
 
-from onnx_ir import Node
-
 from hexforge.frontends.onnx.rewrites import (
     activation,
     arithmetic,
@@ -18,8 +16,8 @@ from hexforge.frontends.onnx.rewrites import (
     written_out,
 )
 from hexforge.frontends.onnx.rewrites import moves as movement
-from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, apply, find
-from hexforge.model.edit import Editor
+from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite, RewriteRule, apply, find
+from hexforge.patterns.language import any_node
 
 NORMALIZATIONS = conv.NORMALIZATIONS
 PLACING: tuple[RewriteRule, ...] = (*written_out.RULES, *recurrent.RULES, *ranks.RULES)
@@ -40,14 +38,16 @@ RULES: tuple[RewriteRule, ...] = (
 """Every rule; where two gain the same, the earlier is named first."""
 
 
-def _any_placing(editor: Editor, node: Node) -> Rewrite | None:
-    return next((rewrite for rule in PLACING if (rewrite := rule.matched(editor, node)) is not None), None)
+def _any_placing(place: Place) -> Rewrite | None:
+    rewrites = (rule.matched(place.editor, place.node) for rule in PLACING)
+    return next((rewrite for rewrite in rewrites if rewrite is not None), None)
 
 
 ONTO_THE_NPU = RewriteRule(
     "onto-the-npu", "All rewrites together of what the NPU refuses",
     "Nodes on the CPU take its time and cut the NPU's graph; one of them that stays behind still does.",
-    "the rules that write what the NPU refuses as what it takes", "Apply them together.", True, _any_placing,
+    "the rules that write what the NPU refuses as what it takes", "Apply them together.", True,
+    any_node(), _any_placing,
 )  # fmt: skip
 """Every rule that places, for models of which only all of them together gain."""
 

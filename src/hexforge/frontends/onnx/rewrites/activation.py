@@ -8,15 +8,16 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
-from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, dequantizes, is_float, is_op, is_quantized, operand, reader, real, shape, source
-from hexforge.model.patterns.activations import SINCE, gelu, hard_swish
-from hexforge.model.patterns.match import clamp_bounds
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
+from hexforge.patterns.activations import CLAMPED_SWISH, GELU, SINCE, X
+from hexforge.patterns.language import anything, constant, op
+from hexforge.patterns.nodes import clamp_bounds, data, dequantizes, is_float, is_op, operand, real, shape, source
+from hexforge.patterns.written_out import keeps_shape
 
 _HALF = 5e-4
 """How far off float16 has a root, relatively; the execution provider takes a Gelu with it for no Gelu."""
 SHOWCASE = "QNN HTP linting profiling, showcase model 3: 2.8 M cycles with PReLU, 1.4 M with ReLU"
+SLOPED = op("LeakyRelu PRelu", anything())
 
 
 def _slopes(node: Node) -> np.ndarray | None:
@@ -40,106 +41,86 @@ def _where(node: Node) -> str:
     return f"{node.op_type} of {'x'.join(map(str, shape(node.outputs[0])))}"
 
 
-def _to_relu(editor: Editor, node: Node) -> None:
-    editor.replace(node.outputs[0], editor.add("Relu", [node.inputs[0]], node)[0])
-
-
-def _prelu(editor: Editor, node: Node) -> Rewrite | None:
-    slopes = _slopes(node)
+def _prelu(place: Place) -> Rewrite | None:
+    slopes = _slopes(place.node)
     if slopes is None or not np.any(slopes):
         return None
-    return rewrite_of(_where(node), [node], lambda: _to_relu(editor, node))
+    return place.instead(_where(place.node), lambda: place.add("Relu", place.node.inputs[0]))
 
 
-def _zero_slopes(editor: Editor, node: Node) -> Rewrite | None:
-    slopes = _slopes(node)
+def _zero_slopes(place: Place) -> Rewrite | None:
+    slopes = _slopes(place.node)
     if slopes is None or np.any(slopes):
         return None
-    return rewrite_of(f"{_where(node)} with slopes of 0", [node], lambda: _to_relu(editor, node))
+    return place.instead(f"{_where(place.node)} with slopes of 0", lambda: place.add("Relu", place.node.inputs[0]))
 
 
-def _equal_slopes(editor: Editor, node: Node) -> Rewrite | None:
-    slopes = data(operand(node, 1)) if is_op(node, "PRelu") and is_float(node.outputs[0]) else None
-    if slopes is None or slopes.size < 2 or np.ptp(slopes) or not np.any(slopes):
-        return None
-    alpha = float(slopes.reshape(-1)[0])
-
-    def make() -> None:
-        editor.replace(node.outputs[0], editor.add("LeakyRelu", [node.inputs[0]], node, alpha=alpha)[0])
-
-    return rewrite_of(f"{_where(node)} with one slope", [node], make)
+SLOPES = constant(lambda array: array.size > 1 and not np.ptp(array) and bool(array.any()))
 
 
-def _as_maximum(editor: Editor, node: Node) -> Rewrite | None:
-    slopes = _slopes(node) if is_float(node.outputs[0]) else None
-    x = operand(node, 0)
+def _equal_slopes(place: Place) -> Rewrite:
+    alpha = float(place.array(SLOPES).reshape(-1)[0])
+    what = f"{_where(place.node)} with one slope"
+    return place.instead(what, lambda: place.add("LeakyRelu", place.node.inputs[0], alpha=alpha))
+
+
+def _as_maximum(place: Place) -> Rewrite | None:
+    node, x = place.node, operand(place.node, 0)
+    slopes = _slopes(node) if is_float(place.out) else None
     if slopes is None or x is None or slopes.min() < 0 or slopes.max() > 1 or not np.any(slopes):
         return None
     if is_op(node, "PRelu") and data(operand(node, 1)) is None:
         return None
 
-    def make() -> None:
+    def write() -> Value:
         dtype = x.dtype.numpy() if x.dtype is not None else np.float32
-        factor = (
-            operand(node, 1) if is_op(node, "PRelu") else editor.constant(slopes.astype(dtype)[0], f"{node.name}_slope")
-        )
-        (scaled,) = editor.add("Mul", [x, factor], node)
-        editor.replace(node.outputs[0], editor.add("Max", [x, scaled], node)[0])
+        factor = operand(node, 1) if is_op(node, "PRelu") else place.constant(slopes.astype(dtype)[0], "slope")
+        return place.add("Max", x, place.add("Mul", x, factor))
 
-    return rewrite_of(f"{_where(node)} with slopes between 0 and 1", [node], make)
+    return place.instead(f"{_where(node)} with slopes between 0 and 1", write)
 
 
-def _clamps_meet(editor: Editor, node: Node) -> Rewrite | None:
-    outer = clamp_bounds(node)
-    above = source(node) if outer is not None else None
-    inner = clamp_bounds(above)
-    if outer is None or above is None or inner is None or reader(above.outputs[0]) is not node:
-        return None
-    if editor.opset < 11 or not is_float(node.outputs[0]):
+CLAMP = op("Relu Clip", where=lambda node: clamp_bounds(node) is not None)
+CLAMPED_TWICE = op("Relu Clip", CLAMP, where=lambda node: clamp_bounds(node) is not None and is_float(node.outputs[0]))
+
+
+def _clamps_meet(place: Place) -> Rewrite | None:
+    above, node = place.match.nodes
+    inner, outer = clamp_bounds(above), clamp_bounds(node)
+    if inner is None or outer is None or place.editor.opset < 11:
         return None
     low, high = (min(max(end, outer[0]), outer[1]) for end in inner)  # the second clamp applied to the first one's ends
-    x = above.inputs[0]
 
-    def make() -> None:
-        dtype = node.outputs[0].dtype
-        kind = dtype.numpy() if dtype is not None else np.float32
+    def write() -> Value:
+        x, dtype = above.inputs[0], place.out.dtype
         if (low, high) == (0.0, math.inf):
-            value = editor.add("Relu", [x], node)[0]
-        else:
-            ends: list[Value | None] = [
-                None if math.isinf(end) else editor.constant(np.array(end, kind), f"{node.name}_bound")
-                for end in (low, high)
-            ]
-            value = editor.add("Clip", [x, *ends], node)[0]
-        editor.replace(node.outputs[0], value)
+            return place.add("Relu", x)
+        kind = dtype.numpy() if dtype is not None else np.float32
+        ends = [None if math.isinf(end) else place.constant(np.array(end, kind), "bound") for end in (low, high)]
+        return place.add("Clip", x, *ends)
 
-    return rewrite_of(f"{above.op_type} and {node.op_type}, one after the other", [above, node], make)
+    return place.instead(f"{above.op_type} and {node.op_type}, one after the other", write)
 
 
-def _hard_swish(editor: Editor, node: Node) -> Rewrite | None:
-    """x * clip(x + 3, 0, 6) / 6 with the division before or after the product."""
-    match = hard_swish(node) if editor.opset >= SINCE["HardSwish"] and is_op(node, "Clip") else None
-    if match is None or is_quantized(match.last) or not is_float(match.last.outputs[0]):
+def _is_function(place: Place) -> bool:
+    """True where what is written out is a function of floating-point numbers that keeps the shape."""
+    return is_float(place.out) and keeps_shape(place[X], place.match.nodes)
+
+
+def _hard_swish(place: Place) -> Rewrite | None:
+    if place.editor.opset < SINCE["HardSwish"] or not _is_function(place):
         return None
-
-    def make() -> None:
-        editor.replace(match.last.outputs[0], editor.add("HardSwish", match.inputs, match.last)[0])
-
-    return rewrite_of("x * clip(x + 3, 0, 6) / 6 written out", list(match.nodes), make)
+    return place.instead("x * clip(x + 3, 0, 6) / 6 written out", lambda: place.add("HardSwish", place[X]))
 
 
-def _gelu(editor: Editor, node: Node) -> Rewrite | None:
-    """x (1 + erf(x / sqrt 2)) / 2, where the constants are those of float16."""
-    match = gelu(node, _HALF) if is_op(node, "Erf") else None
-    if match is None or is_quantized(match.last) or not is_float(match.last.outputs[0]):
-        return None
-    domain = "" if editor.opset >= SINCE["Gelu"] else "com.microsoft"
+def _gelu(place: Place) -> Rewrite | None:
+    domain = "" if place.editor.opset >= SINCE["Gelu"] else "com.microsoft"
 
-    def make() -> None:
-        editor.model.opset_imports.setdefault(domain, 1)
-        editor.replace(match.last.outputs[0], editor.add("Gelu", match.inputs, match.last, domain=domain)[0])
+    def write() -> Value:
+        place.editor.model.opset_imports.setdefault(domain, 1)
+        return place.add("Gelu", place[X], domain=domain)
 
-    return rewrite_of("x * (1 + erf(x / sqrt 2)) / 2 written out", list(match.nodes), make)
+    return place.instead("x * (1 + erf(x / sqrt 2)) / 2 written out", write) if _is_function(place) else None
 
 
 RULES = (
@@ -147,35 +128,37 @@ RULES = (
         "prelu-to-relu", "PReLU becomes ReLU",
         "The matrix unit applies a ReLU while it writes its results; PReLU is an op of its own on the vector units "
         "that what follows waits for.",
-        SHOWCASE, "Use ReLU and train again.", False, _prelu, quantized=True,
+        SHOWCASE, "Use ReLU and train again.", False, SLOPED, _prelu, quantized=True,
     ),
     RewriteRule(
         "zero-slopes", "PReLU or LeakyRelu with slopes of 0 becomes ReLU",
         "With slopes of 0 it is a ReLU, which the matrix unit applies while it writes its results.",
-        SHOWCASE, "Use ReLU.", True, _zero_slopes, quantized=True,
+        SHOWCASE, "Use ReLU.", True, SLOPED, _zero_slopes, quantized=True,
     ),
     RewriteRule(
         "equal-slopes", "PReLU with one slope becomes LeakyRelu",
-        "One coefficient needs no tensor of slopes.", PREDICTED, "Use LeakyRelu with that slope.", True, _equal_slopes,
+        "One coefficient needs no tensor of slopes.", PREDICTED, "Use LeakyRelu with that slope.", True,
+        op("PRelu", anything(), SLOPES, where=lambda node: is_float(node.outputs[0])), _equal_slopes,
     ),
     RewriteRule(
         "prelu-as-maximum", "PReLU with slopes between 0 and 1 becomes the maximum of x and slope * x",
         "A product and a maximum are one instruction each and fuse with what is before; PReLU selects.",
-        PREDICTED, "Max(x, slope * x).", True, _as_maximum,
+        PREDICTED, "Max(x, slope * x).", True, SLOPED, _as_maximum,
     ),
     RewriteRule(
         "clamps-meet", "Clamps one after the other become one",
         "Only one clamp is applied for nothing where a result is written.", PREDICTED, "Intersect the bounds.", True,
-        _clamps_meet,
+        CLAMPED_TWICE, _clamps_meet,
     ),
     RewriteRule(
         "hard-swish", "HardSwish written out becomes HardSwish",
         "QNN has the op: one look-up in place of four passes.", "QNN op set: HardSwish", "Use HardSwish (opset 14).",
-        True, _hard_swish,
+        True, CLAMPED_SWISH, _hard_swish,
     ),
     RewriteRule(
         "gelu", "Gelu written out becomes Gelu",
         "QNN has the op; Erf alone has none: where float16 rounds the constants, it is left to the CPU.",
-        "QNN op set: Gelu", "Use Gelu (opset 20, or com.microsoft's).", True, _gelu,
+        "QNN op set: Gelu", "Use Gelu (opset 20, or com.microsoft's).", True,
+        GELU, _gelu, constants=_HALF,
     ),
 )  # fmt: skip

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.conv import LANES, Conv, conv, dense_weights
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Rewrite, RewriteRule, rewrite_of
+from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, is_float, is_op, reader, shape
 from hexforge.model.op_table import ACTIVATIONS
+from hexforge.patterns.language import computed, op
+from hexforge.patterns.nodes import attributes, data, is_float, is_op, reader, shape
 
 SHOWCASE = "QNN HTP linting profiling, showcase model 1: 4.3 M cycles with Sub, 1.4 M with a convolution in its place"
 UNARY = (ACTIVATIONS - {"Clip"}) | {"Mish"}
@@ -34,24 +34,16 @@ def merge_branches(editor: Editor, values: Sequence[Value], at: Node) -> Value:
         convs = [c for n in writers if (c := conv(n)) is not None]
         if len(convs) == len(nodes) and all(c.geometry == convs[0].geometry for c in convs):
             return _merged_convs(editor, convs, at)
-        if all(is_op(n, *UNARY) and n.op_type == first.op_type and _same(n, first) for n in writers):
+        if all(is_op(n, *UNARY) and n.op_type == first.op_type and attributes(n) == attributes(first) for n in writers):
             inputs = [n.inputs[0] for n in writers]
             return editor.add(
-                first.op_type, [merge_branches(editor, [v for v in inputs if v], at)], at, 1, **_attributes(first)
+                first.op_type, [merge_branches(editor, [v for v in inputs if v], at)], at, 1, **attributes(first)
             )[0]
         if all(is_op(n, "PRelu") and data(n.inputs[1]) is not None for n in writers):
             slopes = [np.broadcast_to(data(n.inputs[1]), (shape(n.outputs[0])[1], 1, 1)) for n in writers]  # type: ignore[arg-type]
             x = merge_branches(editor, [v for n in writers if (v := n.inputs[0])], at)
             return editor.add("PRelu", [x, editor.constant(np.concatenate(slopes), f"{first.name}_slope")], at)[0]
     return editor.add("Concat", list(values), at, axis=1)[0]
-
-
-def _same(a: Node, b: Node) -> bool:
-    return _attributes(a) == _attributes(b)
-
-
-def _attributes(node: Node) -> dict[str, Any]:
-    return {a.name: a.value for a in node.attributes.values()}
 
 
 def _merged_convs(editor: Editor, convs: Sequence[Conv], at: Node) -> Value:
@@ -89,33 +81,26 @@ def _before(editor: Editor, like: Conv, x: Value, weight: np.ndarray, bias: np.n
     )[0]  # fmt: skip
 
 
-def _operands(node: Node, *ops: str) -> tuple[Value, Value] | None:
-    """Two computed images of one shape."""
-    if not is_op(node, *ops) or not is_float(node.outputs[0]) or len(node.inputs) != 2:
-        return None
-    a, b = node.inputs
-    if a is None or b is None or a is b or a.const_value is not None or b.const_value is not None:
-        return None
+def _joins_images(node: Node) -> bool:
+    """True for two computed images of one shape."""
     sizes = shape(node.outputs[0])
-    return (a, b) if len(sizes) == 4 and shape(a) == shape(b) == sizes else None
+    a, b = node.inputs[:2]
+    return len(sizes) == 4 and shape(a) == shape(b) == sizes and a is not b and is_float(node.outputs[0])
 
 
-def _sub_to_conv(editor: Editor, node: Node) -> Rewrite | None:
-    operands = _operands(node, "Sub")
-    if operands is None:
-        return None
-    a, b = operands
-    count = shape(a)[1]
+A, B = computed(), computed()
 
-    def make() -> None:
-        both = merge_branches(editor, [a, b], node)
-        identity = np.eye(count, dtype=np.float32)
+
+def _sub_to_conv(place: Place) -> Rewrite:
+    a, b = place[A], place[B]
+
+    def write() -> Value:
+        both = merge_branches(place.editor, [a, b], place.node)
+        identity = np.eye(shape(a)[1], dtype=a.dtype.numpy() if a.dtype is not None else np.float32)
         weight = np.concatenate([identity, -identity], 1)[:, :, None, None]
-        dtype = a.dtype.numpy() if a.dtype is not None else np.float32
-        kernel = editor.constant(weight.astype(dtype), f"{node.name}_weight")
-        editor.replace(node.outputs[0], editor.add("Conv", [both, kernel], node, kernel_shape=(1, 1))[0])
+        return place.add("Conv", both, place.constant(weight, "weight"), kernel_shape=(1, 1))
 
-    return rewrite_of(f"Sub of two branches of {'x'.join(map(str, shape(a)))}", [node], make, _depth(a), _depth(b))
+    return place.instead(f"Sub of two branches of {'x'.join(map(str, shape(a)))}", write, _depth(a), _depth(b))
 
 
 def _depth(value: Value) -> tuple[str, ...]:
@@ -125,54 +110,50 @@ def _depth(value: Value) -> tuple[str, ...]:
     return tuple(n.op_type for n in (node, below) if n is not None)
 
 
-def _sum_of_convs(editor: Editor, node: Node) -> Rewrite | None:
-    operands = _operands(node, "Sub", "Add")
-    convs = [conv(v.producer()) for v in operands] if operands is not None else []
-    if operands is None or any(reader(v) is not node for v in operands):
-        return None
-    a, b = convs
+LEFT, RIGHT = op("Conv"), op("Conv")
+
+
+def _sum_of_convs(place: Place) -> Rewrite | None:
+    a, b = conv(place.match.node(LEFT)), conv(place.match.node(RIGHT))
     if a is None or b is None or a.geometry != b.geometry or a.group != 1 or b.group != 1:
         return None
-    sign = -1 if node.op_type == "Sub" else 1
+    sign = -1 if place.node.op_type == "Sub" else 1
 
-    def make() -> None:
+    def write() -> Value:
         bias = a.bias + sign * b.bias
         if a.x is b.x:
-            value = _before(editor, a, a.x, a.weight + sign * b.weight, bias, 1, node)
-        else:
-            (x,) = editor.add("Concat", [a.x, b.x], node, axis=1)
-            value = _before(editor, a, x, np.concatenate([a.weight, sign * b.weight], 1), bias, 1, node)
-        editor.replace(node.outputs[0], value)
+            return _before(place.editor, a, a.x, a.weight + sign * b.weight, bias, 1, place.node)
+        x = place.add("Concat", a.x, b.x, axis=1)
+        return _before(place.editor, a, x, np.concatenate([a.weight, sign * b.weight], 1), bias, 1, place.node)
 
-    return rewrite_of(f"{node.op_type} of {a.node.name} and {b.node.name}", [node, a.node, b.node], make, a.x is b.x)
+    what = f"{place.node.op_type} of {a.node.name} and {b.node.name}"
+    return place.instead(what, write, a.x is b.x, nodes=[place.node, a.node, b.node])
 
 
-def _siblings(editor: Editor, node: Node) -> Rewrite | None:
+def _siblings(place: Place) -> Rewrite | None:
     """Convolutions of one image with the same geometry; found at the first of them."""
-    first = conv(node)
-    if first is None or first.group != 1:
+    first = conv(place.node)
+    if first is None or first.group != 1 or place.editor.opset < 13:
         return None
     siblings = [
         c
         for n, index in first.x.uses()
         if index == 0 and (c := conv(n)) is not None and c.group == 1 and c.geometry == first.geometry
     ]
-    if len(siblings) < 2 or siblings[0].node is not node:
+    if len(siblings) < 2 or siblings[0].node is not place.node:
         return None
     if any(c.node.outputs[0].is_graph_output() for c in siblings):
         return None
 
     def make() -> None:
-        weight = np.concatenate([c.weight for c in siblings])
-        whole = _before(editor, first, first.x, weight, np.concatenate([c.bias for c in siblings]), 1, node)
-        sizes = np.array([c.weight.shape[0] for c in siblings], np.int64)
-        parts = editor.add("Split", [whole, editor.constant(sizes, f"{node.name}_sizes")], node, len(siblings), axis=1)
+        weight, bias = (np.concatenate(parts) for parts in zip(*((c.weight, c.bias) for c in siblings), strict=True))
+        whole = _before(place.editor, first, first.x, weight, bias, 1, place.node)
+        parts = place.split(whole, [c.weight.shape[0] for c in siblings], axis=1)
         for c, part in zip(siblings, parts, strict=True):
-            editor.replace(c.node.outputs[0], part)
+            place.editor.replace(c.node.outputs[0], part)
 
-    if editor.opset < 13:
-        return None
-    return rewrite_of(f"{len(siblings)} convolutions of {first.x.name}", [c.node for c in siblings], make)
+    what = f"{len(siblings)} convolutions of {first.x.name}"
+    return place.change(what, make, nodes=[c.node for c in siblings])
 
 
 RULES = (
@@ -181,17 +162,17 @@ RULES = (
         "A difference of two tensors runs on the vector units with nothing beside it; the matrix unit computes it as a "
         "convolution, and branches that are alike run as one.",
         SHOWCASE, "Concatenate the branches (or merge their convolutions) and convolve with [I, -I].", True,
-        _sub_to_conv,
+        op("Sub", A, B, where=_joins_images), _sub_to_conv,
     ),
     RewriteRule(
         "sum-of-convs", "Sum or difference of two convolutions becomes one convolution",
         "A convolution adds over its input channels anyway: the sum of two is one over both inputs.",
         SHOWCASE, "Concatenate the inputs and the weights (negated for Sub), or add the weights of one input.", True,
-        _sum_of_convs,
+        op("Sub Add", LEFT, RIGHT, where=_joins_images), _sum_of_convs,
     ),
     RewriteRule(
         "sibling-convs", "Convolutions of one image become one",
         "The image is read once, and channels that do not fill a block of 32 share one.", PREDICTED,
-        "Concatenate the weights and split the result.", True, _siblings,
+        "Concatenate the weights and split the result.", True, op("Conv"), _siblings,
     ),
 )  # fmt: skip

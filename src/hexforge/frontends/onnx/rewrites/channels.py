@@ -10,10 +10,10 @@ import onnx_ir
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.conv import LANES, conv
-from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
-from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, is_op, shape
+from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite, RewriteRule
 from hexforge.model.op_table import ACTIVATIONS
+from hexforge.patterns.language import op
+from hexforge.patterns.nodes import data, is_op, shape
 
 MOST_LOST = 1 / 8
 """The largest part of the channels that may go: a network that loses more is another network."""
@@ -96,23 +96,23 @@ def _axis(value: Value, count: int) -> int | None:
     return at if at >= 0 and sizes[at] == count and all(d == 1 for i, d in enumerate(sizes) if i != at) else None
 
 
-def _shrunk(editor: Editor, node: Node) -> Rewrite | None:
-    convolution = conv(node)
+def _shrunk(place: Place) -> Rewrite | None:
+    convolution = conv(place.node)
     if convolution is None or convolution.group != 1:
         return None
     count = convolution.weight.shape[0]
     less = count // LANES * LANES
     if less in (0, count) or (count - less) / count > MOST_LOST:
         return None
-    group = _group(node)
-    if group is None or group.written[0] is not node:
+    group = _group(place.node)
+    if group is None or group.written[0] is not place.node:
         return None
 
     def cut(at: Node, index: int, axis: int) -> None:
         array = data(at.inputs[index])
         assert array is not None
         shorter = np.ascontiguousarray(np.take(array, range(less), axis))
-        at.replace_input_with(index, editor.constant(shorter, f"{at.name}_less"))
+        at.replace_input_with(index, place.editor.constant(shorter, f"{at.name}_less"))
 
     def make() -> None:
         for at in group.written:
@@ -121,26 +121,19 @@ def _shrunk(editor: Editor, node: Node) -> Rewrite | None:
         for at in group.read:
             cut(at, 1, 1)
         for at in group.kept:
-            if is_op(at, "Conv"):
-                for index in range(1, len(at.inputs)):
-                    cut(at, index, 0)
-                at.attributes["group"] = onnx_ir.AttrInt64("group", less)
-                continue
             for index, value in enumerate(at.inputs):
-                if (
-                    value is not None
-                    and value.const_value is not None
-                    and (axis := _axis(value, count)) not in (None, -1)
-                ):
-                    assert axis is not None
-                    cut(at, index, axis)
+                if value is not None and value.const_value is not None:
+                    axis = 0 if is_op(at, "Conv") else _axis(value, count)
+                    if axis is not None and axis >= 0:
+                        cut(at, index, axis)
+            if is_op(at, "Conv"):
+                at.attributes["group"] = onnx_ir.AttrInt64("group", less)
         for value in group.values:
             sizes = shape(value)
             value.shape = onnx_ir.Shape((sizes[0], less, *sizes[2:]))
 
-    above = less + LANES
-    description = f"{count} channels take the time of {above}; {less} would be whole blocks"
-    return rewrite_of(description, group.written, make, count)
+    what = f"{count} channels take the time of {less + LANES}; {less} would be whole blocks"
+    return place.change(what, make, count, nodes=group.written)
 
 
 RULES = (
@@ -149,6 +142,7 @@ RULES = (
         "The matrix unit and VTCM hold channels in blocks of 32; those a count leaves idle are computed and moved all "
         "the same.",
         "HMX tile of 32 x 32 channels; QNN LLM guidelines ask for multiples of 32",
-        "Use the multiple of 32 below, or as many as the one above has: they cost no more.", False, _shrunk,
+        "Use the multiple of 32 below, or as many as the one above has: they cost no more.", False,
+        op("Conv"), _shrunk,
     ),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 import onnx_ir
 from onnx_ir import Node, Value
 
-from hexforge.model.nodes import data, integer, is_op, operand, reads, shape
+from hexforge.patterns.nodes import data, integer, is_op, operand, reads, shape
 
 SAME = ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Slice")
 REORDERED = ("TopK", "Gather", "GatherElements")

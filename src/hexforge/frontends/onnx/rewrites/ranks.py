@@ -8,7 +8,6 @@ again on what is merged, and Reshape, which moves nothing, is put between nodes 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +15,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
-from hexforge.frontends.onnx.rewrites.written_out import AXES_AS_INPUT, reduced_axes
+from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite, RewriteRule
+from hexforge.frontends.onnx.rewrites.written_out import AXES_AS_INPUT
 from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, integer, ints, is_quantized, operand, shape
+from hexforge.patterns.language import any_node
+from hexforge.patterns.nodes import attributes, data, integer, ints, is_quantized, operand, reduced_axes, shape
+from hexforge.patterns.permutation import canonical
 
 MOST_RANK = 5
 """Dimensions that HTP takes."""
@@ -121,25 +122,14 @@ def _transpose(node: Node) -> _Lowered | None:
     """Axes belong together where they stay neighbours; those of size 1 go anywhere."""
     sizes = shape(node.inputs[0])
     perm = ints(node, "perm", tuple(reversed(range(len(sizes)))))
-    moved = [axis for axis in perm if sizes[axis] != 1]
-    runs: list[list[int]] = []
-    kept = [axis for axis in range(len(sizes)) if sizes[axis] != 1]
-    following = dict(itertools.pairwise(kept))
-    for axis in moved:
-        if runs and following.get(runs[-1][-1]) == axis:
-            runs[-1].append(axis)
-        else:
-            runs.append([axis])
-    if len(runs) > MOST_RANK:
+    merged, merged_perm = canonical(sizes, perm)
+    if len(merged) > MOST_RANK:
         return None
-    ordered = sorted(runs)
-    merged = tuple(math.prod(sizes[axis] for axis in run) for run in ordered)
-    new_perm = tuple(ordered.index(run) for run in runs)
 
     def write(editor: Editor, values: Sequence[Value | None]) -> list[Value]:
         (x,) = values
         assert x is not None
-        return [x if len(runs) < 2 else editor.add("Transpose", [x], node, perm=new_perm)[0]]
+        return [x if len(merged) < 2 else editor.add("Transpose", [x], node, perm=merged_perm)[0]]
 
     return _Lowered((merged or (1,),), write)
 
@@ -184,8 +174,8 @@ def _along(node: Node) -> _Lowered | None:
     inputs = tuple(merging.shape(shape(v)) if i < data_inputs else None for i, v in enumerate(node.inputs))
 
     def write(editor: Editor, values: Sequence[Value | None]) -> Sequence[Value]:
-        attributes = {a.name: a.value for a in node.attributes.values()} | {"axis": merging.axis(axis)}
-        return editor.add(node.op_type, values, node, len(node.outputs), **attributes)
+        changed = attributes(node) | {"axis": merging.axis(axis)}
+        return editor.add(node.op_type, values, node, len(node.outputs), **changed)
 
     return _Lowered(inputs, write)
 
@@ -357,15 +347,13 @@ def _operand(
     return editor.reshape(low.get(value, value), sizes, node)
 
 
-def _merged(editor: Editor, node: Node) -> Rewrite | None:
-    if not _touches(node):
-        return None
-    region = _region(editor, node)
+def _merged(place: Place) -> Rewrite | None:
+    region = _region(place.editor, place.node) if _touches(place.node) else None
     if region is None:
         return None
     most = max(len(shape(v)) for n in region.nodes for v in n.outputs)
     what = f"{len(region.nodes)} nodes on tensors of {most} dimensions"
-    return rewrite_of(what, region.nodes, lambda: _rewrite(editor, region))
+    return place.change(what, lambda: _rewrite(place.editor, region), nodes=region.nodes)
 
 
 RULES = (
@@ -374,6 +362,7 @@ RULES = (
         "HTP takes five dimensions; what has more stays on the CPU, though neighbouring axes that are never parted "
         "count as one, and so do axes of size 1.",
         "onnxruntime's QNN execution provider: tensors of up to 5 dimensions",
-        "Reshape before and after, and leave axes that go together in one.", True, _merged,
+        "Reshape before and after, and leave axes that go together in one.", True,
+        any_node(), _merged,
     ),
 )  # fmt: skip

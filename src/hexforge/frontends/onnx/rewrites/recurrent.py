@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from onnx_ir import Node, Value
 
 from hexforge.frontends.onnx.rewrites.ranges import RECURRENT, SEQUENCE_LENS
-from hexforge.frontends.onnx.rewrites.rule import Rewrite, RewriteRule, rewrite_of
-from hexforge.model.edit import Editor
-from hexforge.model.nodes import data, integer, is_op, operand, shape
+from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite, RewriteRule
+from hexforge.patterns.language import op
+from hexforge.patterns.nodes import attributes, data, integer, operand, shape
 
 TIME, BATCH = 0, 1
 """Axes of what such a layer reads, with layout 0."""
@@ -28,7 +27,7 @@ MOST_LENGTHS = 4
 
 def _lengths(node: Node) -> tuple[int, ...] | None:
     """The constant lengths of the sequences; None where they are not there, computed, or out of range."""
-    given = data(operand(node, SEQUENCE_LENS)) if is_op(node, *RECURRENT) else None
+    given = data(operand(node, SEQUENCE_LENS))
     x = operand(node, 0)
     if given is None or len(shape(x)) != 3 or integer(node, "layout", 0):
         return None
@@ -37,9 +36,9 @@ def _lengths(node: Node) -> tuple[int, ...] | None:
     return lengths if len(lengths) == batch and all(1 <= length <= steps for length in lengths) else None
 
 
-def _constant_lengths(editor: Editor, node: Node) -> Rewrite | None:
-    lengths = _lengths(node)
-    if lengths is None or editor.opset < PADS_SINCE:
+def _constant_lengths(place: Place) -> Rewrite | None:
+    node, lengths = place.node, _lengths(place.node)
+    if lengths is None or place.editor.opset < PADS_SINCE:
         return None
     steps = shape(operand(node, 0))[TIME]
     counts = Counter(lengths)
@@ -49,59 +48,55 @@ def _constant_lengths(editor: Editor, node: Node) -> Rewrite | None:
         what = f"{node.op_type} whose sequences all have {steps} steps, given as lengths"
     else:
         what = f"{node.op_type} of {steps} steps with the lengths {', '.join(str(n) for n in sorted(counts))}"
-    return rewrite_of(what, [node], lambda: _write(editor, node, lengths), lengths)
+    return place.change(what, lambda: _write(place, lengths), lengths)
 
 
-def _write(editor: Editor, node: Node, lengths: Sequence[int]) -> None:
+def _write(place: Place, lengths: Sequence[int]) -> None:
     """The layer once for each length, on the sequences that have it; their results put together again."""
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
     groups = [[i for i in order if lengths[i] == length] for length in sorted(set(lengths))]
-    outputs = [index for index, value in enumerate(node.outputs) if value.uses() or value.is_graph_output()]
-    results: list[dict[int, Value]] = []
-    for group in groups:
-        results.append(_of_one_length(editor, node, lengths[group[0]], group, len(groups) == 1, outputs))
+    outputs = [index for index, value in enumerate(place.node.outputs) if value.uses() or value.is_graph_output()]
+    results = [_of_one_length(place, lengths[group[0]], group, len(groups) == 1, outputs) for group in groups]
     back = np.argsort(np.array([i for group in groups for i in group]))
     for index in outputs:
         parts, axis = [result[index] for result in results], BATCH_OF[index]
-        whole = parts[0] if len(parts) == 1 else editor.add("Concat", parts, node, axis=axis)[0]
+        whole = parts[0] if len(parts) == 1 else place.add("Concat", *parts, axis=axis)
         if not np.array_equal(back, np.arange(len(back))):
-            whole = _picked(editor, node, whole, back.tolist(), axis)
-        editor.replace(node.outputs[index], whole)
+            whole = _picked(place, whole, back.tolist(), axis)
+        place.editor.replace(place.node.outputs[index], whole)
 
 
 def _of_one_length(
-    editor: Editor, node: Node, length: int, group: Sequence[int], everything: bool, outputs: Sequence[int]
+    place: Place, length: int, group: Sequence[int], everything: bool, outputs: Sequence[int]
 ) -> dict[int, Value]:
+    node = place.node
     x = node.inputs[0]
     assert x is not None
     steps = shape(x)[TIME]
     inputs: list[Value | None] = list(node.inputs)
     inputs[SEQUENCE_LENS] = None
     if not everything:
-        x = _picked(editor, node, x, group, BATCH)
+        x = _picked(place, x, group, BATCH)
         for index in STATES:
             state = operand(node, index)
             if state is not None:
-                inputs[index] = _picked(editor, node, state, group, BATCH)
+                inputs[index] = _picked(place, state, group, BATCH)
     if length < steps:
-        ends = (np.array([0]), np.array([length]), np.array([TIME]))
-        x = editor.add("Slice", [x, *(editor.constant(end, f"{node.name}_cut") for end in ends)], node)[0]
+        x = place.add("Slice", x, *(place.constant([end], "cut") for end in (0, length, TIME)))
     inputs[0] = x
     while inputs and inputs[-1] is None:
         inputs.pop()
-    attributes: dict[str, Any] = {a.name: a.value for a in node.attributes.values()}
-    made = editor.add(node.op_type, inputs, node, len(node.outputs), node.domain, **attributes)
+    made = place.editor.add(node.op_type, inputs, node, len(node.outputs), node.domain, **attributes(node))
     written = {index: made[index] for index in outputs}
     if length < steps and 0 in written:
         pads = np.zeros(8, np.int64)
         pads[4 + TIME] = steps - length
-        written[0] = editor.add("Pad", [written[0], editor.constant(pads, f"{node.name}_pads")], node)[0]
+        written[0] = place.add("Pad", written[0], place.constant(pads, "pads"))
     return written
 
 
-def _picked(editor: Editor, node: Node, value: Value, indices: Sequence[int], axis: int) -> Value:
-    given = editor.constant(np.array(indices, np.int64), f"{node.name}_sequences")
-    return editor.add("Gather", [value, given], node, axis=axis)[0]
+def _picked(place: Place, value: Value, indices: Sequence[int], axis: int) -> Value:
+    return place.add("Gather", value, place.constant(indices, "sequences"), axis=axis)
 
 
 RULES = (
@@ -111,6 +106,7 @@ RULES = (
         "onnxruntime's QNN execution provider refuses lengths that differ.",
         "onnxruntime's QNN execution provider: its op builders of LSTM and GRU",
         "Leave sequence_lens out where all sequences are full; else cut the input off before the layer and pad its "
-        "result.", True, _constant_lengths,
+        "result.", True,
+        op(" ".join(RECURRENT)), _constant_lengths,
     ),
 )  # fmt: skip

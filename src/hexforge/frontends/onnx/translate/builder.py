@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import onnx_ir
 
+from hexforge.errors import ModelError
 from hexforge.frontends.onnx.unit import Operand, Refusal, Unit, constant, onnx_dtype, onnx_shape
 from hexforge.ir import Array, DType, Encoding, Graph, ParamValue, Role, TensorType, Value
 from hexforge.ir.fixed_point import dequantize, encoding_fault, permute_type, quantized_range
+from hexforge.ops.packages import custom_op
 
 Translator = Callable[["Builder", Unit], None]
 TRANSLATORS: dict[str, Translator] = {}
@@ -308,3 +310,22 @@ def carried(b: Builder, u: Unit, index: int = 0) -> Value:
     """An input of an op that computes in its output's number format: fixed point only where output 0 is, too."""
     outputs = [o for o in u.outputs if o is not None]
     return b.input(u, index) if outputs and outputs[0].encoding is not None else b.real(u, index)
+
+
+def translator_of(unit: Unit) -> Translator | None:
+    """What writes the op of a unit: its translator, or that of ops of registered packages; None where there is none."""
+    custom = _write_custom_op if custom_op(unit.target.domain, unit.target.op_type) is not None else None
+    return TRANSLATORS.get(unit.op) or custom
+
+
+def _write_custom_op(b: Builder, u: Unit) -> None:
+    """A node of an op package becomes its op, with its attributes as parameters."""
+    custom = custom_op(u.target.domain, u.target.op_type)
+    assert custom is not None
+    params = {name: attribute.value for name, attribute in u.target.attributes.items()}
+    try:
+        completed = custom.op.complete(params)
+        inputs = [b.optional(u, index) for index in range(len(u.inputs))]
+        b.emit_many(custom.op.name, inputs, [b.output(u, index) for index in range(len(u.outputs))], **completed)
+    except ModelError as error:
+        raise Refusal(f"op package {custom.package!r}: {error}") from None

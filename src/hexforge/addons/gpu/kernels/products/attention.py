@@ -33,7 +33,7 @@ class Attention:
     @property
     def nodes(self) -> tuple[Node, ...]:
         """Every node of it."""
-        return (self.scores.node, *self.chain.nodes, self.softmax, self.mixed.node)
+        return (self.scores.node, *self.chain.chain, self.softmax, self.mixed.node)
 
     @property
     def flops(self) -> int:
@@ -106,9 +106,8 @@ def register_attention(kernel: Kernel, attention: Attention, epilogue: Epilogue)
         result = column.let("float8", "acc[r][c] / sum[r]")
         results.store(column, "(first + r)", "c * 8", result, 8)
     return kernel.launch(
-        f"Attention {_ROWS}x{_KEYS}", (*attention.nodes, *epilogue.nodes),
-        kernel.text("\n".join(code.lines), contract=True), (epilogue.target,), (-(-scores.m // _ROWS), batches), (1, 1),
-        attention.flops,
+        f"Attention {_ROWS}x{_KEYS}", attention.nodes, code, epilogue, (-(-scores.m // _ROWS), batches), (1, 1),
+        attention.flops, contract=True,
     )  # fmt: skip
 
 
@@ -205,9 +204,8 @@ def tiled_attention(kernel: Kernel, attention: Attention, epilogue: Epilogue, ti
     attributes = f"__attribute__((reqd_work_group_size({_THREADS}, 1, 1))) "
     groups = (-(-scores.m // tile.rows) * _THREADS, batches)
     return kernel.launch(
-        f"Attention {tile.rows}x{tile.keys}", (*attention.nodes, *epilogue.nodes),
-        kernel.text("\n".join(code.lines), attributes=attributes), (epilogue.target,), groups, (_THREADS, 1),
-        attention.flops,
+        f"Attention {tile.rows}x{tile.keys}", attention.nodes, code, epilogue, groups, (_THREADS, 1), attention.flops,
+        attributes=attributes,
     )  # fmt: skip
 
 

@@ -65,10 +65,7 @@ class FourBitWeight:
 
     def names(self, kernel: Kernel) -> tuple[str, str, str]:
         """The arguments that numbers, scales and offsets are read from."""
-        numbers, scales, offsets = (
-            kernel.buffers.read(c, c.storage) for c in (self.numbers, self.scales, self.offsets)
-        )
-        return numbers, scales, offsets
+        return kernel.source(self.numbers).name, kernel.source(self.scales).name, kernel.source(self.offsets).name
 
     def read(self, kernel: Kernel, at: str, width: int) -> str:
         """Elements from number `at` of [columns, depth] on, unpacked: one, or four of a block."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from hexforge.addons.gpu.kernels.code import Index, NotVectorizedError
-from hexforge.addons.gpu.kernels.launch import Epilogue, Kernel, Launch, rounded_up
+from hexforge.addons.gpu.kernels.launch import Epilogue, Kernel, Launch
 from hexforge.addons.gpu.kernels.products.product import HALF_RUN
 from hexforge.ir import Node
 
@@ -25,13 +25,11 @@ def depthwise(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local:
     groups = -(-out.shape[2] // across)
     lanes = out.shape[3] // width
     total = out.shape[0] * out.shape[1] * groups * lanes
-    code.add("const int g = get_global_id(0);")
-    code.add(f"if (g >= {total}) return;")
+    code.item_of(total)
     at = code.axes(Index((out.shape[0], out.shape[1], groups, lanes), "g"))
     code.add(f"const int channel = {at[3]} * {width};")
     code.add(f"const int column = {at[2]} * {across};")
-    storage, filters = kernel.elements.storage(x), kernel.elements.storage(w)
-    xb, wb = kernel.buffers.read(x, storage), kernel.buffers.read(w, filters)
+    source, filters = kernel.source(x), kernel.source(w)
     for a in range(across):
         code.add(f"{type} acc{a} = ({type})(({real})0.0f);")
     source_channel = "channel" if multiple == 1 else f"(channel / {multiple})"
@@ -45,10 +43,10 @@ def depthwise(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local:
     code.add(f"  const int line = ({at[0]} * {height} + y) * {columns};")
     code.add("#pragma unroll")
     code.add(f"  for (int j = 0; j < {kw}; j++) {{")
-    code.add(f"    const {type} f = {filters.load(wb, f'((i * {kw} + j) * {out.shape[3]} + channel)', width, real)};")
+    code.add(f"    const {type} f = {filters.load(f'((i * {kw} + j) * {out.shape[3]} + channel)', width, real)};")
     for a in range(across):
         code.add(f"    {{ const int z = (column + {a}) * {sw} + j * {dw} - {pads[1][0]};")
-        load = storage.load(xb, f"((line + z) * {channels} + {source_channel})", width, real)
+        load = source.load(f"((line + z) * {channels} + {source_channel})", width, real)
         if unrolled:
             inside = f"(uint)y < {height}u && (uint)z < {columns}u"
             zero = f"({type})(({real})0.0f)"
@@ -62,13 +60,8 @@ def depthwise(kernel: Kernel, node: Node, epilogue: Epilogue, width: int, local:
         with code.block(guard) as block:
             value = f"acc{a}" if real == "float" else block.let(block.vector, f"convert_{block.vector}(acc{a})")
             if bias is not None:
-                bias_storage = kernel.elements.storage(bias)
-                load = bias_storage.load(kernel.buffers.read(bias, bias_storage), "channel", width)
-                value = block.let(block.vector, f"{value} + {load}")
+                value = block.let(block.vector, f"{value} + {kernel.source(bias).load('channel', width)}")
             place = f"(({at[0]} * {out.shape[1]} + {at[1]}) * {out.shape[2]} + column + {a}) * {out.shape[3]} + channel"
             epilogue.write(kernel, block, value, Index(out.shape, block.let("int", place)))
-    return kernel.launch(
-        f"DepthWiseConv2d {across}x{width}", (node, *epilogue.nodes), kernel.text("\n".join(code.lines)),
-        (epilogue.target,),
-        (rounded_up(total, local),), (local,), 2 * out.type.size * kh * kw,
-    )  # fmt: skip
+    flops = 2 * out.type.size * kh * kw
+    return kernel.launch_items(f"DepthWiseConv2d {across}x{width}", (node,), code, epilogue, total, local, flops)

@@ -54,8 +54,8 @@ def vector_product(kernel: Kernel, product: Product, epilogue: Epilogue, units: 
     threads = columns * slices
     kind = "4 bits" if product.b.packed is not None else "few rows"
     return kernel.launch(
-        f"{product.node.op.name} {kind}", (product.node, *epilogue.nodes), kernel.text("\n".join(code.lines)),
-        (epilogue.target,), (-(-n // columns) * threads,), (threads,), product.flops,
+        f"{product.node.op.name} {kind}", (product.node,), code, epilogue, (-(-n // columns) * threads,), (threads,),
+        product.flops,
     )  # fmt: skip
 
 

@@ -91,9 +91,9 @@ class ScaledRows:
     def times(self, kernel: Kernel, element: str, row: str, channel: str, width: int) -> str:
         """Elements of a row times their factors, rounded as if the products had been stored."""
         out = self.node.outputs[0]
-        storage, rounds = kernel.elements.storage(self.factors), kernel.elements.storage(out) == HALF
+        rounds = kernel.elements.storage(out) == HALF
         first = f"{row} / {self.positions} * {out.shape[-1]} + " if out.shape[0] > 1 else ""
-        factor = storage.load(kernel.buffers.read(self.factors, storage), f"({first}{channel})", width)
+        factor = kernel.source(self.factors).load(f"({first}{channel})", width)
         suffix = "" if width == 1 else str(width)
         return f"round_half{suffix}({element} * {factor})" if rounds else f"({element} * {factor})"
 
@@ -228,9 +228,7 @@ class Results:
         at = code.let("int", f"{self.base} + {row} * {self.product.out_row} + {column}")
         value = result
         if self.product.bias is not None:
-            storage = self.kernel.elements.storage(self.product.bias)
-            bias = self.kernel.buffers.read(self.product.bias, storage)
-            load = storage.load(bias, f"({self.bias_base} + {column})", code.width)
+            load = self.kernel.source(self.product.bias).load(f"({self.bias_base} + {column})", code.width)
             value = code.let(f"float{code.width if code.width > 1 else ''}", f"{result} + {load}")
         self.epilogue.write(self.kernel, code, value, Index(self.epilogue.result.shape, at))
 

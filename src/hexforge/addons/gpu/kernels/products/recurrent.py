@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexforge.addons.gpu.kernels.code import literal
-from hexforge.addons.gpu.kernels.launch import Constant, Kernel, Launch, rounded_up
+from hexforge.addons.gpu.kernels.launch import Constant, Kernel, Launch
 from hexforge.ir import Array, Node, Role, TensorType, Value
 
 MOST_LOCAL_BYTES = 32 << 10
@@ -71,15 +71,13 @@ class LstmShape:
 
 
 def _load(kernel: Kernel, value: Value, at: str) -> str:
-    storage = kernel.elements.storage(value)
-    return storage.load(kernel.buffers.read(value, storage), at)
+    return kernel.source(value).load(at)
 
 
 def project(kernel: Kernel, lstm: LstmShape, projected: Value, local: int) -> Launch:
     """The inputs' share of the gates where weights are computed: a work-item for each element."""
     code = kernel.code()
-    code.add("const int g = get_global_id(0);")
-    code.add(f"if (g >= {projected.type.size}) return;")
+    code.item_of(projected.type.size)
     code.add(f"const int row = g / {lstm.columns}, u = g % {lstm.units};")
     code.add("float acc = 0.0f;")
     for i, gate in enumerate(lstm.gates):
@@ -89,12 +87,9 @@ def project(kernel: Kernel, lstm: LstmShape, projected: Value, local: int) -> La
             x = _load(kernel, lstm.given["in"], f"row * {lstm.features} + j")
             w = _load(kernel, lstm.given[f"W_x{gate}"], f"u * {lstm.features} + j")
             block.add(f"for (int j = 0; j < {lstm.features}; j++) acc += {x} * {w};")
-    storage = kernel.elements.storage(projected)
-    code.add(storage.store(kernel.buffers.write(projected, storage.type, "out"), "g", "acc"))
-    size = rounded_up(projected.type.size, local)
-    flops = 2 * projected.type.size * lstm.features
-    text = kernel.text("\n".join(code.lines))
-    return kernel.launch("Lstm inputs", (lstm.node,), text, (projected,), (size,), (local,), flops)
+    code.add(kernel.target(projected).store("g", "acc"))
+    size = projected.type.size
+    return kernel.launch_items("Lstm inputs", (lstm.node,), code, (projected,), size, local, 2 * size * lstm.features)
 
 
 def run_states(kernel: Kernel, lstm: LstmShape, projected: Value, hidden: Constant | None, wg: int) -> Launch:
@@ -115,12 +110,12 @@ def run_states(kernel: Kernel, lstm: LstmShape, projected: Value, hidden: Consta
         step.add(f"local float* next = h + (1 - (step & 1)) * {size};")
         given_here = _load(kernel, projected, f"row * {columns} + n")
         if hidden is not None and wg == 1:  # a row of weights at a time, which processors take as vectors
-            weights = hidden.storage.load(kernel.buffers.read(hidden, hidden.storage), f"j * {columns} + n")
+            weights = kernel.source(hidden).load(f"j * {columns} + n")
             step.add(f"for (int n = 0; n < {columns}; n++) gates[n] = {given_here};")
             step.add(f"for (int j = 0; j < {size}; j++) {{ const float v = now[j];")
             step.add(f"  for (int n = 0; n < {columns}; n++) gates[n] += v * {weights}; }}")
         elif hidden is not None:
-            weights = hidden.storage.load(kernel.buffers.read(hidden, hidden.storage), f"j * {columns} + n")
+            weights = kernel.source(hidden).load(f"j * {columns} + n")
             with step.block(f"for (int n = lane; n < {columns}; n += {wg})") as block:
                 block.add(f"float acc = {given_here};")
                 block.add(f"for (int j = 0; j < {size}; j++) acc += now[j] * {weights};")
@@ -157,18 +152,14 @@ def run_states(kernel: Kernel, lstm: LstmShape, projected: Value, hidden: Consta
                 block.add(f"for (int u = 0; u < {units}; u++) acc += m[u] * {weights};")
                 block.add(f"next[i] = {_clipped_state(kernel, 'acc', node.params['output_clip_threshold'])};")
             step.add("barrier(CLK_LOCAL_MEM_FENCE);")
-        out = node.outputs[0]
-        storage = kernel.elements.storage(out)
-        store = storage.store(kernel.buffers.write(out, storage.type, "out"), f"(row * {size} + i)", "next[i]")
+        store = kernel.target(node.outputs[0]).store(f"(row * {size} + i)", "next[i]")
         step.add(f"for (int i = lane; i < {size}; i += {wg}) {{ {store} }}")
     last = f"h[{(lstm.time & 1) * size} + i]"
     for value, count, what, name in ((node.outputs[1], units, "c[i]", "cells"), (node.outputs[2], size, last, "state")):
-        storage = kernel.elements.storage(value)
-        store = storage.store(kernel.buffers.write(value, storage.type, name), f"(b * {count} + i)", what)
+        store = kernel.target(value, name).store(f"(b * {count} + i)", what)
         code.add(f"for (int i = lane; i < {count}; i += {wg}) {{ {store} }}")
     flops = 2 * lstm.time * lstm.batch * columns * size
-    text = kernel.text("\n".join(code.lines))
-    return kernel.launch("Lstm", (node,), text, tuple(node.outputs), (lstm.batch * wg,), (wg,), flops)
+    return kernel.launch("Lstm", (node,), code, tuple(node.outputs), (lstm.batch * wg,), (wg,), flops)
 
 
 def _clipped_state(kernel: Kernel, value: str, limit: float) -> str:

@@ -50,7 +50,7 @@ def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros
         if window is not None:
             inside, place = window_read(window, f"r{r}", _taps(window))
             read = f"{a} + {a_base} + {place}"
-            zero = kernel.buffers.read(zeros, zeros.storage) if inside else ""
+            zero = kernel.source(zeros).name if inside else ""
             code.add(f"{pointer} p{r} = {f'({inside}) ? {read} : {zero}' if inside else read};")
         else:
             code.add(f"{pointer} p{r} = {a} + {a_base} + m{r} * {product.a.row};")
@@ -76,9 +76,8 @@ def register_product(kernel: Kernel, product: Product, epilogue: Epilogue, zeros
             for v in range(VECTORS):
                 results.store(inner, f"m{r}", f"panel * {COLUMNS} + {v * WIDTH}", f"c{r}_{v}", WIDTH)
     return kernel.launch(
-        f"{product.node.op.name} {rows}x{COLUMNS}", (product.node, *epilogue.nodes),
-        kernel.text("\n".join(code.lines), contract=True), (epilogue.target,), (panels, blocks, batches), (1, 1, 1),
-        product.flops,
+        f"{product.node.op.name} {rows}x{COLUMNS}", (product.node,), code, epilogue, (panels, blocks, batches),
+        (1, 1, 1), product.flops, contract=True,
     )  # fmt: skip
 
 

@@ -175,7 +175,7 @@ class _TileLoader:
 
     def _compute(self, around: KernelCode, rows: DepthwiseRows, slot: str, width: int, guard: str) -> None:
         """Elements of a row that a depthwise convolution gives: every tap that is inside, the bias and the chain."""
-        node, type, elements = rows.node, _vector(width), self.kernel.elements
+        node, type = rows.node, _vector(width)
         at = self.kernel.code()
         at._counter = around._counter
         window_row(at, rows.window, f"{slot}_row", f"{slot}r")
@@ -192,15 +192,12 @@ class _TileLoader:
                 inside, place = window_read(rows.window, f"{slot}r", (str(i), str(j)))
                 load = self.operand.read(self.kernel, f"({place} + {channel})", width)
                 tap = f"({(i * rows.window.taps[1] + j) * rows.window.channels} + {channel})"
-                storage = elements.storage(filters)
-                weight = storage.load(self.kernel.buffers.read(filters, storage), tap, width)
+                weight = self.kernel.source(filters).load(tap, width)
                 value = f"(({inside}) ? {load} : ({type})(0.0f))" if inside else load
                 code.add(f"sum = fma({value}, {weight}, sum);")
         result = "sum"
         if bias is not None:
-            storage = elements.storage(bias)
-            load = storage.load(self.kernel.buffers.read(bias, storage), channel, width)
-            result = code.let(type, f"sum + {load}")
+            result = code.let(type, f"sum + {self.kernel.source(bias).load(channel, width)}")
         shape = node.outputs[0].shape
         index = Index(shape, f"({slot}_row * {rows.window.channels} + {channel})")
         result, _ = Epilogue(node.outputs[0], rows.chain).value(self.kernel, code, result, index)
@@ -282,11 +279,10 @@ def tiled_product(
         _sum_slices(code, tile, inner)
     _store_tile(kernel, code, tile, Results.of(kernel, code, product, epilogue, batch), partial)
     attributes = f"__attribute__((reqd_work_group_size({tile.threads}, 1, 1))) "
-    source = kernel.text("\n".join(code.lines), attributes=attributes)
     groups = (-(-product.n // tile.bn), -(-product.m // tile.bm), batches * tile.parts)
     return kernel.launch(
-        f"{product.node.op.name} {tile.name}", (*product.nodes, *(() if partial else epilogue.nodes)), source,
-        (partial or epilogue.target,), (groups[0] * tile.threads, *groups[1:]), (tile.threads, 1, 1), product.flops,
+        f"{product.node.op.name} {tile.name}", product.nodes, code, (partial,) if partial else epilogue,
+        (groups[0] * tile.threads, *groups[1:]), (tile.threads, 1, 1), product.flops, attributes=attributes,
     )  # fmt: skip
 
 
@@ -427,7 +423,4 @@ def partial_sum(
     code.add(f"  acc += {buffer}[({at_batch} * {parts} + p) * {product.m * product.n} + row * {product.n} + column];")
     batch = batch_axes(code, product, at_batch)
     Results.of(kernel, code, product, epilogue, batch).finish(code, "row", "column", "acc")
-    return kernel.launch(
-        f"{product.node.op.name} sum of {parts}", (product.node, *epilogue.nodes), kernel.text("\n".join(code.lines)),
-        (epilogue.target,), (rounded_up(total, local),), (local,),
-    )  # fmt: skip
+    return kernel.launch_items(f"{product.node.op.name} sum of {parts}", (product.node,), code, epilogue, total, local)

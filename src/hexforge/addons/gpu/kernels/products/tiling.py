@@ -59,7 +59,7 @@ class _Work:
         return cls(product.m, product.n, product.k, batches, product.window is not None, product.rows is not None, half)
 
     def groups(self, tile: ProductTile) -> int:
-        """Work-groups."""
+        """Work-groups of the product in a tile."""
         return -(-self.m // tile.bm) * -(-self.n // tile.bn) * self.batches * tile.parts
 
     def us(self, tile: ProductTile, units: int) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hexforge.addons.gpu.kernels.code import FLOAT, Index, KernelCode
-from hexforge.addons.gpu.kernels.launch import Epilogue, Kernel, Launch, rounded_up
+from hexforge.addons.gpu.kernels.launch import Epilogue, Kernel, Launch
 from hexforge.addons.gpu.kernels.products.product import Product
 from hexforge.ir import Array, DType, TensorType, Value
 
@@ -92,8 +92,7 @@ def _items(code: KernelCode, winograd: Winograd, channels: int, width: int) -> i
     """A work-item for each tile and some channels: `picture`, `y`, `x`, `tile` and `channel`; how many there are."""
     pictures, down, across = winograd.tiles
     total = pictures * down * across * (channels // width)
-    code.add("const int g = get_global_id(0);")
-    code.add(f"if (g >= {total}) return;")
+    code.item_of(total)
     code.add(f"const int channel = g % {channels // width} * {width}, tile = g / {channels // width};")
     code.add(f"const int x = tile % {across}, y = tile / {across} % {down}, picture = tile / {down * across};")
     return total
@@ -123,10 +122,7 @@ def into_tiles(kernel: Kernel, winograd: Winograd, width: int, local: int) -> La
         for j in range(_IN):
             place = f"(at + {(i * _IN + j) * out.shape[1] * channels})"
             code.add(FLOAT.store(target, place, f"o{i}_{j}", width))
-    return kernel.launch(
-        "Winograd tiles", (product.node,), kernel.text("\n".join(code.lines), contract=True), (out,),
-        (rounded_up(total, local),), (local,),
-    )  # fmt: skip
+    return kernel.launch_items("Winograd tiles", (product.node,), code, (out,), total, local, contract=True)
 
 
 def out_of_tiles(kernel: Kernel, winograd: Winograd, epilogue: Epilogue, width: int, local: int) -> Launch:
@@ -146,9 +142,7 @@ def out_of_tiles(kernel: Kernel, winograd: Winograd, epilogue: Epilogue, width: 
             code.add(f"const {type} d{i}_{j} = {FLOAT.load(buffer, place, width)};")
     _both_ways(code, _OUTPUT, type)
     if product.bias is not None:
-        storage = kernel.elements.storage(product.bias)
-        load = storage.load(kernel.buffers.read(product.bias, storage), "channel", width)
-        code.add(f"const {type} bias = {load};")
+        code.add(f"const {type} bias = {kernel.source(product.bias).load('channel', width)};")
     for i in range(_OUT):
         for j in range(_OUT):
             with code.block(f"if (y * {_OUT} + {i} < {height} && x * {_OUT} + {j} < {columns})") as block:
@@ -156,7 +150,4 @@ def out_of_tiles(kernel: Kernel, winograd: Winograd, epilogue: Epilogue, width: 
                 place = f"({row}) * {channels} + channel"
                 value = block.let(type, f"o{i}_{j} + bias" if product.bias is not None else f"o{i}_{j}")
                 epilogue.write(kernel, block, value, Index(epilogue.result.shape, block.let("int", place)))
-    return kernel.launch(
-        "Winograd pictures", (product.node, *epilogue.nodes), kernel.text("\n".join(code.lines), contract=True),
-        (epilogue.target,), (rounded_up(total, local),), (local,),
-    )  # fmt: skip
+    return kernel.launch_items("Winograd pictures", (product.node,), code, epilogue, total, local, contract=True)

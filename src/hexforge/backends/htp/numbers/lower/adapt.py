@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from hexforge.backends.htp.numbers.halves import every_half
-from hexforge.backends.htp.numbers.lower.moves import merged, strides
+from hexforge.backends.htp.numbers.lower.moves import copy, merged, strides
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering
 from hexforge.backends.htp.numbers.storage import Storage
 from hexforge.ir import Array, Value
@@ -64,17 +64,11 @@ def requantize(lowering: Lowering, tensor: str, own: Storage, out: str | Value, 
     lowering.emit(kind, [tensor], [out], count=own.size, table=table)
 
 
-def transpose(
-    lowering: Lowering, x: Value | str, y: Value | str, shape: Sequence[int], perm: Sequence[int], item: int
-) -> None:
+def transpose(lowering: Lowering, x: Value | str, y: Value | str, shape: Sequence[int], perm: Sequence[int]) -> None:
     """Copy `x` of `shape` with its axes permuted into `y`."""
     source = strides(shape)
     out = [shape[p] for p in perm]
-    dims, from_strides, to_strides = merged(out, [source[p] for p in perm], strides(out))
-    lowering.emit(
-        "copy", [x], [y], element_bytes=item, dims=dims, strides_x=from_strides, strides_y=to_strides, offset_x=0,
-        offset_y=0,
-    )  # fmt: skip
+    copy(lowering, x, y, *merged(out, [source[p] for p in perm], strides(out)))
 
 
 def along_last(
@@ -90,9 +84,9 @@ def along_last(
     shape = tuple(x.shape[p] for p in there)
     before = lowering.temp(replace(own, shape=shape), x.name)
     after = lowering.temp(replace(out, shape=shape), y.name)
-    transpose(lowering, x, before, x.shape, there, own.dtype.itemsize)
+    transpose(lowering, x, before, x.shape, there)
     write(before, after)
-    transpose(lowering, after, y, shape, [there.index(i) for i in range(rank)], out.dtype.itemsize)
+    transpose(lowering, after, y, shape, [there.index(i) for i in range(rank)])
 
 
 def three(values: Iterable[int], fill: int) -> tuple[int, ...]:

@@ -31,12 +31,13 @@ def alike(lowering: Lowering, *values: Value) -> bool:
 
 
 def copy(
-    lowering: Lowering, x: Value, y: Value, dims: Sequence[int], from_strides: Sequence[int],
+    lowering: Lowering, x: Value | str, y: Value | str, dims: Sequence[int], from_strides: Sequence[int],
     to_strides: Sequence[int], offset_x: int = 0, offset_y: int = 0,
 ) -> None:  # fmt: skip
     """A box of `dims` elements from strided places of `x` to strided places of `y`."""
+    own = lowering.tensors[x] if isinstance(x, str) else lowering.storage(x)
     lowering.emit(
-        "copy", [x], [y], element_bytes=lowering.storage(x).dtype.itemsize, dims=tuple(dims),
+        "copy", [x], [y], element_bytes=own.dtype.itemsize, dims=tuple(dims),
         strides_x=tuple(from_strides), strides_y=tuple(to_strides), offset_x=offset_x, offset_y=offset_y,
     )  # fmt: skip
 

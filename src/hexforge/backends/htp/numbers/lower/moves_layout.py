@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,7 +41,7 @@ def channel_shuffle(lowering: Lowering, node: Node) -> bool:
         return False
     axis, groups = int(node.params["axis"]) % len(x.shape), int(node.params["num_groups"])
     shape = (math.prod(x.shape[:axis]), groups, x.shape[axis] // groups, math.prod(x.shape[axis + 1 :]))
-    transpose(lowering, x, y, shape, (0, 2, 1, 3), lowering.storage(x).dtype.itemsize)
+    transpose(lowering, x, y, shape, (0, 2, 1, 3))
     return True
 
 
@@ -69,7 +68,7 @@ def space_batch(lowering: Lowering, node: Node) -> bool:
     box = {"element_bytes": item, "dims": (n, height, width * c)}
     in_box, in_whole, at = (height * width * c, width * c, 1), (h * bh * row, row, 1), top * row + left * c
     if joins:
-        _permute(lowering, lowering.name(x), whole, *merged(dims, strides(dims), in_wide), item)
+        copy(lowering, x, whole, *merged(dims, strides(dims), in_wide))
         if cut:
             lowering.emit("copy", [whole], [y], **box, strides_x=in_whole, strides_y=in_box, offset_x=at, offset_y=0)
         return True
@@ -77,17 +76,8 @@ def space_batch(lowering: Lowering, node: Node) -> bool:
         zero = np.asarray([own.zero_point], own.dtype)  # of floats 0
         lowering.emit("fill", [], [whole], element_bytes=item, count=math.prod(dims), value=zero)
         lowering.emit("copy", [x], [whole], **box, strides_x=in_box, strides_y=in_whole, offset_x=0, offset_y=at)
-    _permute(lowering, whole, lowering.name(y), *merged(dims, in_wide, strides(dims)), item)
+    copy(lowering, whole, y, *merged(dims, in_wide, strides(dims)))
     return True
-
-
-def _permute(
-    lowering: Lowering, x: str, y: str, dims: Sequence[int], source: Sequence[int], target: Sequence[int], item: int
-) -> None:
-    lowering.emit(
-        "copy", [x], [y], element_bytes=item, dims=tuple(dims), strides_x=tuple(source), strides_y=tuple(target),
-        offset_x=0, offset_y=0,
-    )  # fmt: skip
 
 
 @lowers("Shape")
@@ -97,5 +87,5 @@ def shape(lowering: Lowering, node: Node) -> bool:
     if y.encoding is not None or not y.dtype.is_integer:
         return False
     sizes = np.asarray(node.op.reference(node.call, np.broadcast_to(np.int8(0), x.shape))).astype(y.dtype.numpy)
-    _permute(lowering, constant(lowering, sizes, y.name), lowering.name(y), sizes.shape, (1,), (1,), sizes.itemsize)
+    copy(lowering, constant(lowering, sizes, y.name), y, sizes.shape, (1,), (1,))
     return True

@@ -54,7 +54,7 @@ def reduce(lowering: Lowering, node: Node) -> bool:
         perm = [*(i for i in range(rank) if i not in axes), *axes]
         shape = tuple(shape[p] for p in perm)
         source = lowering.temp(replace(own, shape=shape), x.name)
-        transpose(lowering, x, source, x.shape, perm, own.dtype.itemsize)
+        transpose(lowering, x, source, x.shape, perm)
         axes = list(range(rank - len(axes), rank))
     n = math.prod(shape[axes[0] : axes[-1] + 1])
     scale = own.scale / out.scale if own.fixed else 1.0

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Sweep: many models on many chips at several precisions, in one table."""

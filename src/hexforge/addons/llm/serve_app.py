@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The endpoint: /v1/models, /v1/completions and /v1/chat/completions, by token, on this machine alone."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from hexforge.addons.llm.generate import AnswerPiece, LanguageModel
+from hexforge.addons.llm.serve_answers import Answers, Pace
+from hexforge.addons.llm.serve_requests import MOST_BODY, AnswerRequest, RequestError, model_names, read_request
+from hexforge.addons.llm.text_tokens import INSTALL
+from hexforge.errors import CallError
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
+"""Hosts that are this machine; a page from elsewhere that names another is turned away."""
+
+
+def application(model: LanguageModel, token: str, *, together: int = 8, pace: Pace | None = None) -> Starlette:
+    """The endpoint as an ASGI application; every request must carry `Authorization: Bearer TOKEN`."""
+    try:
+        from starlette.applications import Starlette
+        from starlette.responses import JSONResponse
+        from starlette.routing import Route
+    except ImportError:
+        raise CallError(f"the endpoint needs starlette and uvicorn: {INSTALL}") from None
+    if len(token) < 8:
+        raise CallError("a token has at least 8 characters; leave it out to have one made")
+    endpoint = _Endpoint(model, token, Answers(model, together, pace=pace))
+
+    async def failed(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestError)
+        return JSONResponse(error.body(), error.status)
+
+    async def refused(request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 500)
+        return JSONResponse(RequestError(status, getattr(error, "detail", "") or "failed").body(), status)
+
+    return Starlette(
+        routes=[
+            Route("/v1/models", endpoint.models, methods=["GET"]),
+            Route("/v1/completions", endpoint.completions, methods=["POST"]),
+            Route("/v1/chat/completions", endpoint.chat_completions, methods=["POST"]),
+        ],
+        exception_handlers={RequestError: failed, 404: refused, 405: refused},
+    )
+
+
+class _Endpoint:
+    def __init__(self, model: LanguageModel, token: str, answers: Answers) -> None:
+        self._model, self._token, self._answers = model, token, answers
+        self._name = model.bundle.name
+        self._began = int(time.time())
+
+    async def models(self, request: Request) -> Response:
+        from starlette.responses import JSONResponse
+
+        self._require_allowed(request)
+        entries = [
+            {"id": name, "object": "model", "created": self._began, "owned_by": "hexforge"}
+            for name in model_names(self._model)
+        ]
+        return JSONResponse({"object": "list", "data": entries})
+
+    async def completions(self, request: Request) -> Response:
+        return await self._answered(request, chat=False)
+
+    async def chat_completions(self, request: Request) -> Response:
+        return await self._answered(request, chat=True)
+
+    def _require_allowed(self, request: Request) -> None:
+        """RequestError for one who lacks the token, or comes through a name that is not this machine's."""
+        host = request.headers.get("host", "")
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if name not in LOOPBACK:
+            raise RequestError(403, "this endpoint is for this machine alone")
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not secrets.compare_digest(given.encode(), self._token.encode()):
+            raise RequestError(401, "the token is missing or wrong", code="invalid_api_key")
+
+    async def _answered(self, request: Request, chat: bool) -> Response:
+        from starlette.responses import JSONResponse, StreamingResponse
+
+        self._require_allowed(request)
+        raw = b""
+        async for piece in request.stream():
+            raw += piece
+            if len(raw) > MOST_BODY:
+                raise RequestError(413, f"the body has more than {MOST_BODY:,} bytes")
+        answer = read_request(raw, self._model, chat)
+        made = self._answers.pieces(answer)
+        if answer.stream:
+            first = await anext(made, None)  # an error before the first token is a status, not a broken stream
+            return StreamingResponse(self._events(answer, first, made), media_type="text/event-stream")
+        texts, end, count = [], "length", 0
+        async with aclosing(made) as pieces:
+            async for piece_given in pieces:
+                texts.append(piece_given.text)
+                end, count = piece_given.end or end, count + 1
+                if await request.is_disconnected():
+                    return JSONResponse(None, 499)
+        text = "".join(texts)
+        body = self._frame(answer, secrets.token_hex(12))
+        said: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+        body["choices"] = [{"index": 0, **said, "logprobs": None, "finish_reason": end}]
+        return JSONResponse(body | {"usage": _usage(answer, count)})
+
+    async def _events(
+        self, answer: AnswerRequest, first: AnswerPiece | None, made: AsyncGenerator[AnswerPiece]
+    ) -> AsyncGenerator[str]:
+        """Lines of a stream of events; a client that goes ends the answer."""
+        name = secrets.token_hex(12)
+        count = 0
+
+        def event(said: dict[str, Any], end: str | None) -> str:
+            choice = {"index": 0, **said, "logprobs": None, "finish_reason": end}
+            return f"data: {json.dumps(self._frame(answer, name, is_piece=True) | {'choices': [choice]})}\n\n"
+
+        async with aclosing(made) as pieces:
+            if answer.chat:
+                yield event({"delta": {"role": "assistant", "content": ""}}, None)
+            piece = first
+            while piece is not None:
+                count += 1
+                yield event({"delta": {"content": piece.text}} if answer.chat else {"text": piece.text}, None)
+                if piece.end:
+                    yield event({"delta": {}} if answer.chat else {"text": ""}, piece.end)
+                piece = await anext(pieces, None)
+        if answer.usage:
+            last = self._frame(answer, name, is_piece=True) | {"choices": [], "usage": _usage(answer, count)}
+            yield f"data: {json.dumps(last)}\n\n"
+        yield "data: [DONE]\n\n"
+
+    def _frame(self, answer: AnswerRequest, name: str, is_piece: bool = False) -> dict[str, Any]:
+        """What a whole answer, or a piece of a stream, says of itself."""
+        kind = "text_completion" if not answer.chat else f"chat.completion{'.chunk' * is_piece}"
+        named = f"{self._name}:{answer.adapter}" if answer.adapter else self._name
+        prefix = "chatcmpl" if answer.chat else "cmpl"
+        return {"id": f"{prefix}-{name}", "object": kind, "created": int(time.time()), "model": named}
+
+
+def _usage(answer: AnswerRequest, count: int) -> dict[str, int]:
+    prompt = len(answer.tokens)
+    return {"prompt_tokens": prompt, "completion_tokens": count, "total_tokens": prompt + count}
+
+
+def serve(
+    model: LanguageModel, token: str, *, host: str = "127.0.0.1", port: int = 8080, together: int = 8,
+    pace: Pace | None = None,
+) -> None:  # fmt: skip
+    """Serve until the process is told to end; on an address of this machine alone."""
+    if host not in LOOPBACK:
+        raise CallError(f"--host {host}: only this machine's own address; {LOOPBACK[0]} is")
+    app = application(model, token, together=together, pace=pace)
+    import uvicorn
+
+    uvicorn.run(app, host=host.strip("[]"), port=port, log_level="warning", timeout_graceful_shutdown=2)

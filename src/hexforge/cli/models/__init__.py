@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that make one file of another, and judge what was made."""
