@@ -104,6 +104,11 @@ class FlatTable:
         at = self._field(number)
         return float(self._buffer.unpack(_SCALARS["d"], at)) if at else 0.0
 
+    def single(self, number: int, default: float = 0.0) -> float:
+        """A float of 32 bits."""
+        at = self._field(number)
+        return float(self._buffer.unpack(_SCALARS["f"], at)) if at else default
+
     def flag(self, number: int, default: bool = False) -> bool:
         """A bool."""
         return self.integer(number, "B", int(default)) != 0
