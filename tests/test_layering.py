@@ -47,7 +47,7 @@ INNER = {
     "frontends.onnx": (
         ("separate_units",),
         ("placing", "written_ops"),
-        ("fusions", "rewrites", "ep_limits"),
+        ("fusions", "ep_limits"),
         ("context_writer", "context_wrapper"),
         ("context_model", "context_constants", "translate"),
         ("context_node", "node_units"),
@@ -72,7 +72,7 @@ INNER = {
     ),
     "patterns": (
         ("activations", "normalizations", "dynamic_products", "affine", "layers", "pieces"),
-        ("written_out",),
+        ("written_out", "input_numbers"),
         ("nodes", "qnn_nodes", "permutation"),
         ("language",),
     ),
@@ -163,7 +163,7 @@ HOMES = {
         "addons.tflite",
         "addons.doctor.models",
     ),
-    "onnx_ir": ("model", "frontends.onnx", "patterns", "quant", "addons.llm"),
+    "onnx_ir": ("model", "frontends.onnx", "patterns", "quant", "addons.llm", "addons.tuning.rewrites"),
     "onnxruntime": (
         "model",
         "frontends.onnx",

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hexforge.analysis.quality.decisions.boxes import Boxes, average_precision, match, overlaps, suppress
+from hexforge.analysis.quality.boxes import Boxes, average_precision, match, overlaps, suppress
 from hexforge.analysis.quality.decisions.detection import Detection
 from hexforge.analysis.quality.decisions.detection_layout import DetectionLayout, of_first_picture
 from hexforge.analysis.quality.decisions.graph_facts import ModelFacts

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.boxes import Boxes, average_precision, match, overlaps
+from hexforge.analysis.quality.boxes import Boxes, average_precision, match, overlaps
 from hexforge.analysis.quality.decisions.detection_layout import DetectionLayout
 from hexforge.analysis.quality.decisions.measure import Outputs, Tally, share, total
 from hexforge.ir import Array

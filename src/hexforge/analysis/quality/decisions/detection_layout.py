@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.boxes import Boxes, suppress
+from hexforge.analysis.quality.boxes import Boxes, suppress
 from hexforge.analysis.quality.decisions.measure import Outputs
 from hexforge.ir import Array
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite, RewriteRule
-from hexforge.frontends.onnx.rewrites.written_out import AXES_AS_INPUT
+from hexforge.addons.tuning.rewrites.rule import Place, Rewrite, RewriteRule
+from hexforge.addons.tuning.rewrites.written_out import AXES_AS_INPUT
 from hexforge.model.edit import Editor
 from hexforge.patterns.language import any_node
 from hexforge.patterns.nodes import attributes, data, integer, ints, is_quantized, operand, reduced_axes, shape

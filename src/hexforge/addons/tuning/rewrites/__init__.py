@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites: ONNX models as HTP likes them, one rule an idea; each finds its places and rewrites them."""
 
-from hexforge.frontends.onnx.rewrites import (
+from hexforge.addons.tuning.rewrites import (
     activation,
     arithmetic,
     branches,
@@ -15,8 +15,8 @@ from hexforge.frontends.onnx.rewrites import (
     recurrent,
     written_out,
 )
-from hexforge.frontends.onnx.rewrites import moves as movement
-from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite, RewriteRule, apply, find
+from hexforge.addons.tuning.rewrites import moves as movement
+from hexforge.addons.tuning.rewrites.rule import Place, Rewrite, RewriteRule, apply, find
 from hexforge.patterns.language import any_node
 
 NORMALIZATIONS = conv.NORMALIZATIONS

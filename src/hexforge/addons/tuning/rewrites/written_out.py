@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from onnx_ir import Value
 
-from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite, RewriteRule
+from hexforge.addons.tuning.rewrites.rule import Place, Rewrite, RewriteRule
 from hexforge.patterns.language import anything, op
 from hexforge.patterns.nodes import integer, is_float, number, operand, real, reduced_axes, shape
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
+from hexforge.addons.tuning.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
 from hexforge.ir import Array
 from hexforge.model.edit import Editor
 from hexforge.patterns.affine import affine, affine_of, is_taken_into_conv

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx_ir import Node
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
+from hexforge.addons.tuning.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
 from hexforge.ir import Array
 from hexforge.patterns.affine import affine
 from hexforge.patterns.language import computed, constant, op

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.ranges import RECURRENT, SEQUENCE_LENS
-from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite, RewriteRule
+from hexforge.addons.tuning.rewrites.rule import Place, Rewrite, RewriteRule
+from hexforge.patterns.input_numbers import RECURRENT, SEQUENCE_LENS
 from hexforge.patterns.language import op
 from hexforge.patterns.nodes import attributes, data, integer, operand, shape
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.conv import LANES, Conv, conv, dense_weights
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
+from hexforge.addons.tuning.rewrites.conv import LANES, Conv, conv, dense_weights
+from hexforge.addons.tuning.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
 from hexforge.model.edit import Editor
 from hexforge.model.op_table import ACTIVATIONS
 from hexforge.patterns.language import computed, op

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
+from hexforge.addons.tuning.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
 from hexforge.patterns.activations import CLAMPED_SWISH, GELU, SINCE, X
 from hexforge.patterns.language import anything, constant, op
 from hexforge.patterns.nodes import clamp_bounds, data, dequantizes, is_float, is_op, operand, real, shape, source

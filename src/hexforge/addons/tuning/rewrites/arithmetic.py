@@ -8,7 +8,7 @@ import math
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
+from hexforge.addons.tuning.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
 from hexforge.ir import Array
 from hexforge.model.op_table import ACTIVATIONS, PRODUCTS
 from hexforge.patterns.affine import affine

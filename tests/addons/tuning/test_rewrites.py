@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
 
-from hexforge.frontends.onnx.rewrites import RULES, RewriteRule, apply, find
-from hexforge.frontends.onnx.rewrites.ranges import index_range
-from hexforge.frontends.onnx.rewrites.write import model_bytes
+from hexforge.addons.tuning.rewrites import RULES, RewriteRule, apply, find
+from hexforge.model.extraction import model_bytes
 from hexforge.model.reader import Model, read
+from hexforge.patterns.input_numbers import index_range
 from tests.ort.models import FLOAT, model, node
 
 Built = tuple[bytes, str, str]

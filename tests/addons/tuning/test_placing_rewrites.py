@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hexforge.addons.tuning.rewrites import RULES, apply, find
+from hexforge.addons.tuning.rewrites.ranks import MOST_RANK, merge_axes
 from hexforge.chips.deployment import Deployment
-from hexforge.frontends.onnx.rewrites import RULES, apply, find
-from hexforge.frontends.onnx.rewrites.ranks import MOST_RANK, merge_axes
-from hexforge.frontends.onnx.rewrites.write import model_bytes
+from hexforge.model.extraction import model_bytes
 from hexforge.model.reader import read
 from hexforge.patterns.nodes import shape
 from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend_for
-from tests.frontends.onnx.test_rewrites import built, ops, same
+from tests.addons.tuning.test_rewrites import built, ops, same
 from tests.ort.models import node
 
 BY_NAME = {rule.name: rule for rule in RULES}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges: what numbers an input can be given, which inputs may be settings, and how finely an output is quantized."""
+"""Input numbers: which an input can be given, which inputs may be settings, and how finely an output is quantized."""
 
 from __future__ import annotations
 

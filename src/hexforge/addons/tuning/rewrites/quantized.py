@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 from onnx_ir import Node, Value
 
+from hexforge.addons.tuning.rewrites.rule import Place, Rewrite, RewriteRule
 from hexforge.chips.graph_config import SHORT_DEPTH_OFF
-from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite, RewriteRule
 from hexforge.ir import Array
 from hexforge.model.op_table import PRODUCTS
 from hexforge.patterns.language import op

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.conv import Conv, conv
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
+from hexforge.addons.tuning.rewrites.conv import Conv, conv
+from hexforge.addons.tuning.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
 from hexforge.ir import Array
 from hexforge.patterns.language import op
 from hexforge.patterns.nodes import ONNX, integer, shape

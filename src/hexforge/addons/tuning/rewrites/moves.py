@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
+from hexforge.addons.tuning.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
 from hexforge.patterns.language import any_node, anything, computed, constant, op
 from hexforge.patterns.nodes import (
     data,

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir
 from onnx_ir import Node, Value
 
-from hexforge.frontends.onnx.rewrites.conv import LANES, conv
-from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite, RewriteRule
+from hexforge.addons.tuning.rewrites.conv import LANES, conv
+from hexforge.addons.tuning.rewrites.rule import Place, Rewrite, RewriteRule
 from hexforge.model.op_table import ACTIVATIONS
 from hexforge.patterns.language import op
 from hexforge.patterns.nodes import data, is_op, shape
