@@ -14,7 +14,7 @@ ADDON = Addon(
         Command(
             "convert",
             "hexforge.addons.tflite.commands:convert",
-            "Write the ONNX model that computes the same as a .tflite, and run both models' inputs through it.",
+            "Write the ONNX model of a .tflite, checked by running both where LiteRT is installed.",
             (
                 "hexforge convert model.tflite -o model.onnx",
                 "hexforge convert face.task#face_detector -o detector.onnx",
