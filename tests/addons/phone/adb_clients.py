@@ -20,15 +20,16 @@ TARGET = "/data/local/tmp/pushed"
 SERVE = "nc -l -p 7000 < /data/local/tmp/pushed/0.bin"
 
 
-def read_port(port: int) -> bytes:
+def read_port(port: int, serving: threading.Thread) -> bytes:
     """All that comes out of a loopback port; asked again until the phone serves there."""
-    while True:
+    while serving.is_alive():
         whole = bytearray()
         with socket.create_connection(("127.0.0.1", port), 60) as connection:
             while chunk := connection.recv(1 << 20):
                 whole += chunk
         if whole:
             return bytes(whole)
+    return b""
 
 
 def through_forward(shell: Callable[[str], object], port: int) -> bytes:
@@ -36,9 +37,15 @@ def through_forward(shell: Callable[[str], object], port: int) -> bytes:
     serving = threading.Thread(target=shell, args=(SERVE,))
     serving.start()
     try:
-        return read_port(port)
+        return read_port(port, serving)
     finally:
         serving.join()
+
+
+def free_port() -> int:
+    """A port that nothing serves."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def adbutils(server: int, device: int, folder: Path) -> None:
@@ -68,14 +75,16 @@ def ppadb(server: int, device: int, folder: Path) -> None:
     assert (client.version(), one.serial, two.get_serial_no(), one.get_state()) == (41, "one", "two", "device")
     assert one.shell(f"rm -rf {TARGET}; echo gone") == "gone\n"
     assert two.get_properties()["ro.soc.model"] == "SM8750"
-    one.push(str(folder), TARGET)
+    one.push(str(folder), "/data/local/tmp")
+    one.shell(f"mv /data/local/tmp/{folder.name} {TARGET}")
     back = Path(f"{folder}.ppadb")
     back.mkdir()
     for path in sorted(folder.iterdir()):
         one.pull(f"{TARGET}/{path.name}", str(back / path.name))
-    one.forward("tcp:17001", "tcp:7000")
-    assert one.list_forward() == {"tcp:17001": "tcp:7000"}
-    assert through_forward(one.shell, 17001) == (folder / "0.bin").read_bytes()
+    port = free_port()
+    one.forward(f"tcp:{port}", "tcp:7000")
+    assert one.list_forward() == {f"tcp:{port}": "tcp:7000"}
+    assert through_forward(one.shell, port) == (folder / "0.bin").read_bytes()
     one.killforward_all()
 
 
@@ -126,15 +135,14 @@ def debian(server: int, device: int, folder: Path) -> None:
         assert f"{serial} tcp:{local} tcp:7000" in adb("forward", "--list", port=port)
         sent = through_forward(lambda text: adb(*one, "shell", text, port=port), int(local))
         assert sent == (folder / "0.bin").read_bytes()
-        adb("forward", "--remove-all", port=port)
+        adb(*one, "forward", "--remove-all", port=port)
 
     assert adb("devices").splitlines()[1:3] == ["one\tdevice", "two\tdevice"]
     assert "more than one device" in adb("shell", "ls", code=1)
     adb("-s", "two", "wait-for-device")
     assert "reaches no port" in adb("-s", "one", "reverse", "tcp:1", "tcp:1", code=1)
     everything(server, "one", Path(f"{folder}.debian"))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        own = free.getsockname()[1]
+    own = free_port()
     address = f"127.0.0.1:{device}"
     os.environ["ADB_LOCAL_TRANSPORT_MAX_PORT"] = "0"  # it looks for no emulators
     try:

@@ -311,10 +311,10 @@ COMMANDS_OF_THE_SHELL: dict[str, CommandFunction] = {
     "[": test, "test": test, "cd": cd, "pwd": pwd, "echo": echo, "printf": printf, "export": export, "unset": unset,
     "env": env, "printenv": env, "sleep": sleep, "getprop": getprop, "uname": uname, "date": date, "which": which,
     "sh": sh, ".": source, "source": source, "su": su, "exit": exit_shell, "basename": basename, "dirname": dirname,
-    "nc": nc, "nohup": prefixed(0), "exec": prefixed(0), "time": prefixed(0), "timeout": prefixed(1), "taskset": prefixed(1),
+    "nohup": prefixed(0), "exec": prefixed(0), "time": prefixed(0), "timeout": prefixed(1), "taskset": prefixed(1),
     "whoami": _says("shell"), "id": _says("uid=2000(shell) gid=2000(shell) groups=2000(shell)"),
     "true": _nothing(), ":": _nothing(), "false": _nothing(1), "sync": _nothing(), "setprop": _nothing(),
     "setenforce": _nothing(), "ulimit": _nothing(), "logcat": _nothing(), "wait": _nothing(), "set": _nothing(),
-    "stop": _nothing(), "start": _nothing(), "svc": _nothing(), "settings": _nothing(), "pkill": _nothing(1),
+    "nc": nc, "stop": _nothing(), "start": _nothing(), "svc": _nothing(), "settings": _nothing(), "pkill": _nothing(1),
 }  # fmt: skip
 """By name: what deployment scripts use, and what does nothing here and is accepted."""

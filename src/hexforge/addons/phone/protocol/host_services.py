@@ -96,12 +96,15 @@ class AdbServer:
 
     def answer(self, stream: SocketStream) -> None:
         """Answer one client: a service of the server, or the choice of a phone and a service of that."""
+        phone: Phone | None = None
         try:
-            request = read_request(stream)
-            phone = self._serve(request, stream)
+            while (request := read_request(stream)).startswith("host"):
+                phone = self._serve(request, stream, phone)
+                if phone is None:
+                    return
             if phone is None:
-                return
-            service = open_service(phone, read_request(stream))
+                raise RefusedError("device offline (no transport): choose a phone before its services")
+            service = open_service(phone, request)
             stream.write(_OKAY)
             service(stream)
         except (RefusedError, HexforgeError) as refused:
@@ -109,10 +112,10 @@ class AdbServer:
         except UnpluggedError:
             return
 
-    def _serve(self, request: str, stream: SocketStream) -> Phone | None:
+    def _serve(self, request: str, stream: SocketStream, chosen: Phone | None) -> Phone | None:
         """Serve what is no phone's; the phone that the next request is for, where one was chosen."""
         which, _, rest = request.partition(":")
-        serial = number = ""
+        serial, number = chosen.serial if chosen is not None else "", ""
         if which == "host-serial":
             known = [p.serial for p in list_phones() if rest.startswith(f"{p.serial}:")]
             serial = max(known, key=len) if known else rest.partition(":")[0]
@@ -120,7 +123,7 @@ class AdbServer:
         elif which == "host-transport-id":
             number, _, rest = rest.partition(":")
         elif which not in ("host", "host-usb", "host-local"):
-            raise RefusedError("device offline (no transport): choose a phone before its services")
+            raise RefusedError(f"unknown host service '{which[:100]}'")
         name, _, argument = rest.partition(":")
         service = wait_for if name.startswith("wait-for-") else HOST_SERVICES.get(name)
         if service is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import queue
 import struct
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,6 +16,7 @@ from hexforge.addons.phone.phones import Phone, UnpluggedError
 from hexforge.addons.phone.protocol.device_services import Service, banner, open_service
 from hexforge.addons.phone.protocol.keys import TOKEN_BYTES, KnownKeys
 from hexforge.addons.phone.protocol.streams import BrokenStreamError, RefusedError, Stream
+from hexforge.errors import HexforgeError
 
 _HEAD = struct.Struct("<4sIIIII")
 _VERSION, _VERSION_WITHOUT_SUMS = 0x01000000, 0x01000001
@@ -204,6 +206,8 @@ def _serve(service: Service, stream: Stream) -> None:
         service(stream)
     except (OSError, UnpluggedError):
         pass  # the client, or the phone, is gone
+    except HexforgeError as error:
+        sys.stderr.write(f"hexforge phone serve: a client's stream ended: {error}\n")
     finally:
         with suppress(OSError):
             stream.close()
