@@ -18,7 +18,7 @@ import pytest
 from hexforge.addons.phone.phones import Phone, add_phone, unplug
 from hexforge.addons.phone.protocol.host_services import AdbServer
 from hexforge.addons.phone.protocol.keys import KnownKeys
-from hexforge.addons.phone.protocol.packets import DeviceConnection, Packet, read_packet
+from hexforge.addons.phone.protocol.packets import DaemonConnection, Packet, read_packet
 from hexforge.addons.phone.protocol.serving import Served, serving
 from hexforge.addons.phone.protocol.streams import SocketStream
 from hexforge.errors import CallError
@@ -303,7 +303,7 @@ def test_mutated_frames_leave_the_server_and_the_computer_as_they_are(phone: Pho
                 if which:
                     server.answer(stream)
                 else:
-                    DeviceConnection(phone, stream, KnownKeys(phone.folder) if number % 100 == 0 else None).serve()
+                    DaemonConnection(phone, stream, KnownKeys(phone.folder) if number % 100 == 0 else None).serve()
             except TimeoutError:
                 raise
             except OSError:

@@ -57,7 +57,7 @@ def read_packet(stream: Stream, with_sums: bool) -> Packet:
 class _PacketStream(Stream):
     """One stream of a connection; each side sends a packet and waits until the other has taken it."""
 
-    def __init__(self, connection: DeviceConnection, number: int, remote: int) -> None:
+    def __init__(self, connection: DaemonConnection, number: int, remote: int) -> None:
         super().__init__()
         self._connection, self._number, self.remote = connection, number, remote
         self._came: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -115,7 +115,7 @@ class _PacketStream(Stream):
             self._connection.send(Packet(b"OKAY", self._number, self.remote))
 
 
-class DeviceConnection:
+class DaemonConnection:
     """A client's connection to a phone's daemon; `keys` are those that may connect, None lets everyone."""
 
     def __init__(self, phone: Phone, line: Stream, keys: KnownKeys | None = None) -> None:
@@ -213,10 +213,10 @@ def _serve(service: Service, stream: Stream) -> None:
             stream.close()
 
 
-_PACKETS: Mapping[bytes, Callable[[DeviceConnection, Packet], None]] = {
-    b"OPEN": DeviceConnection.open,
-    b"OKAY": DeviceConnection.taken,
-    b"WRTE": DeviceConnection.came,
-    b"CLSE": DeviceConnection.closed,
+_PACKETS: Mapping[bytes, Callable[[DaemonConnection, Packet], None]] = {
+    b"OPEN": DaemonConnection.open,
+    b"OKAY": DaemonConnection.taken,
+    b"WRTE": DaemonConnection.came,
+    b"CLSE": DaemonConnection.closed,
 }
 """What a client may send after its first packet."""

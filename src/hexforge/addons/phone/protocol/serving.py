@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hexforge.addons.phone.phones import Phone, list_phones
 from hexforge.addons.phone.protocol.host_services import AdbServer
 from hexforge.addons.phone.protocol.keys import KnownKeys
-from hexforge.addons.phone.protocol.packets import DeviceConnection
+from hexforge.addons.phone.protocol.packets import DaemonConnection
 from hexforge.addons.phone.protocol.streams import LOOPBACK, Listener, SocketStream
 from hexforge.errors import CallError
 
@@ -47,7 +47,7 @@ def serving(port: int, device_port: int, *, ask_keys: bool = False) -> Iterator[
 
 def _daemon(phone: Phone, ask_keys: bool) -> Callable[[SocketStream], None]:
     keys = KnownKeys(phone.folder) if ask_keys else None
-    return lambda stream: DeviceConnection(phone, stream, keys).serve()
+    return lambda stream: DaemonConnection(phone, stream, keys).serve()
 
 
 def _listen(port: int, answer: Callable[[SocketStream], None], opened: ExitStack, advice: str) -> Listener:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import socketserver
 import sys
@@ -89,8 +88,14 @@ class SocketStream(Stream):
 
     def has_ended(self, wait_s: float) -> bool:
         """Whether the other side has ended, after waiting so long for it; what it says instead is not heard."""
-        readable, _, _ = select.select([self._socket], [], [], wait_s)
-        return bool(readable) and not self._socket.recv(_CHUNK)
+        before = self._socket.gettimeout()
+        self._socket.settimeout(wait_s)
+        try:
+            return not self._socket.recv(_CHUNK)
+        except TimeoutError:
+            return False
+        finally:
+            self._socket.settimeout(before)
 
     def end_writing(self) -> None:
         """Say that nothing more comes."""
