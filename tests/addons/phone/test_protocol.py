@@ -9,6 +9,7 @@ import shutil
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -129,11 +130,11 @@ def test_a_command_ends_with_its_client(served: Served, phone: Phone) -> None:
     client = Client(served)
     client.ask("host:transport:one", "shell:touch /sdcard/begun; sleep 60; touch /sdcard/ended")
     while not (phone.storage.folder / "sdcard/begun").exists():
-        pass
+        time.sleep(0.01)
     before = threading.active_count()
     client.socket.close()
     while threading.active_count() >= before:
-        pass
+        time.sleep(0.01)
     assert not (phone.storage.folder / "sdcard/ended").exists()
 
 
@@ -202,7 +203,7 @@ def test_a_forwarded_port(served: Served, phone: Phone) -> None:
     shell = Client(served)
     assert shell.ask("host:transport:one", "exec:nc -l -p 80 echo from the phone") == b"OKAY"
     while not (phone.storage.folder / "dev/socket/tcp_80").exists():
-        pass
+        time.sleep(0.01)
     with socket.create_connection(("127.0.0.1", int(port)), 20) as connection:
         assert connection.recv(100, socket.MSG_WAITALL) == b"from the phone\n"
     assert Client(served).ask(f"host-serial:one:forward:norebind:tcp:{port};tcp:81") == b"FAIL"
