@@ -22,6 +22,7 @@
 # make litert  LiteRT's interpreter into .venv-litert, and every operator of .tflite files judged by it
 # make small-llama  trains the language model that tests run (torch into .venv-torch; ten minutes); make genai installs
 #              onnxruntime-genai and openai into .venv-genai: a bundle's ONNX model runs there, and its endpoint is asked
+# make adb-clients  adbutils, pure-python-adb, adb-shell and Debian's adb into .venv-adb, tried over virtual phones
 # make vendor  Qualcomm's package (onnxruntime-qnn) into .venv-vendor, for `hexforge deploy` and tests marked vendor, and
 #              onnxruntime's headers from Debian's libonnxruntime-dev, for programs in C and C++ over it
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
@@ -41,7 +42,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
 .PHONY: demo test quick house coverage odd-path core-alone release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
-  executorch executorch-check executorch-phone executorch-test small-llama genai litert
+  executorch executorch-check executorch-phone executorch-test small-llama genai litert adb-clients
 
 demo: $(INSTALLED)
 	@$(BIN)/hexforge demo
@@ -266,6 +267,15 @@ genai: $(VENV)/.dev
 	  onnxruntime-genai==0.18.0 openai torch transformers onnx onnx_ir
 	@$(BIN)/python -m pytest -m genai
 
+# Debian's adb is unpacked beside the others, by the machine's own apt, and runs with the libraries of its packages.
+DEBIAN_ADB := adb android-libbase android-libboringssl android-libcutils android-liblog libusb-1.0-0
+adb-clients: $(VENV)/.dev
+	@$(PYTHON) -m venv .venv-adb && mkdir -p .venv-adb/debian
+	@.venv-adb/bin/python -m pip --disable-pip-version-check -q install adbutils==2.12.0 pure-python-adb==0.3.0.dev0 adb-shell==0.4.4
+	-@cd .venv-adb/debian && apt-get -qq download $(DEBIAN_ADB) && for package in *.deb; do dpkg -x $$package .; done
+	@cp tests/addons/phone/debian_adb.sh .venv-adb/bin/adb && chmod +x .venv-adb/bin/adb
+	@$(BIN)/python -m pytest -m adb
+
 gpu: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m gpu
 	@$(BIN)/python -m benchmarks.gpu.inference
@@ -293,4 +303,4 @@ $(VENV)/.dev: $(NATIVE) | $(VENV)/pyvenv.cfg
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-vendor .venv-executorch .venv-litert build dist .models .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-vendor .venv-executorch .venv-litert .venv-adb build dist .models .mypy_cache .pytest_cache .ruff_cache .hypothesis
