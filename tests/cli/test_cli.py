@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -248,6 +249,17 @@ def test_options_say_what_they_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["backend_type"]["no_effect_because"] is None
     assert {"session.disable_cpu_ep_fallback", "qnn.htp_perf_mode", "ep.dynamic.workload_type"} <= set(found)
     assert all(row["does"] for row in found.values())
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("hexforge est", "estimate"), ("hexforge estimate --prec", "--precision")]
+)
+def test_shells_complete_commands_and_options(typed: str, offered: str) -> None:
+    asked = {"_HEXFORGE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-m", "hexforge"], env=os.environ | asked, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == [offered]
 
 
 def test_program_and_version() -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import json
 import threading
+import wave
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
+from PIL import Image
 
 from hexforge.cli.inspect.bench import BenchTimes, time_calls
 from tests.cli.test_cli import run
@@ -39,6 +43,36 @@ def test_the_largest_numbers_and_times(tmp_path: Path, capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     assert "ms to run" in out.splitlines()[0]
     assert f"digit {labels[0]}" in out
+
+
+def test_pictures_sounds_and_raw_bytes_are_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def saved(name: str, shape: str) -> str:
+        text = f'<ir_version: 8, opset_import: ["": 17]> g (float{shape} x) => (float{shape} y) {{ y = Identity(x) }}'
+        onnx.save(onnx.parser.parse_model(text), tmp_path / name)
+        return str(tmp_path / name)
+
+    def output(model: str, file: str) -> np.ndarray:
+        assert run("run", model, "--backend", "cpu", "-i", f"x={tmp_path / file}", "-o", str(tmp_path)) == 0
+        return np.load(tmp_path / "y.npy")
+
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 6, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "photo.png")
+    picture = output(saved("picture.onnx", "[1, 3, 8, 6]"), "photo.png")
+    np.testing.assert_allclose(picture[0].transpose(1, 2, 0), pixels / 255, atol=1e-6)
+    frames = np.array([[0, 16384], [-32768, -32768], [32767, 32767]], np.int16)  # two channels
+    with wave.open(str(tmp_path / "say.wav"), "wb") as recording:
+        recording.setparams((2, 2, 16000, 0, "NONE", ""))
+        recording.writeframes(frames.tobytes())
+    sound = output(saved("sound.onnx", "[1, 4]"), "say.wav")  # one frame of silence is added
+    np.testing.assert_allclose(sound, [[0.25, -1, 32767 / 32768, 0]])
+    np.testing.assert_array_equal(output(saved("short.onnx", "[2]"), "say.wav"), np.array([0.25, -1], np.float32))
+    (tmp_path / "x.raw").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    np.testing.assert_array_equal(output(str(tmp_path / "sound.onnx"), "x.raw"), [[0, 1, 2, 3]])
+    capsys.readouterr()
+    (tmp_path / "cut.wav").write_bytes((tmp_path / "say.wav").read_bytes()[:20])
+    for file, words in (("cut.wav", "cannot be read as wav"), ("photo.png", "no picture fits an input")):
+        assert run("run", str(tmp_path / "sound.onnx"), "-i", f"x={tmp_path / file}") == 2
+        assert words in capsys.readouterr().err
 
 
 def test_a_context_and_its_model_run_as_the_model_does(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AIMET encodings files, both versions: a round trip keeps every encoding, and damage is named."""
+"""AIMET encodings files, all versions: a round trip keeps every encoding, and damage is named."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parameters(draw: st.DrawFn) -> Fixed:
 @given(
     st.dictionaries(st.text(min_size=1), activations(), max_size=4),
     st.dictionaries(st.text(min_size=1).map(lambda s: f"w{s}"), parameters(), max_size=4),
-    st.sampled_from(["0.6.1", "1.0.0"]),
+    st.sampled_from(["0.6.1", "1.0.0", "2.0.0"]),
 )
 def test_round_trip(acts: dict[str, Fixed], params: dict[str, Fixed], version: str) -> None:
     acts = {f"a{name}": fixed for name, fixed in acts.items() if not _is_symmetric(fixed)}
@@ -49,6 +49,50 @@ def test_round_trip(acts: dict[str, Fixed], params: dict[str, Fixed], version: s
 def _is_symmetric(fixed: Fixed) -> bool:
     dtype, encoding = fixed
     return isinstance(encoding, ScaleOffset) and encoding.offset == -(1 << dtype.bits - 1)
+
+
+def test_blocks_of_version_2() -> None:
+    lpbq = BlockwiseExpansion(1, 0, (0.5, 0.25), (0, 0), (1, 16, 3, 4, 5, 6), 4, 4)
+    conv = BlockwiseExpansion(0, 1, (0.5, 0.25), (0, 0), (1, 16, 3, 4), 4, 4)
+    block = Block((1, 4), (0.5, 0.25, 1.0, 2.0), (0, 0, 0, 1))
+    params: dict[str, Fixed | None] = {
+        "w": (DType.INT4, lpbq), "c": (DType.INT4, conv), "v": (DType.INT8, block), "float": None,
+    }  # fmt: skip
+    shapes = {"w": (96, 2), "c": (2, 8, 1, 1), "v": (2, 8)}
+    text = dump({}, params, shapes, "2.0.0")
+    entries = {entry["name"]: entry for entry in json.loads(text)["encodings"]}
+    assert entries["w"] == {
+        "name": "w", "output_dtype": "int4", "per_block_int_scale": [[1, 4], [16, 5], [3, 6]],
+        "per_channel_float_scale": [[0.5, 0.25]], "axis": 0, "block_size": 32,
+    }  # fmt: skip
+    assert entries["v"]["y_zero_point"] == [[0, 0], [0, -1]]
+    assert parse(text, {"w": 1, "c": 0, "v": 0}, shapes) == params
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"output_dtype": "int9", "y_scale": 1}, "4, 8, 16 and 32 bits"),
+        ({"output_dtype": "byte"}, "int8, uint16 and the like"),
+        ({"output_dtype": "int8", "y_scale": [1, [2]]}, "no even lists"),
+        ({"output_dtype": "int8", "y_scale": [1, 2]}, "no axis that they run along"),
+        ({"output_dtype": "int8", "y_scale": [1, 2], "axis": 4}, "no axis 4"),
+        ({"output_dtype": "uint8", "y_scale": 1, "y_zero_point": 300}, "outside 0..255"),
+        ({"output_dtype": "uint8", "y_scale": -1}, "scales are positive"),
+        ({"output_dtype": "int4", "per_block_int_scale": [1], "per_channel_float_scale": [1], "axis": 0}, "blocks"),
+        ({"output_dtype": "int8", "y_scale": [[1]], "axis": 0, "block_size": "x"}, "positive number"),
+        ({"output_dtype": "int8"}, "y_scale"),
+    ],
+)
+def test_damaged_entries_of_version_2(entry: dict[str, Any], words: str) -> None:
+    text = json.dumps({"version": "2.0.0", "encodings": [{"name": "w", **entry}]}).encode()
+    with pytest.raises(FormatError, match=words):
+        parse(text, shapes={"w": (2, 2)})
+
+
+def test_signed_activations_of_version_2_are_unsigned_here() -> None:
+    text = b'{"version": "2.0.0", "encodings": [{"name": "x", "output_dtype": "int8", "y_scale": 0.5}]}'
+    assert parse(text) == {"x": (DType.UINT8, ScaleOffset(0.5, -128))}
 
 
 def test_symmetric_activations_stay_unsigned() -> None:

@@ -112,3 +112,9 @@ def test_a_pinned_input_is_a_constant(tmp_path: Path) -> None:
 def test_what_cannot_be_pinned(constants: dict[str, object], words: str, tmp_path: Path) -> None:
     with pytest.raises(CallError, match=words):
         read(model(tmp_path / "m.onnx", [1, 4]), constants=constants)
+
+
+def test_fixed_sizes_that_are_given_others_are_said() -> None:
+    fixed = batch_of_one({"x": (1, 3, "h", 4)}, {}, {"x": (1, 3, 8, 8)})
+    assert fixed.overridden == "dimension 3 of input 'x', fixed as 4, is 8"
+    assert not batch_of_one({"x": (1, 3, "h", 4)}, {}, {"x": (1, 3, 8, 4)}).overridden

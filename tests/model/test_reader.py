@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx.reference
 import onnx_ir
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
@@ -108,7 +109,6 @@ def test_marks_of_unknown_dimensions(mark):
         ({"dims": {"M": 1}}, "no input has a dimension named 'M'"),
         ({"shapes": {"X": [1, 3, 4, 4]}}, "there are 'x'"),
         ({"shapes": {"x": [1, 3, 4]}}, "rank"),
-        ({"shapes": {"x": [1, 3, 4, 4]}, "dims": {"N": 2}}, "as 2 and as 1"),
         ({"dims": {"N": -1}}, "whole number"),
         ({"dims": {"N": 1.5}}, "whole number"),
     ],
@@ -446,6 +446,33 @@ def test_four_bit_and_bfloat16_constants_keep_their_values():
     assert dequantize.inputs[0].const_value.numpy().astype(int).tolist() == [1, -2, 7]
     identity = next(n for n in model.ir.graph if n.outputs[0].name == "e")
     assert identity.inputs[0].const_value.numpy().tolist() == [1.5]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dims"),
+    [({"a": [1, 4, 8], "b": [1, 6, 8]}, {}), ({"b": [1, 6, 8]}, {"seq": 4}), ({"a": [1, 4, 8]}, {"seq": 6})],
+)
+def test_inputs_that_share_a_name_may_have_two_sizes(tmp_path: Path, shapes, dims):
+    made = {n: helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, "seq", 8]) for n in "abx"}
+    nodes = [helper.make_node("Relu", ["b"], ["x"]), helper.make_node("Concat", ["a", "x"], ["y"], axis=1)]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, None, 8])
+    graph = helper.make_graph(nodes, "g", [made["a"], made["b"]], [y], value_info=[made["x"]])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert shape(read(proto, shapes=shapes, dims=dims)) == (1, 10, 8)
+    source, dest = tmp_path / "m.onnx", tmp_path / "fixed.onnx"
+    onnx.save(proto, source)
+    fix_shapes(source, dest, shapes, dims)
+    inputs = [np.ones((1, size, 8), np.float32) for size in (4, 6)]
+    (joined,) = onnxruntime.InferenceSession(dest).run(None, dict(zip("ab", inputs, strict=True)))
+    assert joined.shape == (1, 10, 8)
+
+
+def test_a_name_with_two_sizes_leaves_a_third_input_open():
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["seq"]) for n in "abcy"]
+    graph = helper.make_graph([helper.make_node("Sum", list("abc"), ["y"])], "g", values[:3], values[3:])
+    model = read(helper.make_model(graph, ir_version=8), shapes={"a": [4], "b": [1]})
+    with pytest.raises(CallError, match="--shape c="):
+        model.require_static()
 
 
 def test_fix_shapes_writes_a_static_model(tmp_path: Path):

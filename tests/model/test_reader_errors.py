@@ -257,3 +257,23 @@ def test_ops_that_do_not_fit_their_inputs_are_read_and_left_to_be_refused():
     model = read(text("agraph (float[2, 3] x, float[5, 7] w) => (float[A, B] y) { y = MatMul(x, w) }"))
     (node,) = model.ir.graph
     assert node.outputs[0].shape is None or not node.outputs[0].shape.is_static()
+
+
+# -- types of elements --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ("y = Conv(x, q)", r"not valid ONNX: node 'y' \(Conv\) reads 'q', which is int8; the op takes float"),
+        ("y = MatMul(x, h)", "reads 'h', which is float16, with 'x', which is float; the op takes two of one type"),
+        ("c = Cast<to = 6>(x) y = Add(x, c)", "reads 'c', which is int32, with 'x'"),
+        ("s = Shape(x) y = Mul(x, s)", "reads 's', which is int64"),
+    ],
+)
+def test_types_that_an_op_does_not_take(nodes: str, words: str):
+    proto = text(f"agraph (float[2, 3, 4, 4] x) => (float[2, 3, 4, 4] y) {{ {nodes} }}")
+    for name, kind in (("q", np.int8), ("h", np.float16)):
+        proto.graph.initializer.append(numpy_helper.from_array(np.ones((3, 3, 1, 1), kind), name))
+    with pytest.raises(ModelError, match=words):
+        read(proto)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hexforge.analysis.random_inputs import random_inputs
@@ -43,6 +43,12 @@ class CpuPartTime(Result):
     """On one core of this computer, measured."""
     us: float
     """On the chip's fastest core, rough."""
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Of nodes, the share of that time, measured apart; empty where it is not known."""
+
+    def us_of(self, node: str) -> float:
+        """What a node takes of the part's time; an even share where none was measured."""
+        return self.us * self.shares.get(node, 0.0 if self.shares else 1 / len(self.nodes))
 
     described = ("nodes", Key("measured_us", of="here_us"), Key("us_rough", of="us"))
     decimals = 1
@@ -91,14 +97,14 @@ def estimate_cpu(timed: TimedGraphs, soc: str, batch: int = 1) -> CpuEstimate:
     except (HexforgeError, MemoryError) as error:
         return CpuEstimate(core, missing=" ".join(str(error).split()) or type(error).__name__)
     parts = tuple(
-        CpuPartTime(nodes, time.us * batch, time.us * batch * REFERENCE_US / time.reference_us / core.speed)
-        for nodes, time in times
+        CpuPartTime(nodes, time.us * batch, time.us * batch * REFERENCE_US / time.reference_us / core.speed, shares)
+        for nodes, time, shares in times
     )
-    return CpuEstimate(core, parts, REFERENCE_US / statistics.median(time.reference_us for _, time in times))
+    return CpuEstimate(core, parts, REFERENCE_US / statistics.median(time.reference_us for _, time, _ in times))
 
 
-def _measured(placed: PreparedParts) -> list[tuple[tuple[str, ...], CoreTime]]:
-    """Each part that stays with the CPU and how long it takes here."""
+def _measured(placed: PreparedParts) -> list[tuple[tuple[str, ...], CoreTime, dict[str, float]]]:
+    """Each part that stays with the CPU, how long it takes here, and the shares of its nodes."""
     left = {row.unit for row in placed.left_on_cpu}
     parts = [part for part in placed.parts if not part.taken and left.intersection(part.steps)]
     nodes = [tuple(row.node for i in part.steps for row in placed.rows_by_unit[i]) for part in parts]
@@ -107,10 +113,12 @@ def _measured(placed: PreparedParts) -> list[tuple[tuple[str, ...], CoreTime]]:
     feeds: Mapping[str, Any] = {}
     if any(known_time(key) is None for key in keys):
         feeds = _values(placed, [name for part in parts for name in part.inputs])
-    return [
-        (of, measure(key, cut, of, {name: feeds[name] for name in part.inputs} if feeds else {}))
-        for of, key, cut, part in zip(nodes, keys, cuts, parts, strict=True)
-    ]
+    measured = []
+    for of, key, cut, part in zip(nodes, keys, cuts, parts, strict=True):
+        names = [node.name for node in cut.proto.graph.node]
+        time = measure(key, cut, of, {name: feeds[name] for name in part.inputs} if feeds else {})
+        measured.append((of, time, dict(zip(names, time.shares, strict=False))))
+    return measured
 
 
 def _extract(placed: PreparedParts, part: Part) -> Extract:

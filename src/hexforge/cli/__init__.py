@@ -20,7 +20,7 @@ from hexforge.errors import HexforgeError
 app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     help="The Snapdragon NPU stack on any computer: a model placed, computed, timed, quantized, compiled.",
 )

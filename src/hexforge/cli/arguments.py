@@ -231,13 +231,18 @@ def shapes(texts: Iterable[str] | None) -> dict[str, tuple[int, ...]]:
 def sizes(
     model: Path, dim: Iterable[str] | None, shape: Iterable[str] | None
 ) -> tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]:
-    """Sizes of --dim and --shape for a model; a batch that is left open becomes one, which is printed."""
+    """Sizes of --dim and --shape for a model.
+
+    A batch that is left open becomes one, and a size that the model fixes may be given another; both are printed.
+    """
     from hexforge.model.open_dimensions import with_batch_of_one
 
     named, whole = dims(dim), shapes(shape)
     fixed = with_batch_of_one(model, named, whole)
     if fixed.note:
         say(f"{model.name}: {fixed.note}; --dim or --shape say otherwise", colour="yellow", err=True)
+    if fixed.overridden:
+        say(f"{model.name}: {fixed.overridden}, by --shape", colour="yellow", err=True)
     return fixed.dims, fixed.shapes
 
 

@@ -208,16 +208,28 @@ def open_context(path: Path, options: Mapping[str, str], request: ModelRequest, 
 
 
 def feeds_for(inputs: Sequence[NodeArg], files: Mapping[str, str], seed: int = 0) -> dict[str, Any]:
-    """Inputs from .npy files; random ones, the same for a seed, for those that have none."""
+    """Inputs from files of samples; random ones, the same for a seed, for those that have none."""
     from hexforge.ort.signature import check_feed
 
-    given: dict[str, Any] = {name: read_npy(Path(file)) for name, file in files.items()}
+    arguments = {value.name: value for value in inputs}
+    given: dict[str, Any] = {name: _from_file(Path(file), arguments.get(name)) for name, file in files.items()}
     generator = np.random.default_rng(seed)
     for value in inputs:
         if value.name not in given and value.dtype is not None:
             given[value.name] = _random(generator, value.dtype, tuple(int(d or 0) for d in value.shape))
     with spinner("reading inputs"):
         return check_feed(given, inputs)
+
+
+def _from_file(path: Path, value: NodeArg | None) -> Any:
+    """What a file holds for an input: a .npy file, a picture, a sound or raw bytes."""
+    from hexforge.quant.data.model_inputs import Input
+    from hexforge.quant.data.sample_files import input_file, sample_kind
+
+    if value is None or value.dtype is None or sample_kind(path.name) in (None, ".npy"):
+        return read_npy(path)
+    shape = tuple(size if isinstance(size, int) else None for size in value.shape)
+    return input_file(path, Input(value.name, shape, value.dtype))
 
 
 def _random(generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:

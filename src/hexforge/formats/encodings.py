@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodings files: AIMET's JSON, versions 0.6.1 (lists by name) and 1.0.0 (records), to and from encodings.
+"""Encodings files: AIMET's JSON, versions 0.6.1 (lists by name), 1.0.0 (records) and 2.0.0, to and from encodings.
 
-In them integers count from 0: real = scale * (q + offset) with q in 0..2**bits - 1 and offset not above 0. So a signed
-type's offset is ours less half its range. What is symmetric among the parameters is signed here.
+In the first two integers count from 0: real = scale * (q + offset) with q in 0..2**bits - 1 and offset not above 0. So
+a signed type's offset is ours less half its range. What is symmetric among the parameters is signed here.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.errors import CallError, FormatError
+from hexforge.formats.encodings_2_0 import SECTION, VERSION, EncodingFault, entry_of, read_entry
 from hexforge.formats.files import write_atomically
 from hexforge.ir import AxisScaleOffset, Block, BlockwiseExpansion, DType, Encoding, ScaleOffset
 
 Encodings = Mapping[str, tuple[DType, Encoding] | None]
 """Type and encoding of tensors by name; None: the tensor stays float."""
 
-VERSIONS = ("0.6.1", "1.0.0")
+VERSIONS = ("0.6.1", "1.0.0", VERSION)
 _SECTIONS = ("activation_encodings", "param_encodings")
 _BITS = (4, 8, 16, 32)
 _TYPES = ("PER_TENSOR", "PER_CHANNEL", "PER_BLOCK", "LPBQ")
 _SHOWN = 8
-
-
-class _Fault(Exception):  # noqa: N818 - an answer, gathered
-    """What is wrong with one record."""
 
 
 def load(
@@ -53,23 +50,25 @@ def parse(
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{where}: not JSON: {error}") from None
-    if not isinstance(data, dict) or not any(section in data for section in _SECTIONS):
-        raise FormatError(f"{where}: no encodings file; it has {' and '.join(_SECTIONS)}")
+    if not isinstance(data, dict) or not any(section in data for section in (*_SECTIONS, SECTION)):
+        raise FormatError(f"{where}: no encodings file; it has {' and '.join(_SECTIONS)}, or {SECTION}")
     encodings: dict[str, tuple[DType, Encoding] | None] = {}
     faults = []
-    for section in _SECTIONS:
+    for section in (*_SECTIONS, SECTION):
         parameter = section == "param_encodings"
         try:
             for name, records in _records(data.get(section) or {}, section):
                 try:
                     axis, shape = (axes or {}).get(name, 0), (shapes or {}).get(name)
-                    if isinstance(records, dict):
+                    if section == SECTION:
+                        encodings[name] = read_entry(records, (axes or {}).get(name), shape)
+                    elif isinstance(records, dict):
                         encodings[name] = _read_version_1_0(records, parameter, axis, shape)
                     else:
                         encodings[name] = _read_version_0_6(records, parameter, axis)
-                except _Fault as fault:
+                except EncodingFault as fault:
                     faults.append(f"{section}, {name!r}: {fault}")
-        except _Fault as fault:
+        except EncodingFault as fault:
             faults.append(str(fault))
     if faults:
         more = f"; and {len(faults) - _SHOWN} more" if len(faults) > _SHOWN else ""
@@ -83,10 +82,10 @@ def _records(section: Any, name: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(section, list):  # 1.0.0: each record has a name
         for record in section:
             if not isinstance(record, dict) or not isinstance(record.get("name"), str):
-                raise _Fault(f"{name}: a record without a name")
+                raise EncodingFault(f"{name}: a record without a name")
             yield record["name"], record
     else:
-        raise _Fault(f"{name}: expected tensors by name or a list of records")
+        raise EncodingFault(f"{name}: expected tensors by name or a list of records")
 
 
 # -- reading --------------------------------------------------------------------------------------------------------
@@ -95,14 +94,14 @@ def _records(section: Any, name: str) -> Iterator[tuple[str, Any]]:
 def _number(record: Mapping[str, Any], key: str) -> float:
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise _Fault(f"{key} is {value!r}, not a number")
+        raise EncodingFault(f"{key} is {value!r}, not a number")
     return float(value)
 
 
 def _bits(record: Mapping[str, Any], key: str) -> int:
     bits = record.get(key)
     if isinstance(bits, bool) or not isinstance(bits, int) or bits not in _BITS:
-        raise _Fault(f"{key} is {bits!r}; 4, 8, 16 and 32 are known")
+        raise EncodingFault(f"{key} is {bits!r}; 4, 8, 16 and 32 are known")
     return bits
 
 
@@ -113,19 +112,19 @@ def _is_true(value: Any) -> bool:
 def _is_float(record: Mapping[str, Any]) -> bool:
     kind = str(record.get("dtype", "int")).lower()
     if kind not in ("int", "float"):
-        raise _Fault(f"dtype is {record['dtype']!r}; int and float are known")
+        raise EncodingFault(f"dtype is {record['dtype']!r}; int and float are known")
     return kind == "float"
 
 
 def _read_version_0_6(records: Any, parameter: bool, axis: int) -> tuple[DType, Encoding] | None:
     """0.6.1: a record for each channel, or one for the tensor."""
     if not isinstance(records, list) or not records or not all(isinstance(r, dict) for r in records):
-        raise _Fault("expected a list of encodings, one for each channel")
+        raise EncodingFault("expected a list of encodings, one for each channel")
     if _is_float(records[0]):
         return None
     bits = _bits(records[0], "bitwidth")
     if any(_bits(r, "bitwidth") != bits for r in records):
-        raise _Fault("its channels differ in bitwidth")
+        raise EncodingFault("its channels differ in bitwidth")
     symmetric = all(_is_true(r.get("is_symmetric")) for r in records)
     pairs = [_scale_offset(r, bits) for r in records]
     return _encoding([p[0] for p in pairs], [p[1] for p in pairs], bits, symmetric, parameter, axis)
@@ -147,28 +146,28 @@ def _read_version_1_0(
         return None
     kind = record.get("enc_type", "PER_TENSOR")
     if kind not in _TYPES:
-        raise _Fault(f"enc_type is {kind!r}; {', '.join(_TYPES)} are known")
+        raise EncodingFault(f"enc_type is {kind!r}; {', '.join(_TYPES)} are known")
     bits = _bits(record, "compressed_bw" if kind == "LPBQ" else "bw")
     scales, offsets = _numbers(record, "scale"), _numbers(record, "offset", "scale")
     symmetric = _is_true(record.get("is_sym"))
     if kind in ("PER_TENSOR", "PER_CHANNEL"):
         if kind == "PER_TENSOR" and len(scales) != 1:
-            raise _Fault(f"PER_TENSOR with {len(scales)} scales")
+            raise EncodingFault(f"PER_TENSOR with {len(scales)} scales")
         return _encoding(scales, offsets, bits, symmetric, parameter, axis, kind == "PER_CHANNEL")
     size = record.get("block_size")
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise _Fault(f"block_size is {size!r}, not a positive number")
+        raise EncodingFault(f"block_size is {size!r}, not a positive number")
     if kind == "LPBQ":
         steps = _numbers(record, "per_block_int_scale")
         if not steps or len(steps) % len(scales) or any(s != int(s) or not 1 <= s <= 256 for s in steps):
-            raise _Fault("per_block_int_scale are whole numbers from 1 to 256, as many for each channel")
+            raise EncodingFault("per_block_int_scale are whole numbers from 1 to 256, as many for each channel")
         whole = tuple(int(s) for s in steps)
         scale_bits = 4 if max(whole) <= 16 else 8
         zeros = (0,) * len(scales)
         dtype = DType[f"INT{bits}"]
         return dtype, BlockwiseExpansion(axis, 1 - axis, tuple(scales), zeros, whole, bits, scale_bits)
     if shape is None or len(shape) != 2:
-        raise _Fault("PER_BLOCK is for matrices of the model")
+        raise EncodingFault("PER_BLOCK is for matrices of the model")
     block = tuple(1 if i == axis else size for i in range(2))
     dtype, uniform = _signed(scales, offsets, bits, symmetric, parameter)
     return dtype, Block(block, tuple(scales), uniform)
@@ -181,7 +180,7 @@ def _numbers(record: Mapping[str, Any], key: str, like: str = "") -> list[float]
     values = values if isinstance(values, list) else [values]
     numbers = [_number({key: v}, key) for v in values]
     if not numbers or (like and len(numbers) != len(_numbers(record, like))):
-        raise _Fault(f"{len(numbers)} of {key}{f', which differs from {like}' if like else ''}")
+        raise EncodingFault(f"{len(numbers)} of {key}{f', which differs from {like}' if like else ''}")
     return numbers
 
 
@@ -190,15 +189,15 @@ def _signed(
 ) -> tuple[DType, tuple[int, ...]]:
     """The type, and offsets in it."""
     if any(o != int(o) for o in offsets) or any(not s > 0 for s in scales):
-        raise _Fault("scales are positive and offsets whole numbers")
+        raise EncodingFault("scales are positive and offsets whole numbers")
     half = 1 << bits - 1
     whole = [int(o) for o in offsets]
     if symmetric:
         if any(o not in (0, -half, 1 - half) for o in whole):
-            raise _Fault(f"symmetric, but with offset {whole[0]}; expected {-half}")
+            raise EncodingFault(f"symmetric, but with offset {whole[0]}; expected {-half}")
         return (DType[f"INT{bits}"], (0,) * len(whole)) if parameter else (DType[f"UINT{bits}"], (-half,) * len(whole))
     if any(not 1 - 2 * half <= o <= 0 for o in whole):
-        raise _Fault(f"an offset outside {1 - 2 * half}..0")
+        raise EncodingFault(f"an offset outside {1 - 2 * half}..0")
     return DType[f"UINT{bits}"], tuple(whole)
 
 
@@ -208,7 +207,7 @@ def _encoding(
 ) -> tuple[DType, Encoding]:  # fmt: skip
     dtype, whole = _signed(scales, offsets, bits, symmetric, parameter)
     if not parameter and (len(scales) != 1 or bits == 4):
-        raise _Fault("an activation has one scale and 8 or 16 bits")
+        raise EncodingFault("an activation has one scale and 8 or 16 bits")
     if len(scales) == 1 and not channels:
         return dtype, ScaleOffset(scales[0], whole[0])
     return dtype, AxisScaleOffset(axis, tuple(scales), whole)
@@ -228,6 +227,12 @@ def save(
     write_atomically(path, dump(activations, parameters, shapes, version))
 
 
+def check_version(version: str) -> None:
+    """CallError for a version that cannot be written."""
+    if version not in VERSIONS:
+        raise CallError(f"encodings version {version!r}; {', '.join(VERSIONS)} can be written")
+
+
 def dump(
     activations: Encodings,
     parameters: Encodings,
@@ -235,8 +240,11 @@ def dump(
     version: str = "1.0.0",
 ) -> bytes:
     """The bytes of an encodings file; the size of blocks follows from the parameters' `shapes`."""
-    if version not in VERSIONS:
-        raise CallError(f"encodings version {version!r}; {' and '.join(VERSIONS)} can be written")
+    check_version(version)
+    if version == VERSION:
+        fixed_tensors = {**activations, **parameters}
+        entries = [entry_of(name, fixed, (shapes or {}).get(name)) for name, fixed in fixed_tensors.items()]
+        return json.dumps({"version": version, "producer": "hexforge", SECTION: entries}, indent=1).encode()
     old = version == "0.6.1"
     sections: dict[str, Any] = {}
     for section, tensors in zip(_SECTIONS, (activations, parameters), strict=True):

@@ -123,10 +123,12 @@ InputShape = tuple[int | str | None, ...] | None
 
 def check_sizes(
     declared: Mapping[str, InputShape], shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str
-) -> tuple[dict[str, tuple[int, ...]], dict[str, int]]:
+) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
     """Check what is to be fixed against the inputs: the shapes given, and the number of every symbolic name.
 
     A size that the model declares fixed may be given another number: `resize_inputs` says whether the model allows it.
+    An input's own shape wins over its names. A name that has two sizes then says nothing, which is None:
+    onnxruntime does not hold inputs to it either.
     """
     symbols = dict.fromkeys(d for shape in declared.values() for d in shape or () if isinstance(d, str))
     bound: dict[str, int] = {}
@@ -135,6 +137,7 @@ def check_sizes(
             raise CallError(f"{where}: no input has a dimension named {name!r}{_name_hint(name, symbols)}")
         bound[name] = _size(number, f"dimension {name!r}")
     fixed: dict[str, tuple[int, ...]] = {}
+    given: dict[str, set[int]] = {name: {number} for name, number in bound.items()}
     for name, sizes in shapes.items():
         if name not in declared:
             raise CallError(f"{where}: has no input {name!r}{_name_hint(name, declared)}")
@@ -144,10 +147,14 @@ def check_sizes(
             if len(known) != len(shape):
                 raise CallError(f"{where}: input {name!r} has rank {len(known)}, the shape given has rank {len(shape)}")
             for old, new in zip(known, shape, strict=True):
-                if isinstance(old, str) and is_named(old) and bound.setdefault(old, new) != new:
-                    raise CallError(f"{where}: dimension {old!r} is given as {bound[old]} and as {new}")
+                if isinstance(old, str) and is_named(old):
+                    given.setdefault(old, set()).add(new)
         fixed[name] = shape
-    return fixed, bound
+    for name, shape_declared in declared.items():
+        sizes_known = tuple(bound.get(d, d) if isinstance(d, str) else d for d in shape_declared or ())
+        if name not in fixed and shape_declared and all(isinstance(d, int) for d in sizes_known):
+            fixed[name] = tuple(d for d in sizes_known if isinstance(d, int))
+    return fixed, {name: next(iter(sizes)) if len(sizes) == 1 else None for name, sizes in given.items()}
 
 
 def resize_inputs(opened: Source, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -155,18 +162,18 @@ def resize_inputs(opened: Source, shapes: Mapping[str, Sequence[int]]) -> None:
 
     ModelError where onnxruntime does not run the model with them: its nodes are made for the sizes it declares.
     """
-    graph, changed = opened.proto.graph, []
+    graph = opened.proto.graph
+    changed = overridden_sizes({info.name: declare(info).shape for info in graph.input}, shapes)
+    if not changed:
+        return
     for info in graph.input:
         dims = info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ()
         given = shapes.get(info.name, ())
         if len(given) != len(dims):
             continue  # which is an error of its own
-        for axis, (dim, size) in enumerate(zip(dims, given, strict=True)):
+        for dim, size in zip(dims, given, strict=True):
             if dim.HasField("dim_value") and dim.dim_value >= 0 and dim.dim_value != size:
-                changed.append(f"dimension {axis} of input {info.name!r}, fixed as {dim.dim_value}, is {size}")
                 dim.dim_value = _size(size, f"a dimension of input {info.name!r}")
-    if not changed:
-        return
     opened.proto.ir_version = min(opened.proto.ir_version, RUNTIME_IR)
     opened.attach()
     del graph.value_info[:]
@@ -176,8 +183,24 @@ def resize_inputs(opened: Source, shapes: Mapping[str, Sequence[int]]) -> None:
     problem = load_problem(opened.proto.SerializeToString(), opened.folder, run=True)
     if problem is not None:
         raise ModelError(
-            f"{opened.where}: {'; '.join(changed)}: the model does not allow it, onnxruntime says: {problem}"
+            f"{opened.where}: {'; '.join(changed)}: the model does not allow it: its nodes are made for the size that "
+            f"it declares, so export it again for another; onnxruntime says: {problem}"
         )
+
+
+def overridden_sizes(declared: Mapping[str, InputShape], shapes: Mapping[str, Sequence[int]]) -> list[str]:
+    """Which sizes that a model declares fixed are given other numbers, each in words."""
+    changed: list[str] = []
+    for name, known in declared.items():
+        given = shapes.get(name, ())
+        if known is None or len(given) != len(known):  # the latter is an error of its own
+            continue
+        changed += [
+            f"dimension {axis} of input {name!r}, fixed as {old}, is {new}"
+            for axis, (old, new) in enumerate(zip(known, given, strict=True))
+            if isinstance(old, int) and old >= 0 and old != new
+        ]
+    return changed
 
 
 def _size(number: int, where: str) -> int:
@@ -228,7 +251,10 @@ def fix_shapes(
     for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
         for dim in info.type.tensor_type.shape.dim if info.type.HasField("tensor_type") else ():
             if dim.dim_param in bound:
-                dim.dim_value = bound[dim.dim_param]
+                number = bound[dim.dim_param]
+                dim.Clear()
+                if number is not None:
+                    dim.dim_value = number
     from hexforge.model.constant_inputs import pinned_value  # which needs what opening a context does without
 
     for name, number in (constants or {}).items():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hexforge.model.declarations import InputShape, declare, is_named
+from hexforge.model.declarations import InputShape, declare, is_named, overridden_sizes
 from hexforge.model.source import ModelSource, open_source
 
 _BATCH = ("n", "b", "bs")
@@ -25,6 +25,8 @@ class FixedSizes:
     shapes: Mapping[str, tuple[int, ...]]
     note: str = ""
     """What was assumed, for people; empty where nothing was."""
+    overridden: str = ""
+    """Which sizes that the model fixes were given others, for people; empty where none was."""
 
 
 def with_batch_of_one(
@@ -66,7 +68,7 @@ def batch_of_one(
         if unnamed == [0] and len(shape) > 1 and all(isinstance(s, int) and s >= 0 for s in sizes[1:]):
             fixed[name] = (1, *(s for s in sizes[1:] if s is not None))
             assumed.append(f"the batch of {name!r} is 1")
-    return FixedSizes(named, fixed, ", ".join(assumed))
+    return FixedSizes(named, fixed, ", ".join(assumed), "; ".join(overridden_sizes(declared, shapes)))
 
 
 def suggested_size(symbol: str | None, axis: int, shape: Sequence[Any], name: str = "") -> int:

@@ -17,6 +17,7 @@ from onnx_ir.passes import common
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.model.constant_inputs import pin_inputs
 from hexforge.model.declarations import Declared, Metadata, check_sizes, declare, is_named, metadata, resize_inputs
+from hexforge.model.element_types import check_element_types
 from hexforge.model.flat_graph import LateShapes, flat_model, is_flat_proto
 from hexforge.model.load_check import RUNTIME_IR
 from hexforge.model.open_dimensions import suggested_size
@@ -143,6 +144,7 @@ def read(
     opened = source
     if not isinstance(opened, Source):
         opened = open_source(opened, None if folder is None else Path(folder), detach=True)
+    check_element_types(opened)
     resize_inputs(opened, shapes or {})
     proto = opened.proto
     graph, initializers = proto.graph, {t.name for t in proto.graph.initializer}
@@ -201,8 +203,8 @@ def _deserialize(source: Source) -> tuple[onnx_ir.Model, LateShapes]:
 
 def _fix_inputs(
     model: onnx_ir.Model, flat: bool, shapes: Mapping[str, Sequence[int]], dims: Mapping[str, int], where: str
-) -> Mapping[str, int]:
-    """Give inputs their sizes; what every named dimension is then."""
+) -> Mapping[str, int | None]:
+    """Give inputs their sizes; what every named dimension is then, None where inputs differ in it."""
     inputs = {v.name or "": v for v in model.graph.inputs}
     declared = {
         name: None if v.shape is None else tuple(d if isinstance(d, int) else d.value for d in v.shape)
@@ -220,13 +222,16 @@ def _fix_inputs(
     return bound
 
 
-def _late_shape(declared: Callable[[], onnx_ir.Shape | None], bound: Mapping[str, int]) -> onnx_ir.Shape | None:
+def _late_shape(declared: Callable[[], onnx_ir.Shape | None], bound: Mapping[str, int | None]) -> onnx_ir.Shape | None:
     shape = declared()
     return None if shape is None else onnx_ir.Shape([_bound(d, bound) for d in shape])
 
 
-def _bound(dim: int | onnx_ir.SymbolicDim, bound: Mapping[str, int]) -> int | onnx_ir.SymbolicDim:
+def _bound(dim: int | onnx_ir.SymbolicDim, bound: Mapping[str, int | None]) -> int | onnx_ir.SymbolicDim:
     """A dimension with its name replaced by its number; -1 and the like become unknown."""
     if isinstance(dim, int):
         return dim if dim >= 0 else onnx_ir.SymbolicDim(None)
-    return bound.get(dim.value, dim) if isinstance(dim.value, str) else dim
+    if not isinstance(dim.value, str) or dim.value not in bound:
+        return dim
+    number = bound[dim.value]
+    return onnx_ir.SymbolicDim(None) if number is None else number

@@ -131,6 +131,10 @@ class CpuPart:
         results = dict(zip(names, binding.get_outputs(), strict=True))
         return {name: targets[name] if name in held else value.numpy() for name, value in results.items()}
 
+    def end_profiling(self) -> str:
+        """The file of onnxruntime's profile, where its options ask for one; empty where native kernels compute."""
+        return "" if self.conversions is not None else str(self._session.end_profiling())
+
     def _where(self) -> str:
         shown = ", ".join(self.nodes[:8]) + (f" and {len(self.nodes) - 8} more" if len(self.nodes) > 8 else "")
         return f"on the CPU: {'node' if len(self.nodes) == 1 else 'nodes'} {shown}"

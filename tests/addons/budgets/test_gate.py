@@ -178,10 +178,32 @@ def test_several_processes_measure_the_same(folder: Path) -> None:
         {"model": "digits.onnx", "latency_ms": 10},
         {"model": "again.onnx", "sqnr_db": data, "metric": {"name": "top1", "data": "held.npz", "labels": "labels.npy",
                                                              "at_least": 0.5, "limit": 8}},
-        {"model": "missing.onnx"},
+        {"model": "damaged.onnx"},
     ]  # fmt: skip
+    (folder / "damaged.onnx").write_bytes(b"no model")
     path = folder / "budget.yaml"
     path.write_text(yaml.safe_dump({"models": models}))
     alone = gate(path)
     assert gate(path, workers=Workers(2)) == alone
-    assert [check.model for check in alone.checks if check.error] == ["missing.onnx"]
+    assert {check.model for check in alone.checks if check.error} == {"damaged.onnx"}
+
+
+def test_a_model_that_is_not_there_is_an_error_of_the_call(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "budget.yaml"
+    path.write_text(yaml.safe_dump({"models": [{"model": "digits.onnx"}, {"model": "absent.onnx"}]}))
+    assert run("gate", str(path)) == 2
+    assert "there is no absent.onnx beside it" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_model_that_was_renamed_is_not_silently_new(folder: Path) -> None:
+    base = folder / "b.json"
+    assert run("gate", str(written(folder)), "--save-baseline", str(base)) == 0
+    assert gate(written(folder), base).notes == ()
+    (folder / "digits.onnx").rename(folder / "numbers.onnx")
+    path = folder / "budget.yaml"
+    path.write_text(yaml.safe_dump({"models": [{"model": "numbers.onnx"}]}))
+    assert run("gate", str(path), "--baseline", str(base), "--json", "--markdown", str(folder / "g.md")) == 0
+    assert "was it called 'digits.onnx'?" in (folder / "g.md").read_text()
+    new, gone = gate(path, base).notes
+    assert new.startswith("numbers.onnx: the baseline has no figures of it")
+    assert gone == "digits.onnx: is in the baseline, and the budget does not name it"

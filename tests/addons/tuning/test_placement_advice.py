@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, parser
 from typer.testing import CliRunner
 
 import hexforge
@@ -167,3 +167,19 @@ def test_the_command_says_what_is_on_the_cpu_and_writes_the_model(
     assert found["cpu_nodes"] == 0
     unmeasured = CliRunner().invoke(app, [str(pinned), "--no-cpu"]).stdout
     assert "not measured" in unmeasured
+
+
+def test_a_loop_has_the_time_that_it_takes_itself() -> None:
+    body = parser.parse_graph("""body (int64 i, bool go, float[48, 48] s) => (bool on, float[48, 48] t) {
+        on = Identity(go) m = MatMul(s, w) t = Softmax(m) }""")
+    loop = node("Loop", ["turns", "go", "a"], ["l"], name="loop")
+    loop.attribute.append(helper.make_attribute("body", body))
+    nodes = [node("Relu", ["x"], ["a"]), loop, node("Det", ["l"], ["y"], name="det")]
+    proto = built(nodes, (48, 48), turns=np.array(64), go=np.array(True), w=numbers(48, 48))
+    result = advise_and_rewrite(proto, "SM8650")
+    assert result.timed.cpu is not None
+    (part,) = result.timed.cpu.parts
+    assert part.us_of("loop") > 4 * part.us_of("det")
+    assert part.us_of("loop") + part.us_of("det") == pytest.approx(part.us)
+    first = next(advice for advice in result.advice if advice.nodes == ("loop",))
+    assert first.how.startswith("Where the number of turns is fixed, export it unrolled")

@@ -221,11 +221,39 @@ def test_what_was_changed_is_named(no_package: None, tmp_path: Path, capsys: pyt
     deploy(saved(small_chain(), tmp_path), out, REQUEST)
     (out / "run.py").write_text("print()")
     (out / "requirements.txt").unlink()
+    (out / "numpy.py").write_text("print()")
     result = verify(out)
-    assert set(result.changed) == {"run.py is not what was deployed", "requirements.txt is missing"}
+    assert set(result.changed) == {
+        "run.py is not what was deployed", "requirements.txt is missing", "numpy.py was added",
+    }  # fmt: skip
     assert result.missing == ("SM8650", "SM8750")
     assert run("verify", str(out)) == 1
     assert "run.py is not what was deployed" in capsys.readouterr().out
+
+
+def test_without_the_package_the_checksums_are_said_first(
+    no_package: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    deploy(saved(small_chain(), tmp_path), out, REQUEST)
+    monkeypatch.setattr("hexforge.addons.vendor.package.find_package", lambda: None)
+    assert run("verify", str(out)) == 2
+    assert "files are as deployed; the rest is not proven: onnxruntime-qnn: is not installed" in capsys.readouterr().err
+
+
+def test_every_chip_leaves_out_those_that_take_nothing(no_package: None, tmp_path: Path) -> None:
+    text = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 17]> m (float[2] x) => (float[2] y) {y = Relu(x)}'
+    )
+    out = tmp_path / "out"
+    assert run("deploy", str(saved(text, tmp_path, "relu.onnx")), "--soc", "all", "-o", str(out)) == 0
+    chips = read_manifest(out)["chips"]
+    assert "SM8650" in chips
+    assert "SM7350" not in chips  # which has no float math
+    request = DeployRequest(["SM8650", "SM7350"], [{"x": np.ones(2, np.float32)}], only_possible=True)
+    result = deploy(tmp_path / "relu.onnx", tmp_path / "two", request)
+    assert list(result.left_out) == ["SM7350"]
+    assert "takes no node of it on SM7350" in result.left_out["SM7350"]
 
 
 @pytest.mark.parametrize(

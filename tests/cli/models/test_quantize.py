@@ -44,7 +44,13 @@ def test_a_folder(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert part in " ".join(said.split()), part  # a long path is wrapped at a space of it
     assert out.exists()
     assert json.loads(encodings.read_text())["version"] == "1.0.0"
-    assert run(capsys, str(DIGITS), "--data", str(folder), "--encodings", str(encodings), "-o", str(out))[0] == 0
+    again = (str(DIGITS), "--data", str(folder), "--encodings", str(encodings), "-o", str(out))
+    written = ("--export-encodings", str(tmp_path / "2.json"), "--encodings-version", "2.0.0")
+    assert run(capsys, *again, *written)[0] == 0
+    assert json.loads((tmp_path / "2.json").read_text())["version"] == "2.0.0"
+    first = out.read_bytes()
+    assert run(capsys, *again[:4], str(tmp_path / "2.json"), "-o", str(out))[0] == 0
+    assert out.read_bytes() == first
 
 
 def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,6 +73,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["--data", "random:2", "--recipe", "w8a9"], "8 or 16 bits, not 9"),
         (["--data", "random:2", "--method", "entrpy"], "did you mean 'entropy'?"),
         (["--data", "random:2", "--soc", "SM99999"], "SM99999"),
+        (["--data", "random:2", "--encodings-version", "3"], "0.6.1, 1.0.0, 2.0.0 can be written"),
         (["--data", "random:2", "--recipe", "w8a8; Loop=a16"], "op:Loop fits nothing"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from benchmarks.placement import control_flow
 from hexforge.frontends.onnx.ep_limits import EP_VERSION, LIMITS, Evidence, Refuser, ep_refuses
@@ -460,6 +460,23 @@ def test_dynamic_quantization_is_refused_but_for_the_pattern_the_ep_fuses() -> N
     )
     model = read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
     assert not any(ep_refuses(unit) for unit in units(model.ir))
+    bias = numpy_helper.from_array(np.ones(5, np.int32), "b")
+    added = [nodes[0], nodes[1], helper.make_node("Add", ["i", "b"], ["j"])]
+    added += [helper.make_node("Cast", ["j"], ["f"], to=TensorProto.FLOAT), nodes[3]]
+    graph = helper.make_graph(added, "bias", graph.input, graph.output, [*graph.initializer, bias])
+    model = read(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    refused = {unit.target.op_type for unit in units(model.ir) if ep_refuses(unit)}
+    assert refused == {"DynamicQuantizeLinear", "MatMulInteger"}  # as the EP 2.7.0 leaves them with such a bias
+    rounded_bias = parser.parse_model("""<ir_version: 10, opset_import: ["": 17]>
+        g (float[1, 3, 8, 8] x, float[1, 4, 1, 1] b) => (float[1, 4, 6, 6] y) {
+        q, s, z = DynamicQuantizeLinear(x) k = Mul(s, f) d = Div(b, k) r = Floor(d) c = Cast<to = 6>(r)
+        i = ConvInteger(q, w, z, o) j = Add(i, c) t = Cast<to = 1>(j) y = Mul(t, k) }""")
+    del rounded_bias.graph.input[1]
+    constants = {"w": np.ones((4, 3, 3, 3), np.uint8), "o": np.uint8(1), "f": np.float32(0.1)}
+    constants["b"] = np.ones((1, 4, 1, 1), np.float32)
+    rounded_bias.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items())
+    (joined,) = units(read(rounded_bias).ir)
+    assert "dynamic quantization" in (ep_refuses(joined) or "")  # the OCR packages' way to add a bias
     alone = Node("DynamicQuantizeLinear", (real(2),), {}, (("uint8", None), ("float32", None), ("uint8", None)))
     assert "dynamic quantization" in (ep_refuses(*alone.unit()) or "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,8 @@ class GateResult:
     """Every check of a budget."""
 
     checks: tuple[GateCheck, ...]
+    notes: tuple[str, ...] = ()
+    """What the baseline does not say of this budget: models that are new in it, or no longer there."""
 
     @property
     def passes(self) -> bool:
@@ -164,9 +166,12 @@ def gate(
 
     `baseline` is a file that `hexforge gate --save-baseline` wrote, or the `figures()` of an earlier result.
     `metric` says what decisions are judged by in place of what the budget says. Models are measured by `workers`, each
-    by one of them; a model that kills two is a failed check.
+    by one of them; a model that kills two is a failed check. A model or scenario that is not there is a CallError.
     """
     limits = load_budget(Path(budget))
+    names = [*(item.model for item in limits.models), *(item.scenario for item in limits.scenarios)]
+    if missing := [name for name in names if not (Path(budget).parent / name).exists()]:
+        raise CallError(f"{budget}: there is no {', no '.join(missing)} beside it; nothing was measured")
     if metric:
         required_decisions(metric)
     before = read_baseline(Path(baseline)) if isinstance(baseline, str | Path) else baseline or {}
@@ -189,7 +194,24 @@ def gate(
             words = " ".join(str(error).split())
             checks.append(GateCheck(scenario.scenario, "played", 0.0, None, error=words[:400]))
     percent = limits.regression_percent
-    return GateResult(tuple(replace(c, baseline=before.get(c.key), regression_percent=percent) for c in checks))
+    return GateResult(
+        tuple(replace(c, baseline=before.get(c.key), regression_percent=percent) for c in checks),
+        _renamed(names, before),
+    )
+
+
+def _renamed(names: Sequence[str], before: Mapping[str, float]) -> tuple[str, ...]:
+    """In words, what a budget and a baseline do not both name: a model that was renamed is held against nothing."""
+    known = {key.partition(": ")[0] for key in before}
+    lost = [name for name in known if name not in names]
+    hint = f"; was it called {' or '.join(map(repr, sorted(lost)))}?" if lost else ""
+    new = [
+        f"{name}: the baseline has no figures of it, so it is held against none{hint}"
+        for name in names
+        if before and name not in known
+    ]
+    gone = [f"{name}: is in the baseline, and the budget does not name it" for name in sorted(lost)]
+    return (*new, *gone)
 
 
 def _scenario_checks(item: ScenarioBudget, played: ScenarioFigures) -> Iterator[GateCheck]:
@@ -237,8 +259,6 @@ def _model_checks(item: ModelBudget, folder: BudgetFiles) -> list[GateCheck]:
             words = " ".join(str(error).split())
             named = _COMPARED if measure is _against_float else measure.__name__.strip("_")
             checks.append(GateCheck(item.model, named, 0.0, None, error=words[:400]))
-            if not path.exists():
-                break
     return checks
 
 

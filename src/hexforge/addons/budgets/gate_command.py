@@ -32,7 +32,10 @@ def gate(
     cluster: ClusterArguments,
     as_json: Json = False,
 ) -> None:
-    """Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it."""
+    """Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it.
+
+    A model that is not there is exit code 2; one that only the baseline or only the budget names is said.
+    """
     from hexforge.addons.budgets import views
     from hexforge.addons.budgets.gate import GateCheck
     from hexforge.addons.budgets.gate import gate as checked
@@ -50,12 +53,15 @@ def gate(
     if markdown is not None:
         write_atomically(markdown, views.markdown(result).encode())
     if as_json:
-        print_json({"passes": result.passes, "checks": [check.to_json() for check in result.checks]})
+        checks = [check.to_json() for check in result.checks]
+        print_json({"passes": result.passes, "checks": checks, "notes": list(result.notes)})
     else:
         screen, failing_first = console(), sorted(result.checks, key=lambda check: not check.fault)
         screen.print(result_table("", (_VERDICT, *select(GateCheck.described)), failing_first))
         for check in result.checks:
             if check.fault:
                 screen.print(Text(f"{check.key}: {check.fault}", "red"))
+        for note in result.notes:
+            screen.print(Text(note, "yellow"))
     if not result.passes:
         raise typer.Exit(1)

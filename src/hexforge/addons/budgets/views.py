@@ -36,7 +36,7 @@ def markdown(result: GateResult) -> str:
     for check in [*failed, *(check for check in result.checks if not check.fault)]:
         cells = ("fails" if check.fault else "ok", *(str(column.cell(check)) for column in select(GateCheck.described)))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    lines += ["", *(f"- {check.key}: {check.fault}" for check in failed)]
+    lines += ["", *(f"- {check.key}: {check.fault}" for check in failed), *(f"- {note}" for note in result.notes)]
     return "\n".join(lines) + "\n"
 
 

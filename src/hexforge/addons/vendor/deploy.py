@@ -15,6 +15,7 @@ import numpy as np
 from hexforge.addon import Hook, hook
 from hexforge.addons.vendor.compiling import CompileOptions, compile_contexts
 from hexforge.addons.vendor.folder import (
+    CONTEXT,
     MODEL,
     PAGE,
     changed_files,
@@ -31,7 +32,7 @@ from hexforge.addons.vendor.process import DEFAULT_LIMITS, ProcessLimits, Vendor
 from hexforge.addons.vendor.proof import Proof, ProofRequest, RulePlacement, place_by_the_rules, prove
 from hexforge.addons.vendor.session import VendorOptions
 from hexforge.chips.soc import require_chip
-from hexforge.errors import CallError, ModelError, UnsupportedError
+from hexforge.errors import CallError, ModelError, PackageError, UnsupportedError
 from hexforge.frontends.onnx.ep_limits import EP_VERSION
 from hexforge.frontends.onnx.separate_units import units_alone
 from hexforge.ir import Array
@@ -41,7 +42,6 @@ from hexforge.qnn_api.releases import pair_for, qairt_of
 from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import QNN
 
-CONTEXT = "model_ctx"
 MAKE = "python make_contexts.py"
 """The one command that makes the contexts where the package is."""
 GROUPS_WRITTEN = 24
@@ -56,6 +56,8 @@ class DeployRequest:
     provider_options: Mapping[str, str] = field(default_factory=dict)
     groups: bool = True
     overwrite: bool = False
+    only_possible: bool = False
+    """Whether a chip that the model cannot be deployed for is left out; it is an error otherwise."""
     limits: ProcessLimits = DEFAULT_LIMITS
     page: Callable[[DeployResult], str] | None = None
     """Draws the page of the folder."""
@@ -77,13 +79,15 @@ class DeployResult(Result):
     """Bytes of each chip's binary."""
     doctor: Sequence[Mapping[str, str]] = ()
     """What the doctor finds in the folder."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Chips that the model cannot be deployed for, and why."""
 
     described = (
         "model folder",
         Key("package", of=lambda result: None if result.package is None else result.package.version),
         "contexts left_on_cpu",
         Key("holds", of=lambda result: result.holds if result.proofs else None),
-        "proofs doctor",
+        "proofs doctor left_out",
         Key("make", of=lambda result: None if result.contexts else MAKE),
     )
 
@@ -108,15 +112,23 @@ def deploy(model: Path | Model, folder: Path, request: DeployRequest) -> DeployR
         shipped = staging / MODEL
         shipped.write_bytes(model_bytes(source))
         write_samples(staging, request.samples)
-        left, ours = {}, {}
+        left, ours, left_out = {}, {}, {}
         for chip in chips:
             request.progress(f"checking for {chip}", 0, 1)
             ours[chip] = place_by_the_rules(shipped, VendorOptions(chip, request.provider_options))
             left[chip] = tuple((str(row), row.reason or "") for row in ours[chip].parts.left_on_cpu)
             if not any(row.where == QNN for row in ours[chip].parts.rows):
-                raise ModelError(
+                fault = ModelError(
                     f"{source.name}: the QNN provider takes no node of it on {chip}; `hexforge check` says why"
                 )
+                if not request.only_possible:
+                    raise fault
+                left_out[chip] = str(fault)
+        if not (chips := [chip for chip in chips if chip not in left_out]):
+            raise ModelError(
+                f"{source.name}: the QNN provider takes no node of it on any chip; `hexforge check` says why"
+            )
+        left = {chip: left[chip] for chip in chips}
         proofs, contexts = {}, {}
         if package is not None:
             package = require_package()
@@ -129,7 +141,7 @@ def deploy(model: Path | Model, folder: Path, request: DeployRequest) -> DeployR
             (staging / name).parent.mkdir(parents=True, exist_ok=True)
             (staging / name).write_text(text, "utf-8")
         (staging / "provider_options.json").write_text(json.dumps(options, indent=1) + "\n")
-        result = DeployResult(source.name, folder, package, proofs, left, contexts, _examined(staging))
+        result = DeployResult(source.name, folder, package, proofs, left, contexts, _examined(staging), left_out)
         if request.page is not None:
             (staging / PAGE).write_text(request.page(result), "utf-8")
         write_manifest(staging, _facts(result, options))
@@ -215,7 +227,7 @@ class VerifyResult(Result):
 
     folder: Path
     changed: tuple[str, ...]
-    """Files that are missing or were changed."""
+    """Files that are missing, were changed or were added."""
     proofs: Mapping[str, Proof]
     missing: tuple[str, ...]
     """Chips that have no context."""
@@ -235,14 +247,24 @@ def verify(
     limits: ProcessLimits = DEFAULT_LIMITS,
     progress: Progress = lambda what, done, of: None,
 ) -> VerifyResult:
-    """Repeat the proof of a deployed folder on its own samples, checksums first; nothing is written."""
+    """Repeat the proof of a deployed folder on its own samples, checksums first; nothing is written.
+
+    PackageError without Qualcomm's package, which says whether the checksums hold.
+    """
     manifest = read_manifest(folder)
     changed = changed_files(folder, manifest)
     missing = tuple(chip for chip, facts in manifest["chips"].items() if not facts["context_model"])
     proofs: dict[str, Proof] = {}
     if not changed:
+        try:
+            package = require_package()
+        except PackageError as error:
+            count = len(manifest["files"])
+            raise PackageError(
+                f"{folder}: all {count} files are as deployed; the rest is not proven: {error}"
+            ) from None
         samples = read_samples(folder)
-        with VendorProcess(limits=limits) as process:
+        with VendorProcess(package, limits) as process:
             for chip, facts in manifest["chips"].items():
                 given = {k: v for k, v in facts["provider_options"].items() if k != "soc_model"}
                 context = folder / facts["context_model"] if facts["context_model"] else None

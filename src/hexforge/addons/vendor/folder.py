@@ -24,6 +24,8 @@ from hexforge.ir import Array
 from hexforge.qnn_api.releases import pair_for, qairt_of
 
 MANIFEST, MODEL, SAMPLES, PAGE = "manifest.json", "model.onnx", "samples.npz", "report.html"
+CONTEXT = "model_ctx"
+"""What the files of a context begin with."""
 FORMAT = 1
 _MOST_MANIFEST_BYTES = 64 << 20
 
@@ -119,7 +121,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """What is missing or is not what the manifest says, each in a sentence."""
+    """What is missing, was added or is not what the manifest says, each in a sentence."""
     faults = []
     for name, facts in manifest["files"].items():
         path = folder / name
@@ -127,7 +129,18 @@ def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
             faults.append(f"{name} is missing")
         elif path.stat().st_size != facts["bytes"] or sha256(path) != facts["sha256"]:
             faults.append(f"{name} is not what was deployed")
+    made_here = {Path(c["context_model"]).parent for c in manifest["chips"].values() if c["context_model"]}
+    for path in sorted(folder.rglob("*")):
+        place = path.relative_to(folder)
+        kept = place.as_posix() in manifest["files"] or place == Path(MANIFEST)
+        if not kept and not path.is_dir() and not (place.parent in made_here and _is_context(place)):
+            faults.append(f"{place.as_posix()} was added")
     return faults
+
+
+def _is_context(path: Path) -> bool:
+    """Whether a file is one of those that make_contexts.py makes."""
+    return path.stem.startswith(CONTEXT) and path.suffix in (".onnx", ".bin")
 
 
 def write_samples(folder: Path, samples: Sequence[Mapping[str, Array]]) -> None:

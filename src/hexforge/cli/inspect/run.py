@@ -21,7 +21,10 @@ from hexforge.ir import Array
 from hexforge.request_fields import option
 from hexforge.runtime.nonfinite import has_nonfinite
 
-Inputs = Annotated[list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="Data of an input.")]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", "-i", metavar="NAME=FILE", help="Data of an input: .npy, .npz, .raw, a picture, .wav."),
+]
 GraphName = Annotated[str, typer.Option("--graph", help="Which graph, of a context that has several.")]
 
 

@@ -34,6 +34,7 @@ class EncodingArguments:
     """Options on encodings, beside those of the request."""
 
     export_encodings: Path | None = option(None, "Write the encodings as an AIMET file.", dir_okay=False)
+    encodings_version: str = option("1.0.0", "The version of that file: 0.6.1, 1.0.0 or 2.0.0.")
     restrict_quantization_steps: str = option(
         "", 'Integers that weights may have, hexadecimal: "-0x8000 0x7F7F", which 16-bit ones keep to anyway.',
         "--restrict-quantization-steps", "--restrict_quantization_steps", metavar="MIN MAX",
@@ -52,9 +53,11 @@ def quantize(
 ) -> None:
     """Quantize a float model for the NPU by samples of its inputs."""
     from hexforge.analysis.quality.quantize import quantize as quantized
+    from hexforge.formats.encodings import check_version
     from hexforge.quant.decide.recipe_reading import recipe as recipe_of
     from hexforge.quant.decide.recipe_reading import restricted
 
+    check_version(given.encodings_version)
     chosen, model = recipe_of(str(request.recipe)), Path(str(request.model))
     if given.restrict_quantization_steps:
         chosen = restricted(chosen, given.restrict_quantization_steps)
@@ -72,7 +75,7 @@ def quantize(
         )  # fmt: skip
     pictures.say(samples, quiet=as_json)
     if given.export_encodings is not None:
-        result.export(given.export_encodings)
+        result.export(given.export_encodings, given.encodings_version)
     if as_json:
         print_json(result.to_json())
     else:

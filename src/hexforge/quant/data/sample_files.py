@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sample files: folders, lists and stacks of .npy, .npz, .raw and pictures."""
+"""Sample files: folders, lists and stacks of .npy, .npz, .raw, pictures and sounds."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from hexforge.errors import CallError
 from hexforge.formats.file_names import file_stem
 from hexforge.ir import Array
 from hexforge.quant.data.model_inputs import Input
-from hexforge.quant.data.pictures import SUFFIXES, PictureOptions, load_picture
+from hexforge.quant.data.pictures import SUFFIXES as PICTURE_SUFFIXES
+from hexforge.quant.data.pictures import PictureOptions, load_picture
 from hexforge.quant.data.sample_sources import IndexedSamples
+from hexforge.quant.data.sounds import SUFFIXES as SOUND_SUFFIXES
+from hexforge.quant.data.sounds import load_sound
 
 LIST_FILE = "input_list.txt"
 """One sample a line, as qnn-net-run reads it: `name:=path other:=path`, or only paths in the order of the inputs."""
 
 UNNAMED = "arr_0"
 """What numpy.savez calls an array that is given no name."""
-_KINDS = {".npy": ".npy", ".npz": ".npz", ".raw": ".raw", ".bin": ".raw"} | dict.fromkeys(SUFFIXES, "picture")
+_KINDS = {".npy": ".npy", ".npz": ".npz", ".raw": ".raw", ".bin": ".raw"}
+_KINDS |= dict.fromkeys(PICTURE_SUFFIXES, "picture") | dict.fromkeys(SOUND_SUFFIXES, "sound")
 
 
 def file_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[str, Any]) -> IndexedSamples:
@@ -115,7 +119,7 @@ def _files(path: Path, inputs: int) -> list[Path]:
     if not files:
         others = ", ".join(sorted(p.name for p in present)[:3])
         only = f", only {others}" if others else ""
-        raise CallError(f"{path}: no samples in it{only}; put .npy, .npz, .raw or picture files there")
+        raise CallError(f"{path}: no samples in it{only}; put .npy, .npz, .raw, picture or .wav files there")
     if len(kinds) > 1:
         raise CallError(f"{path}: holds {' and '.join(kinds)} files; keep samples of one kind in a folder")
     if inputs > 1 and kinds != [".npz"]:
@@ -165,7 +169,7 @@ def _input_list_samples(path: Path, inputs: Sequence[Input], pictures: Mapping[s
 def _read(path: Path, inputs: Sequence[Input], options: PictureOptions) -> dict[str, Any]:
     """One file as a sample; what else an .npz holds is left."""
     if sample_kind(path.name) is None:
-        raise CallError(f"{path}: not a file of samples; those are .npy, .npz, .raw and pictures")
+        raise CallError(f"{path}: not a file of samples; those are .npy, .npz, .raw, pictures and .wav")
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -173,8 +177,13 @@ def _read(path: Path, inputs: Sequence[Input], options: PictureOptions) -> dict[
     return read_content(str(path), content, inputs, options)
 
 
+def input_file(path: Path, model_input: Input) -> Any:
+    """What one file holds for one input; options of a picture are those of the images.json beside it."""
+    return _read(path, (model_input,), PictureOptions.beside(path.parent, {}))[model_input.name]
+
+
 def sample_kind(name: str) -> str | None:
-    """What a file of this name holds, by its suffix: .npy, .npz, .raw or picture; None where it is no sample."""
+    """What a file of this name holds, by its suffix: .npy, .npz, .raw, picture or sound; None where it is no sample."""
     return _KINDS.get(PurePath(name).suffix.lower())
 
 
@@ -187,6 +196,8 @@ def read_content(where: str, content: bytes, inputs: Sequence[Input], options: P
         return {model_input.name: _loaded(where, io.BytesIO(content))}
     if kind == ".raw":
         return {model_input.name: raw_array(where, content, model_input)}
+    if kind == "sound":
+        return {model_input.name: load_sound(where, content, model_input.shape, model_input.dtype)}
     return {model_input.name: load_picture(where, content, model_input.shape, model_input.dtype, options)}
 
 

@@ -17,6 +17,11 @@ from hexforge.patterns.input_numbers import setting_values
 
 MOST_TRIED = 6
 """Inputs that are pinned, to see what it brings."""
+_REPEATS = (
+    "Where the number of turns is fixed, export it unrolled: its body's ops once for each turn. Otherwise cut the "
+    "model there (onnx.utils.extract_model) and make the body a model of its own, called for each turn."
+)
+"""What would work for ops that run a body of nodes again and again."""
 ReadPinned = Callable[[Mapping[str, Any]], Model]
 
 
@@ -95,7 +100,7 @@ def refused_advice(timed: Estimate, before: WholeCost, solved: Sequence[Advice])
                 (f"{op}: {what}",),
                 "Nodes on the CPU take its time, and cut the NPU's graph: each part is a call, with copies around it.",
                 "what these nodes take on the CPU, and the calls and copies around them: the most that can be gained",
-                f"{(works or reason)[:1].upper()}{(works or reason)[1:]}.",
+                _REPEATS if op in ("Loop", "Scan") else f"{(works or reason)[:1].upper()}{(works or reason)[1:]}.",
                 False,
                 before.us,
                 before.us - gain,
@@ -106,9 +111,9 @@ def refused_advice(timed: Estimate, before: WholeCost, solved: Sequence[Advice])
 
 
 def _most_gained(timed: Estimate, nodes: Sequence[str]) -> float:
-    """The share of nodes in the time of the CPU's parts, and in the calls and copies around them."""
+    """What nodes take of the time of the CPU's parts, and their share of the calls and copies around them."""
     wanted = set(nodes)
     gain = timed.transfers_us * len(wanted) / max(len(timed.left_on_cpu), 1)
     for part in timed.cpu.parts if timed.cpu is not None else ():
-        gain += part.us * len(wanted.intersection(part.nodes)) / len(part.nodes)
+        gain += sum(part.us_of(node) for node in wanted.intersection(part.nodes))
     return gain

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from hexforge.addons.vendor.commands.push import PushArguments, print_pushed
 from hexforge.addons.vendor.process import ProcessLimits
+from hexforge.chips.soc import SOCS
 from hexforge.cli.arguments import InputArguments, Json, Options, pairs
 from hexforge.cli.models.picture_arguments import PictureArguments
 from hexforge.cli.screen import bars, console, interruptible, print_json
@@ -23,11 +24,13 @@ from hexforge.request_fields import argument, option
 if TYPE_CHECKING:
     from hexforge.addons.vendor.deploy import DeployResult
 
+ALL = "all"
+
 
 def deploy(
     model: Path = argument("The ONNX file; or with --push a deployed folder.", show_default=False),
     output: Path | None = option(None, "The folder to ship.", "--output", "-o", file_okay=False, show_default=False),
-    soc: str = option("", "Chips by name, number or device.", metavar="S[,S…]", show_default=False),
+    soc: str = option("", "Chips by name, number or device; all: every one.", metavar="S[,S…]", show_default=False),
     data: str = option("random:1", "Samples that the proof is made on; random:N draws them."),
     limit: int = option(4, "The most samples that are taken.", min=1),
     groups: bool = option(True, "Look for groups of ops that differ though each agrees.", "--groups/--no-groups"),
@@ -67,7 +70,7 @@ def deploy(
         raise CallError(f"--data {data}: has no samples; the proof needs one")
     with interruptible("nothing was written"), bars() as progress:
         request = DeployRequest(
-            [chip.strip() for chip in soc.split(",") if chip.strip()], chosen, options, groups, overwrite,
+            _chip_names(soc), chosen, options, groups, overwrite, soc.strip().lower() == ALL,
             limits, deployment_page, progress,
         )  # fmt: skip
         result = deployed(read, output, request)
@@ -82,6 +85,13 @@ def deploy(
         raise typer.Exit(1)
 
 
+def _chip_names(text: str) -> list[str]:
+    """The chips of --soc; `all` names every one."""
+    if text.strip().lower() == ALL:
+        return [soc.name for soc in SOCS]
+    return [chip.strip() for chip in text.split(",") if chip.strip()]
+
+
 def _print_deployed(screen: Console, result: DeployResult) -> None:
     from hexforge.addons.vendor.deploy import MAKE
     from hexforge.addons.vendor.package import INSTALL
@@ -91,6 +101,8 @@ def _print_deployed(screen: Console, result: DeployResult) -> None:
         screen.print(Text("everything but the contexts: onnxruntime-qnn is not installed", "bold yellow"))
         screen.print(f"{INSTALL}; or make them where it is, in {result.folder}: {MAKE}")
     print_sections(screen, deployment_sections(result), flag="--json")
+    for chip, reason in result.left_out.items():
+        screen.print(Text(f"{chip}: left out: {reason}", "yellow"))
     for finding in result.doctor:
         screen.print(Text(f"{finding['level']} {finding['id']}: {finding['found']}", "bold red"))
         screen.print(f"  Try: {finding['would_work']}")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import onnx_ir
+
 from hexforge.frontends.onnx.ep_limits.evidence import Evidence
 from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject, builder, preparation, validation
 
@@ -67,13 +69,27 @@ def _five_by_few(subject: Subject) -> bool:
 
 
 def _lone_dynamic(subject: Subject) -> bool:
-    """True without a partner: the EP fuses DynamicQuantizeLinear with the product or DequantizeLinear it feeds."""
+    """True but for what the EP fuses: DynamicQuantizeLinear, a product or DequantizeLinear, then Cast and Mul.
+
+    A bias that is added in codes, before the Cast, makes it something else.
+    """
     node = subject.unit.target
-    if subject.op == "DynamicQuantizeLinear":
-        readers = {user.op_type for user in node.outputs[0].consumers()}
-        return not readers or not readers <= {"MatMulInteger", "ConvInteger", "DequantizeLinear"}
+    maker = next((n for n in subject.unit.nodes if n.op_type == "DynamicQuantizeLinear"), None)
+    if maker is not None:
+        readers = [user for user in maker.outputs[0].consumers() if user.op_type != "DequantizeLinear"]
+        return not maker.outputs[0].uses() or not all(map(_is_scaled_product, readers))
     source = None if node.inputs[0] is None else node.inputs[0].producer()
-    return source is None or source.op_type != "DynamicQuantizeLinear"
+    return source is None or source.op_type != "DynamicQuantizeLinear" or not _is_scaled_product(node)
+
+
+def _is_scaled_product(node: onnx_ir.Node) -> bool:
+    """Whether a node is a product of integers that is read by a Cast alone, and that by a Mul alone."""
+    if node.op_type not in ("ConvInteger", "MatMulInteger"):
+        return False
+    casts = node.outputs[0].consumers()
+    return [cast.op_type for cast in casts] == ["Cast"] and [
+        user.op_type for user in casts[0].outputs[0].consumers()
+    ] == ["Mul"]
 
 
 LIMITS: tuple[EpRule, ...] = (
@@ -110,7 +126,7 @@ LIMITS: tuple[EpRule, ...] = (
     builder(
         "ConvInteger MatMulInteger DynamicQuantizeLinear",
         _lone_dynamic,
-        "dynamic quantization but for DynamicQuantizeLinear with MatMulInteger or ConvInteger; quantize statically",
+        "dynamic quantization but for MatMulInteger or ConvInteger with Cast and Mul behind it; quantize statically",
     ),
     builder(
         "LSTM GRU",
