@@ -14,7 +14,7 @@ from hexforge.errors import CallError
 
 MOST_BODY = 1 << 20
 DEFAULT_TOKENS = 256
-MOST_STOPS = 4
+MOST_STOPS, MOST_STOP_LENGTH = 4, 1000
 _REFUSED = ("tools", "functions", "logprobs", "logit_bias", "suffix", "best_of", "echo", "audio")
 """What is not done here; an empty or false one is no matter."""
 
@@ -144,6 +144,8 @@ def _stops(value: Any) -> tuple[str, ...]:
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or len(stops) > MOST_STOPS or not all(isinstance(s, str) and s for s in stops):
         raise RequestError(400, f"stop is a text or up to {MOST_STOPS} of them", "stop")
+    if (longest := max(map(len, stops), default=0)) > MOST_STOP_LENGTH:
+        raise RequestError(400, f"a stop text has at most {MOST_STOP_LENGTH:,} characters, not {longest:,}", "stop")
     return tuple(stops)
 
 

@@ -238,14 +238,14 @@ def verify(
     """Repeat the proof of a deployed folder on its own samples, checksums first; nothing is written."""
     manifest = read_manifest(folder)
     changed = changed_files(folder, manifest)
-    missing = tuple(chip for chip, facts in manifest["chips"].items() if not facts["context_model"])
+    missing = tuple(chip for chip, facts in manifest.chips.items() if not facts.context_model)
     proofs: dict[str, Proof] = {}
     if not changed:
-        samples = read_samples(folder)
+        samples = read_samples(folder, read(folder / manifest.model).inputs)
         with VendorProcess(limits=limits) as process:
-            for chip, facts in manifest["chips"].items():
-                given = {k: v for k, v in facts["provider_options"].items() if k != "soc_model"}
-                context = folder / facts["context_model"] if facts["context_model"] else None
+            for chip, facts in manifest.chips.items():
+                given = {k: v for k, v in facts.provider_options.items() if k != "soc_model"}
+                context = folder / facts.context_model if facts.context_model else None
                 asked = ProofRequest(samples, groups, lambda what, d, of, chip=chip: progress(f"{chip}: {what}", d, of))  # type: ignore[misc]
-                proofs[chip] = prove(folder / manifest["model"], VendorOptions(chip, given), process, asked, context)[0]
+                proofs[chip] = prove(folder / manifest.model, VendorOptions(chip, given), process, asked, context)[0]
     return VerifyResult(folder, tuple(changed), proofs, missing)
