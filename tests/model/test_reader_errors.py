@@ -257,3 +257,14 @@ def test_ops_that_do_not_fit_their_inputs_are_read_and_left_to_be_refused():
     model = read(text("agraph (float[2, 3] x, float[5, 7] w) => (float[A, B] y) { y = MatMul(x, w) }"))
     (node,) = model.ir.graph
     assert node.outputs[0].shape is None or not node.outputs[0].shape.is_static()
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "MaxPool", "LpPool"])
+@pytest.mark.parametrize("opset", [11, 18, 22])
+def test_a_window_larger_than_its_input_is_refused_before_onnxruntime_divides_by_nothing(op: str, opset: int):
+    node = helper.make_node(op, ["x"], ["y"], name="p", kernel_shape=[7, 1], strides=[2, 50], pads=[2, 0, 2, 0])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 1, 5])
+    graph = helper.make_graph([node], "g", [x], [helper.make_empty_tensor_value_info("y")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    with pytest.raises(ModelError, match=rf"node 'p' \({op}\): the window \[7, 1\] is larger than its input \[1, 5\]"):
+        read(proto)

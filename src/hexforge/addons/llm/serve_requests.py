@@ -10,7 +10,7 @@ from typing import Any
 
 from hexforge.addons.llm.generate import LanguageModel
 from hexforge.addons.llm.sampling import Sampling
-from hexforge.errors import CallError
+from hexforge.errors import CallError, HexforgeError
 
 MOST_BODY = 1 << 20
 DEFAULT_TOKENS = 256
@@ -106,7 +106,7 @@ def _chat_tokens(body: Mapping[str, Any], model: LanguageModel) -> list[int]:
         return model.text.encode(model.text.chat([_plain(message) for message in messages]), special=False)
     except RequestError:
         raise
-    except CallError as error:
+    except HexforgeError as error:
         raise RequestError(400, str(error), "messages") from None
 
 
@@ -128,7 +128,10 @@ def _prompt_tokens(body: Mapping[str, Any], model: LanguageModel) -> list[int]:
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
         prompt = prompt[0]
     if isinstance(prompt, str):
-        tokens = model.text.encode(prompt)
+        try:
+            tokens = model.text.encode(prompt)
+        except HexforgeError as error:
+            raise RequestError(400, str(error), "prompt") from None
     elif isinstance(prompt, list) and all(type(token) is int for token in prompt):
         tokens = [int(token) for token in prompt]
         if any(not 0 <= token < model.bundle.vocabulary for token in tokens):
