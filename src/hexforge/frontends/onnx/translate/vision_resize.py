@@ -142,7 +142,7 @@ def _spatial(x: Value, out: Value) -> bool:
 
 
 def _coordinates(spec: _Spec, axis: int, size: int, out: int) -> Array:
-    """Where each output position lies on an axis, by ONNX's formulas: a resized length is the output's, a whole number."""
+    """Where each output position lies on an axis: ONNX's formulas, whose resized length is the output's whole one."""
     at, scale = np.arange(out, dtype=np.float64), spec.scales[axis]
     match spec.transformation:
         case "align_corners":
