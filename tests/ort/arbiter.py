@@ -32,6 +32,13 @@ class Ruling:
     """In quantization steps of the result."""
     beyond: float
     """Share of elements that are more than one step away."""
+    roundings: int = 1
+    """How many times its result is rounded: QNN has no Sum and no Mean, and rounds each addition of one."""
+
+    @property
+    def is_wrong(self) -> bool:
+        """True where rounding does not explain it."""
+        return self.worst_steps > ONE_STEP * self.roundings
 
     def __str__(self) -> str:
         return f"{self.op_type} {self.node}: {self.worst_steps:.4g} steps from its text, {self.beyond:.0%} beyond one"
@@ -108,7 +115,9 @@ def _ruling(
         whole = np.clip(np.rint(np.asarray(real, np.float64) / result.scale) + result.zero, result.low, result.high)
         steps = np.abs(values[result.name] / result.scale - (whole - result.zero))
     steps = np.where(np.isnan(whole), 0.0, steps)  # no text says what integer NaN becomes
-    return Ruling(node.name, node.op_type, float(steps.max(initial=0.0)), float((steps > ONE_STEP).mean()))
+    roundings = len(node.input) - 1 if node.op_type in ("Sum", "Mean") else 1
+    worst, beyond = float(steps.max(initial=0.0)), float((steps > ONE_STEP).mean())
+    return Ruling(node.name, node.op_type, worst, beyond, max(roundings, 1))
 
 
 def _wide(array: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 
 import hexforge
-from tests.ort.arbiter import ONE_STEP, Ruling, rulings
+from tests.ort.arbiter import Ruling, rulings
 from tests.ort.random_float import random_float
 from tests.ort.random_qdq import LIMITS, random_qdq
 
@@ -115,7 +115,7 @@ def qdq_disagreements(seed: int, steps: int = 4) -> list[Disagreement]:
 def _wrong_ops(model: bytes, feeds: Feeds, backend: str) -> list[Ruling]:
     """The ops that a backend computes otherwise than their text says; rounding alone takes deep models far apart."""
     made = rulings(model, feeds, lambda exposed, given: backend_outputs(exposed, given, backend))
-    return [ruling for ruling in made if ruling.worst_steps > ONE_STEP]
+    return [ruling for ruling in made if ruling.is_wrong]
 
 
 def arbitrated_ops(seed: int, steps: int = 6) -> list[Disagreement]:

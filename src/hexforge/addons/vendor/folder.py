@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.addons.vendor.manifest import FORMAT, Manifest, read_manifest_file
+from hexforge.addons.vendor.manifest import FORMAT, FolderManifest, read_manifest_file
 from hexforge.addons.vendor.package import PACKAGE, WANTED
 from hexforge.errors import CallError, ExistingFileError, FormatError
 from hexforge.formats.npy_files import read_npz
@@ -99,7 +99,7 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
     (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Path) -> FolderManifest:
     """The manifest of a deployed folder; FormatError where it is none."""
     path = folder / MANIFEST
     if not path.is_file():
@@ -107,7 +107,7 @@ def read_manifest(folder: Path) -> Manifest:
     return read_manifest_file(path)
 
 
-def changed_files(folder: Path, manifest: Manifest) -> list[str]:
+def changed_files(folder: Path, manifest: FolderManifest) -> list[str]:
     """What is missing, is not what the manifest says or has no checksum there, each in a sentence."""
     faults = [f"{name} has no checksum in {MANIFEST}" for name in manifest.without_checksum(SAMPLES)]
     for name, facts in manifest.files.items():

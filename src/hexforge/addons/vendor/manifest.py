@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manifest: what a deployed folder says of itself, checked as the file of somebody else."""
+"""FolderManifest: what a deployed folder says of itself, checked as the file of somebody else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ShippedChip:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class FolderManifest:
     """The record in manifest.json."""
 
     format: Literal[1]
@@ -63,13 +63,13 @@ def _leaves(name: str) -> bool:
     return path.is_absolute() or ".." in path.parts or bool(PureWindowsPath(name).anchor) or "\0" in name
 
 
-def read_manifest_file(path: Path) -> Manifest:
+def read_manifest_file(path: Path) -> FolderManifest:
     """The manifest in a file; FormatError with what is wrong with it."""
     fault = f"{path}: is no manifest, or a damaged one"
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise FormatError(f"{path}: is larger than any manifest")
-        manifest = validated_json(Manifest, path.read_bytes(), fault, FormatError)
+        manifest = validated_json(FolderManifest, path.read_bytes(), fault, FormatError)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from None
     if not manifest.chips:
