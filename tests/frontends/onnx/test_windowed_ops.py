@@ -255,7 +255,7 @@ def test_a_resized_length_is_a_whole_number(mode: str, scales: tuple[float, floa
         "r": np.array([0, 0, 0.1, -0.1, 1, 1, 0.85, 1.15], np.float32),
         "s": np.array([1, 1, *scales], np.float32),
     }
-    attributes = {"coordinate_transformation_mode": transformation, "nearest_mode": "floor"}
+    attributes: dict[str, Any] = {"coordinate_transformation_mode": transformation, "nearest_mode": "floor"}
     compare("Resize", {"x": f32(1, 2, 5, 6)}, constants, mode=mode, **attributes)
 
 
