@@ -19,8 +19,10 @@
 #              wheel's own compiled adaptor and runtime over libQnnHtp.so
 # make gpu     kernels of the gpu backend on this computer's OpenCL device (PoCL where there is no GPU), and its figures
 # make gpu-half  the same kernels computing in half, on Intel's OpenCL for processors, which has cl_khr_fp16 (x86-64 Linux)
+# make litert  LiteRT's interpreter into .venv-litert, and every operator of .tflite files judged by it
 # make small-llama  trains the language model that tests run (torch into .venv-torch; ten minutes); make genai installs
 #              onnxruntime-genai and openai into .venv-genai: a bundle's ONNX model runs there, and its endpoint is asked
+# make adb-clients  adbutils, pure-python-adb, adb-shell and Debian's adb into .venv-adb, tried over virtual phones
 # make vendor  Qualcomm's package (onnxruntime-qnn) into .venv-vendor, for `hexforge deploy` and tests marked vendor, and
 #              onnxruntime's headers from Debian's libonnxruntime-dev, for programs in C and C++ over it
 # make bench   times, numbers and memory of the htp backend; with `make peers` before, next to OpenVINO and the vendor
@@ -40,7 +42,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
 .PHONY: demo test quick house coverage odd-path core-alone release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
-  executorch executorch-check executorch-phone executorch-test small-llama genai
+  executorch executorch-check executorch-phone executorch-test small-llama genai litert adb-clients
 
 demo: $(INSTALLED)
 	@$(BIN)/hexforge demo
@@ -155,7 +157,7 @@ fuzz: $(VENV)/.dev
 	@for target in container context steps step_wiring native_context adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model profile_log profile_text pte_program ptd_file compile_spec gguf_file checkpoint_files peft_adapter bundle_description; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --runs $(RUNS) > build/fuzz-$$target.log 2>&1 || exit 1; \
 	  grep -E 'DONE|number_of_executed_units' build/fuzz-$$target.log; done
-	@for target in differential_float differential_qdq arbitrated_qdq odd_models hostile_names device_scenarios device_messages api_sequences; do \
+	@for target in differential_float differential_qdq arbitrated_qdq odd_models hostile_names device_scenarios device_messages api_sequences damaged_tflite; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --seconds $(SECONDS_EACH) > build/fuzz-$$target.log 2>&1 \
 	    || { grep seed build/fuzz-$$target.log; exit 1; }; tail -n 1 build/fuzz-$$target.log; done
 
@@ -211,6 +213,20 @@ cluster: models
 	@$(INSTALL) -e '.[cluster]' kubernetes-validate
 	@$(BIN)/python -m pytest -m cluster
 
+# LiteRT's interpreter, the judge of .tflite files, in an environment of its own, which sees what .venv has.
+LITERT_VENV := .venv-litert
+LITERT := "$(CURDIR)/$(LITERT_VENV)/bin/python"
+litert: $(LITERT_VENV)/.installed
+	@$(LITERT) -m pytest -m litert tests/addons/tflite
+	@$(LITERT) -m tests.addons.tflite.judged
+
+$(LITERT_VENV)/.installed: constraints.txt $(VENV)/.dev
+	@$(PYTHON) -m venv $(LITERT_VENV)
+	@echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')')" \
+	  > "$$($(LITERT_VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/hexforge_of_venv.pth"
+	@$(LITERT) -m pip --disable-pip-version-check -q install -c constraints.txt --no-deps ai-edge-litert backports.strenum tqdm
+	@touch $@
+
 # ExecuTorch and torch in an environment of their own, which sees what .venv has. The wheel's pins on other backends are
 # left out, and torchaudio's library, which is built for a GPU: only the models' Python code is used.
 TORCH_VENV := .venv-executorch
@@ -251,6 +267,15 @@ genai: $(VENV)/.dev
 	  onnxruntime-genai==0.18.0 openai torch transformers onnx onnx_ir
 	@$(BIN)/python -m pytest -m genai
 
+# Debian's adb is unpacked beside the others, by the machine's own apt, and runs with the libraries of its packages.
+DEBIAN_ADB := adb android-libbase android-libboringssl android-libcutils android-liblog libusb-1.0-0
+adb-clients: $(VENV)/.dev
+	@$(PYTHON) -m venv .venv-adb && mkdir -p .venv-adb/debian
+	@.venv-adb/bin/python -m pip --disable-pip-version-check -q install adbutils==2.12.0 pure-python-adb==0.3.0.dev0 adb-shell==0.4.4
+	-@cd .venv-adb/debian && apt-get -qq download $(DEBIAN_ADB) && for package in *.deb; do dpkg -x $$package .; done
+	@cp tests/addons/phone/debian_adb.sh .venv-adb/bin/adb && chmod +x .venv-adb/bin/adb
+	@$(BIN)/python -m pytest -m adb
+
 gpu: $(VENV)/.dev
 	@$(BIN)/python -m pytest -m gpu
 	@$(BIN)/python -m benchmarks.gpu.inference
@@ -278,4 +303,4 @@ $(VENV)/.dev: $(NATIVE) | $(VENV)/pyvenv.cfg
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-vendor .venv-executorch build dist .models .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-vendor .venv-executorch .venv-litert .venv-adb build dist .models .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -158,7 +158,7 @@ LINES = (
     "deploy m.qdq.onnx --soc SM8650 -o shipped --no-groups", "verify shipped",
     "vendor m.qdq.onnx --soc SM8650 -o made_by",
     "calibrate labels.csv --soc SM8650 -o costs.json", "trace ./missing",
-    "lora info two.bin", "device m.onnx", "executor-runner --model_path m.onnx",
+    "lora info two.bin", "convert m.onnx -o m.again.onnx", "device m.onnx", "executor-runner --model_path m.onnx",
     "tool qnn-onnx-converter --input_network m.onnx --output_path converted.onnx --input_list list.txt",
     "tool qnn-throughput-net-run --config m.onnx", "tool qnn-context-binary-generator --model m.onnx --backend"
     " libQnnHtp.so --binary_file made --output_dir made",

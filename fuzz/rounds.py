@@ -11,6 +11,7 @@ from fuzz.api_sequences import api_sequences
 from fuzz.device_rounds import device_messages, device_scenarios
 from fuzz.hostile_names import hostile_names
 from fuzz.odd_models import odd_models
+from fuzz.tflite_files import damaged_tflite
 from tests.ort.differential import arbitrated_ops, float_disagreements, qdq_disagreements
 
 ROUNDS: dict[str, Callable[[int], Sequence[object]]] = {
@@ -22,6 +23,7 @@ ROUNDS: dict[str, Callable[[int], Sequence[object]]] = {
     "device_scenarios": device_scenarios,
     "device_messages": device_messages,
     "api_sequences": api_sequences,
+    "damaged_tflite": damaged_tflite,
 }
 """By name: a function of a seed that gives what is wrong."""
 

@@ -17,6 +17,7 @@ import numpy as np
 import hexforge.ops  # noqa: F401 - fills the table
 from fuzz import language_model_files as language_models
 from fuzz import step_wiring as wiring
+from fuzz import tflite_files
 from fuzz.native_context import native_context
 from hexforge.addons.adapters import making
 from hexforge.addons.adapters.safetensors import read_arrays
@@ -254,6 +255,8 @@ def seeds(target: str) -> Iterable[bytes]:
         yield from wiring.seeds()
     elif target == "adapter":
         yield adapter_table()
+    elif target == "tflite_file":
+        yield from sorted(set(tflite_files.seeds()), key=len)[:100]
     elif target == "profile_log":
         whole = log.to_bytes(_PROFILE)
         yield whole
@@ -426,5 +429,6 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
         language_models.checkpoint_files,
         language_models.peft_adapter,
         language_models.bundle_description,
+        tflite_files.tflite_file,
     )
 }

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from tests import ROOT
+from tools import odd_path
 from tools.quick import ALWAYS, changed_files, mirrored_tests
 
 
@@ -33,3 +34,7 @@ def test_tests_and_pages_are_tested_themselves() -> None:
 
 def test_what_changed_is_there() -> None:
     assert all((ROOT / name).is_file() for name in changed_files())
+
+
+def test_the_tests_for_an_odd_path_are_where_they_are_named() -> None:
+    assert [name for name in odd_path.TESTS if not (ROOT / name).exists()] == []

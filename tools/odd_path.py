@@ -31,7 +31,7 @@ TESTS = (
     "tests/ort/test_stand_in.py",
     "tests/quant/data/test_samples.py",
     "tests/runtime/contexts/test_compile.py",
-    "tests/runtime/contexts/test_loading.py",
+    "tests/runtime/contexts/test_load_contexts.py",
     "tests/runtime/contexts/test_truncation.py",
     "tests/test_headers.py",
     "tests/wheel",

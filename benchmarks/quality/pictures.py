@@ -133,3 +133,17 @@ def document(number: int, width: int, height: int) -> Image.Image:
                 break
         y += step
     return page
+
+
+def face_crop(number: int, size: int, middle: tuple[float, float] = (0.5, 0.48), reach: float = 1.0) -> Image.Image:
+    """The astronaut's face about a point of it, moved, turned, scaled and lit a little otherwise for every number."""
+    random = np.random.default_rng([9, number])
+    face = _face().rotate(float(random.uniform(-15, 15)), center=(80, 110))
+    half = 80 * reach * float(random.uniform(0.85, 1.15))
+    x, y = (
+        160 * middle[0] + float(random.uniform(-0.1, 0.1)) * half,
+        230 * middle[1] + float(random.uniform(-0.1, 0.1)) * half,
+    )
+    face = face.crop((round(x - half), round(y - half), round(x + half), round(y + half))).resize((size, size))
+    bright = np.clip(np.asarray(face, np.float32) * float(random.uniform(0.6, 1.2)), 0, 255).astype(np.uint8)
+    return Image.fromarray(bright)

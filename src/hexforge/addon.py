@@ -112,6 +112,11 @@ class FileKind:
     """
     is_compiled: bool = False
     """True where its inputs have their sizes for good."""
+    as_onnx: str = ""
+    """The function, as "module:name", that makes an ONNX model of one: (bytes, its name, member) -> ModelProto.
+
+    A kind that has it is taken wherever an ONNX model is; the member is what stands behind a # in the path.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +178,8 @@ def file_kinds() -> tuple[FileKind, ...]:
     """Every kind of file that is told from others, the surest first: the core's, the add-ons', those of others."""
     table = _module(Path(__file__).with_name("core_files.py"), "core_files")
     rows = (*table.OURS, *(kind for addon in addons() for kind in addon.files), *table.OTHERS)
-    return tuple(map(_with_add_ons, rows))
+    model = _with_add_ons(next(kind for kind in rows if kind.name == table.ONNX)).does
+    return tuple(replace(k, does={**model, **k.does}) if k.as_onnx else _with_add_ons(k) for k in rows)
 
 
 def _with_add_ons(kind: FileKind) -> FileKind:

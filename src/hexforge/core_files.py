@@ -36,6 +36,8 @@ OURS = (
 
 _PROTOBUF = rb"[\x08\x12\x1a\x22\x28\x32\x3a\x42\x72]|[\xa2\xca\xd2]\x01"
 """How a field of an ONNX model's message begins."""
+ONNX = "an ONNX model without compiled graphs"
+"""The kind of what an add-on makes of files that are taken as ONNX is (`FileKind.as_onnx`)."""
 _MODEL = {
     "check": "hexforge.ort.check:check_file",
     "show": f"{_CLI}.inspect.show:show_model",
@@ -59,7 +61,6 @@ OTHERS = (
     FileKind("empty", "get the file again", start=rb"\Z"),
     FileKind("a Git LFS pointer, not the model", "fetch it with `git lfs pull`", start=rb"version https://git-lfs"),
     FileKind("in ORT format", "give the ONNX file it was made from", start=rb".{4}ORTM"),
-    FileKind("a TensorFlow Lite model", _TF2ONNX.format("tflite"), start=rb".{4}TFL3"),
     FileKind("an ELF library", "give the ONNX file that a model library was made from", start=rb"\x7fELF"),
     replace(_ENGINE, start=rb"[pf]trt"),
     replace(_KERAS, start=rb"\x89HDF\r\n\x1a\n"),
@@ -132,7 +133,7 @@ OTHERS = (
         is_compiled=True,
     ),
     FileKind(
-        "an ONNX model without compiled graphs",
+        ONNX,
         "`hexforge compile` makes a context of it, `hexforge check` says where its nodes run",
         start=_PROTOBUF,
         does=_MODEL,

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
+import hexforge
 import hexforge.ort as ort
 from hexforge.cli import app
 from hexforge.errors import UnsupportedError
@@ -70,7 +71,8 @@ def test_the_cpu_backend_has_no_limits_of_the_ep(model: Path) -> None:
 def test_check_ends_with_both_verdicts(model: Path) -> None:
     said = CliRunner().invoke(app, ["check", str(model), "--backend", "htp", "--strict"])
     assert said.exit_code == 0, said.output
-    assert "runs whole on the NPU" in said.output
+    assert said.output.startswith("model.onnx: the QNN EP leaves 1 of 3 nodes to the CPU, 1 of which the chip takes\n")
+    assert "runs whole on the NPU" not in said.output
     assert f"by the QNN EP {EP_VERSION}: 2 of 3 nodes" in said.output
     assert "not by the EP" in said.output
 
@@ -97,3 +99,37 @@ def test_check_of_the_cpu_backend_says_nothing_of_the_ep(model: Path) -> None:
     said = CliRunner().invoke(app, ["check", str(model), "--backend", "cpu"])
     assert said.exit_code == 0, said.output
     assert "QNN EP" not in said.output
+
+
+def test_an_estimate_says_what_the_ep_leaves_to_the_cpu(model: Path) -> None:
+    timed = hexforge.estimate(model)
+    assert [row.node for row in timed.ep_refused] == ["second"]
+    assert timed.left_on_cpu == ()
+    assert str(timed).endswith("the QNN EP leaves 1 of its nodes to the CPU")
+    assert [row["node"] for row in timed.to_json()["ep_refused"]] == ["second"]
+    said = " ".join(CliRunner().invoke(app, ["estimate", str(model)]).output.split())
+    assert f"the QNN EP {EP_VERSION} leaves 1 of its nodes to the CPU: LpNormalization second: QNN EP" in said
+
+
+def test_check_quantize_and_run_count_one_number_of_nodes_on_the_cpu(tmp_path: Path) -> None:
+    """A session quantizes inputs and outputs on the CPU, which is no refusal: it is counted apart."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="first"),
+        helper.make_node("LpNormalization", ["a"], ["b"], name="second", p=1),
+        helper.make_node("Sigmoid", ["b"], ["y"], name="third"),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 4, 6)) for name in "xy"]
+    graph = helper.make_graph(nodes, "test", values[:1], values[1:])
+    given, made = tmp_path / "model.onnx", tmp_path / "q.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), given)
+    quantized = hexforge.quantize(given, "random:4", "w8a8", made)
+    strict = hexforge.check(made, strict=True)
+    by_ep = {node.unit for node in strict.nodes if node.ep_refuses and node.runs_on == "QNNExecutionProvider"}
+    assert len(quantized.ep_refused) == len(by_ep)
+    assert len(quantized.refused) == len({node.unit for node in strict.refused}) == 0
+    loose = hexforge.check(made)
+    run = CliRunner().invoke(app, ["run", str(made)])
+    assert run.exit_code == 0, run.output
+    assert loose.totals["refused"] == loose.totals["offloaded"]
+    assert "nodes on the CPU" not in run.output
+    assert f"{loose.totals['offloaded']} more that quantize inputs and outputs there" in " ".join(run.output.split())

@@ -18,6 +18,7 @@ from hexforge.cli.screen import bar, read_by_program
 from tests import ROOT
 from tests.addons.adapters.lora_models import transformer
 from tests.addons.llm import SMALL
+from tests.addons.tflite.test_files import net
 from tests.cli.test_cli import run
 from tests.digits import MODEL
 
@@ -47,6 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run("compile", str(made / "q.onnx"), "-o", str(made / "c.bin"), *chips) == 0
     (made / "budget.yaml").write_text("models:\n  - model: q.onnx\n    latency_ms: 1000\n")
     (made / "work.yaml").write_text("profiles: [burst]\nmodels: {c: {rate_hz: 10}}\n")
+    (made / "net.tflite").write_bytes(net().content())
     (made / "block.onnx").write_bytes(transformer())
     assert run("compile", str(made / "block.onnx"), "-o", str(made / "lora.bin"), "--updatable", "block.[qk].*") == 0
     with chdir(made):
@@ -81,6 +83,7 @@ LONG: dict[str, Callable[[Path], list[object]]] = {
     "bench": lambda f: [MODEL, "--iterations", "2"],
     "fix-shapes": lambda f: [MODEL, f / "fixed.onnx"],
     "convert-opset": lambda f: [MODEL, f / "newer.onnx"],
+    "convert": lambda f: [f / "net.tflite", f / "net.onnx"],
     "demo": lambda f: [],
     "eval": lambda f: [f / "q.onnx", *DATA, "--metric", f"sqnr:{MODEL}"],
     "llm": lambda f: ["export", SMALL, "--context", "64", "--ar", "1", "--precision", "float", "-o", f / "bundle"],

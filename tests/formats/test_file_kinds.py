@@ -53,7 +53,6 @@ def arrays(write: Callable[..., None], *values: Any) -> bytes:
 
 
 FILES: Mapping[str, tuple[str, bytes, str]] = {
-    "tflite": ("m.tflite", b"\x20\0\0\0TFL3" + bytes(60), "is a TensorFlow Lite model; `python -m tf2onnx.convert"),
     "torch": ("m.pt", zipped("archive/data.pkl", "archive/version"), "is a checkpoint of PyTorch; where it was made"),
     "torch, large": ("m.pth", zipped("m/data.pkl", "m/data/0", filler=9999), "is a checkpoint of PyTorch; "),
     "torchscript": ("m.pt", zipped("m/data.pkl", "m/code/m.py", "m/constants.pkl"), "`torch.onnx.export(torch.jit"),

@@ -40,6 +40,9 @@ def test_the_difference_is_amplified() -> None:
     section = pictures_section(compared).to_json()
     first, second = (part["pictures"] for part in section["parts"])
     assert [p["title"] for p in first] == ["Input", "Wanted", "Float model"]
+    unusable = pictures_section(compared, recommended=False).to_json()
+    assert "ecommended" not in str(unusable)
+    assert unusable["parts"][1]["pictures"][0]["title"] == "Least bad: mix"
     assert [p["title"] for p in second] == ["Recommended: mix", "Its difference", "Fastest mix: w8a8", "Its difference"]
     assert second[0]["about"] == "25.50 dB against the wanted one, 26.00 dB against the float model's"
     assert "the same as the float model's" in second[2]["about"]

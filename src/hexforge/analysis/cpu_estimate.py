@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from hexforge.analysis.random_inputs import random_inputs
 from hexforge.chips.cpu_cores import REFERENCE_US, CpuCore, cpu_core
 from hexforge.errors import HexforgeError
-from hexforge.frontends.onnx.rewrites.ranges import sequence_length
 from hexforge.model.extraction import extract_parts
 from hexforge.model.load_check import Extract
+from hexforge.patterns.input_numbers import sequence_length
 from hexforge.results import Key, Result
 from hexforge.runtime.cpu_part import CpuPart
 from hexforge.runtime.cpu_timing import CoreTime, known_time, measure, one_thread, part_key, run_bounded

@@ -33,6 +33,7 @@ BOTTLENECKS = 20
 """Nodes that `--json` names as those that take longest."""
 
 _LEFT_OUT = ("node", Key("op", of="op_type"), "reason")
+_EP_LEFT = ("node", Key("op", of="op_type"), Key("reason", of="ep_refuses"))
 _EVENT = ("name unit", Key("start_us", rounded=3), Key("end_us", rounded=3))
 
 
@@ -73,6 +74,8 @@ class Estimate(Result):
     """Of every tensor that the graphs compute or are given."""
     weights_bytes: int | None = None
     """Of a context that exists, what its graph uses of the file's weights."""
+    ep_refused: tuple[PlacedNode, ...] = ()
+    """Nodes in the latency that onnxruntime's QNN EP leaves to the CPU: through it the model takes longer."""
 
     described = (
         *(Key(name, rounded=4) for name in ("latency_ms", "low_ms", "high_ms")),
@@ -96,6 +99,7 @@ class Estimate(Result):
         Key("per_second_rough", rounded=3),
         Key("cpu_nodes", of=length("left_on_cpu")),
         "cpu",
+        Key("ep_refused", of=lambda timed: [record(row, _EP_LEFT) for row in timed.ep_refused], omit_empty=True),
         Key("left_out", of=lambda timed: [record(row, _LEFT_OUT) for row in timed.left_on_cpu]),
         Key("bottlenecks", of=lambda timed: timed.timeline.bottlenecks()[:BOTTLENECKS], rounded=3),
         Key("ops", of=lambda timed: [record(row, task_columns(timed.timeline)) for row in timed.rows]),
@@ -210,6 +214,8 @@ class Estimate(Result):
             parts.insert(2, f"NPU part only, {len(self.left_on_cpu)} nodes on the CPU")
             if (total := self.total_us_rough) is not None:
                 parts.insert(3, f"roughly {total / 1e3:.1f} ms with them")
+        if self.ep_refused:
+            parts.append(f"the QNN EP leaves {len(self.ep_refused)} of its nodes to the CPU")
         return "; ".join(parts)
 
     def __repr__(self) -> str:
@@ -292,6 +298,7 @@ def estimate(
         sum(v.type.nbytes for graph in timed.graphs for v in (*graph.inputs, *graph.outputs)),
         sum(v.type.nbytes for graph in timed.graphs for v in graph.values.values() if not v.is_static),
         timed.weights_bytes,
+        timed.ep_refused,
     )
 
 

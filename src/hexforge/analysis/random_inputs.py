@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hexforge.frontends.onnx.rewrites.ranges import index_range
 from hexforge.ir import Array
 from hexforge.model.reader import Model
+from hexforge.patterns.input_numbers import index_range
 
 SEED = 20240229
 DRAWN: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (

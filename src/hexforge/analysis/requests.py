@@ -32,7 +32,7 @@ DEFAULT_RECIPE = "w8a8_channel"
 SQNR = "sqnr"
 
 CHIPS = f'Chip by name, number or device: SM8650, "8 Gen 3", "Galaxy S24" ({DEFAULT_SOC}).'
-MODEL = spelled("The ONNX file, or a .pte.", is_argument=True, kind=Path, exists=True, show_default=False)
+MODEL = spelled("The ONNX file, a .tflite or a .pte.", is_argument=True, kind=Path, show_default=False)
 SOC = spelled(CHIPS, "--soc")
 DATA_HELP = "Folder of samples (.npy, .npz, .raw, images), tar or Parquet shards, a URL, or random:8 to try it."
 LABELS = spelled(
@@ -60,8 +60,9 @@ class QuantizeRequest:
     model: ModelSource = field(metadata=MODEL)
     data: Any = field(metadata=spelled(DATA_HELP, kind=str, given=""))
     recipe: str | Path | Recipe = option(
-        DEFAULT_RECIPE, "w8a8, w8a8_channel, w8a16, w4a16_block, w8a8+equalize; MatMul=w8a16 …, or a file.", kind=str
-    )
+        DEFAULT_RECIPE, "w8a8, w8a8_channel, w8a16, w4a16_block, w8a8+equalize; MatMul=w8a16 …, or a file.",
+        "--recipe", "--precision", kind=str,
+    )  # fmt: skip
     output: str | Path | None = option(None, "The file to write.", "--output", "-o", kind=Path, dir_okay=False)
     """Without one the model comes back as bytes."""
     _: KW_ONLY
@@ -92,10 +93,10 @@ class CompareRequest:
     """What a quantized model is compared with, and on what."""
 
     float_model: str | Path = field(
-        metadata=spelled("The float ONNX file, or .pte.", is_argument=True, kind=Path, exists=True)
+        metadata=spelled("The float ONNX file, .tflite or .pte.", is_argument=True, kind=Path)
     )
     quantized: str | Path | bytes = field(
-        metadata=spelled("The QDQ file made of it, or a .pte.", is_argument=True, kind=Path, given=None, exists=True)
+        metadata=spelled("The QDQ file made of it, or a .pte.", is_argument=True, kind=Path, given=None)
     )
     data: str | Path | Samples | Iterable[Feeds] = field(metadata=spelled(DATA_HELP, kind=str, given=""))
     _: KW_ONLY

@@ -58,6 +58,8 @@ class TimedGraphs:
     """The model in its parts, where nodes of an ONNX model stay with the CPU."""
     shared: tuple[SharedWork, ...] = field(default=(), repr=False, compare=False)
     """For each graph what chips and options that it is timed with share."""
+    ep_refused: tuple[PlacedNode, ...] = ()
+    """Nodes in the graphs that onnxruntime's QNN EP leaves to the CPU."""
     prepared: tuple[GraphConfig, Mapping[str, int]] | None = field(default=None, repr=False, compare=False)
     """The options and settings that the graph of a context was prepared with."""
     weights_bytes: int | None = None
@@ -205,7 +207,8 @@ def graphs_of_parts(parts: PreparedParts, backend: Backend) -> TimedGraphs:
     graphs = tuple(
         _prepared(backend, parts.graph(part, part_name)) for part, part_name in zip(taken, names, strict=True)
     )
-    return TimedGraphs(name, graphs, parts.left_on_cpu, placed=parts if parts.left_on_cpu else None)
+    placed = parts if parts.left_on_cpu else None
+    return TimedGraphs(name, graphs, parts.left_on_cpu, placed=placed, ep_refused=parts.ep_refused)
 
 
 def graph_of(

@@ -22,8 +22,17 @@ RUNTIMES = ("qnn_dlc", "onnx", "tflite")
 """Paths to the device. dlc and tflite graphs take and give images channel-last; onnx graphs transpose them."""
 
 
+SCALED = ("channel", "block")
+"""How a recipe says that weights are scaled, behind the precision; it changes no time."""
+
+
 def known_precision(name: str) -> str:
-    """The name of a precision; CallError for another."""
+    """The precision that a name, or a recipe such as w8a8_channel, computes in; CallError for another."""
+    word = {"fp16": "float"}.get(name, name).partition("+")[0]
+    stem, _, scaled = word.partition("_")
+    if stem in PRECISIONS and stem != "float" and scaled.partition("[")[0] in SCALED:
+        return stem
+    name = word if word in PRECISIONS else name
     if name not in PRECISIONS:
         known = ", ".join(PRECISIONS)
         raise CallError(f"precision {name!r} is not known; it is one of {known}, or as-is: by the model's own types")
@@ -37,7 +46,8 @@ class Deployment:
     soc: str = DEFAULT_SOC
     """A chip by name or number; for a context also a comma list of them."""
     precision: str = AS_IS
-    """float, w8a8, w8a16, w4a16, w16a16, or as-is: each node at the precision of its own types."""
+    """float, w8a8, w8a16, w4a16, w16a16, or as-is: each node at the precision of its own types. A recipe, such as
+    w8a8_channel, is the precision that it computes in."""
     runtime: str = "qnn_dlc"
     """The path to the device: qnn_dlc, onnx or tflite."""
     config: GraphConfig = field(default_factory=GraphConfig)
@@ -53,6 +63,8 @@ class Deployment:
             raise CallError(
                 "config is a hexforge.GraphConfig and power a hexforge.Power, with the options as their fields"
             )
+        if self.precision != AS_IS:
+            object.__setattr__(self, "precision", known_precision(self.precision))
         if not isinstance(self.soc, str):
             raise CallError(f"soc is a {type(self.soc).__name__}; name a chip, e.g. {DEFAULT_SOC!r}")
 

@@ -36,7 +36,10 @@ Model = Annotated[Path, typed(MODEL)]
 BackendName = Annotated[str, typed(_BACKEND)]
 Soc = Annotated[str, typed(SOC)]
 Jobs = Annotated[int, typed(JOBS)]
-_PRECISION = spelled("float, w8a8, w8a16, w4a16, w16a16, or as-is: the model's own types.", "--precision")
+_PRECISION = spelled(
+    "float, w8a8, w8a16, w4a16, w16a16, a recipe such as w8a8_channel, or as-is: the model's own types.",
+    "--precision", "--recipe",
+)  # fmt: skip
 _RUNTIME = spelled("qnn_dlc, onnx or tflite: the path to the device.", "--runtime")
 Precision = Annotated[str, typed(_PRECISION)]
 DeviceRuntime = Annotated[str, typed(_RUNTIME)]

@@ -108,8 +108,9 @@ def open_placed_model(path: Path, options: Mapping[str, str], request: ModelRequ
     _require_no_graph(path, graph)
     plan = compiled_plan(path, options, request, runs=True, waiting=spinner)
     inputs = arguments(plan.parts.model.inputs, plan.parts.model.ir.graph.inputs)
-    refused = sum(row.reason is not None for row in plan.rows)
+    refused, offloaded = len(plan.parts.left_on_cpu), len(plan.parts.offloaded)
     left = f", {refused} of {len(plan.rows)} nodes on the CPU" if refused else ""
+    left += f", {offloaded} more that quantize inputs and outputs there" if offloaded else ""
     return _of_plan(inputs, plan, plan.parts.placed.outputs, options, left)
 
 

@@ -102,6 +102,7 @@ def kind_of_bytes(data: bytes | memoryview, path: Path | None = None) -> FileKin
 
 def sample_of_file(path: Path) -> FileSample:
     """The little of a file or a folder that it is recognised by."""
+    path, _ = file_and_member(path)
     require_plain(path)
     if path.is_dir():
         with os.scandir(path) as entries:
@@ -113,6 +114,14 @@ def sample_of_file(path: Path) -> FileSample:
         file.seek(max(size - MOST_BYTES, 0))
         end = file.read(MOST_BYTES)
     return FileSample(path, start, end, tuple(_zip_members(start, end)))
+
+
+def file_and_member(path: Path) -> tuple[Path, str]:
+    """The file that a path names, and which of the models inside it, as in bundle.task#detector; empty for the file."""
+    file, mark, member = str(path).partition("#")
+    if not mark or path.exists() or not Path(file).is_file():
+        return path, ""
+    return Path(file), member
 
 
 def require_plain(path: Path) -> None:

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from hexforge.addon import import_target
 from hexforge.errors import CallError, CapacityError, FormatError, ModelError
-from hexforge.formats.file_kinds import UNKNOWN, kind_of, kind_of_bytes, require_plain
+from hexforge.formats.file_kinds import UNKNOWN, file_and_member, kind_of, kind_of_bytes, require_plain
 from hexforge.model.load_check import RUNTIME_OPSET
 from hexforge.model.wire import detach_tensors
 
@@ -76,10 +77,11 @@ def open_source(
         proto = _parse(data, where)
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        where, folder = path.name, folder or path.parent
-        data = _read(path)
+        file, member = file_and_member(path)
+        where, folder = path.name if not member else file.name, folder or file.parent
+        data = _read(file)
         data, detached = _detached(data) if detach else (data, {})
-        proto = _parse(data, where, path)
+        proto = _parse(data, where, file, member)
     else:
         raise CallError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
     if not proto.graph.node and not proto.graph.output:
@@ -149,12 +151,16 @@ def _detached(data: bytes) -> tuple[bytes, dict[str, memoryview]]:
         return data, {}  # parsing says what is wrong with it
 
 
-def _parse(data: bytes, where: str, path: Path | None = None) -> onnx.ModelProto:
+def _parse(data: bytes, where: str, path: Path | None = None, member: str = "") -> onnx.ModelProto:
     try:
         proto = onnx.ModelProto()
         proto.ParseFromString(data)
         return proto
     except DecodeError:
+        kind = kind_of_bytes(data, path)
+        if kind.as_onnx:
+            made: onnx.ModelProto = import_target(kind.as_onnx)(data, where, member)
+            return made
         if len(data) >= 1 << 31:
             raise FormatError(f"{where}: protobuf stops at 2 GB; save the weights as external data") from None
         raise FormatError(f"{where}: {_another_kind(data, path) or DAMAGED}") from None

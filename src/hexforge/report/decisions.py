@@ -24,7 +24,7 @@ _COLOURS = np.array(
 
 def decisions_section(decisions: Decisions) -> Section:
     """The verdict first, then alarms, what is decided, channel groups, and the sample on which both differ most."""
-    figures = [Figure("Verdict", decisions.verdict, decisions.kind), _agreement(decisions)]
+    figures = [Figure("Verdict", decisions.verdict, decisions.caution or decisions.kind), _agreement(decisions)]
     worst = decisions.worst_group
     if worst is not None:
         figures.append(Figure("Worst channels", with_decibels(worst.sqnr_db), worst.name))

@@ -54,8 +54,12 @@ class Pictures(SectionPart):
     described = ("draw title pictures",)
 
 
-def pictures_section(compared: PictureComparison) -> Section:
-    """Input, target and float picture; below them each quantized picture with its difference from the float one."""
+def pictures_section(compared: PictureComparison, *, recommended: bool = True) -> Section:
+    """Input, target and float picture; below them each quantized picture with its difference from the float one.
+
+    Where nothing is recommended, the first is only the one that is least bad.
+    """
+    named = "Recommended" if recommended else "Least bad"
     low, high = compared.range
     first = []
     if compared.given is not None:
@@ -66,7 +70,7 @@ def pictures_section(compared: PictureComparison) -> Section:
     first.append(Picture("Float model", pixels_of(compared.in_float, low, high), about))
     second = []
     for number, quantized in enumerate(compared.quantized):
-        kind = "Recommended" if number == 0 else "Fastest mix"
+        kind = named if number == 0 else "Fastest mix"
         second.append(
             Picture(f"{kind}: {quantized.name}", pixels_of(quantized.pixels, low, high), _distances(quantized))
         )
@@ -75,7 +79,7 @@ def pictures_section(compared: PictureComparison) -> Section:
         second.append(Picture("Its difference", pixels_of(difference, 0, (high - low) / AMPLIFIED), about))
     note = (
         f"Sample {compared.sample + 1}, output {compared.output}: of all samples that were judged, the one whose "
-        "picture the recommended model changes most. PSNR in dB: more is better, 6 dB more is half the error."
+        f"picture the {named.lower()} model changes most. PSNR in dB: more is better, 6 dB more is half the error."
     )
     return Section("Before and after", [Pictures(first, "In float"), Pictures(second, "Quantized")], note)
 

@@ -69,6 +69,16 @@ class PreparedParts:
         return tuple(row for row in self.rows if row.reason is not None and not row.reason.startswith(OFFLOADED))
 
     @property
+    def offloaded(self) -> tuple[PlacedNode, ...]:
+        """Quantization of inputs and outputs that the request leaves outside."""
+        return tuple(row for row in self.rows if (row.reason or "").startswith(OFFLOADED))
+
+    @property
+    def ep_refused(self) -> tuple[PlacedNode, ...]:
+        """Nodes that the backend takes and onnxruntime's QNN EP leaves to the CPU all the same."""
+        return tuple(row for row in self.rows if row.reason is None and row.ep_refuses)
+
+    @property
     def refused(self) -> tuple[PlacedNode, ...]:
         """The nodes on the CPU that the backend refuses; the others are too few for a graph of their own."""
         return tuple(row for row in self.left_on_cpu if not self.placed.placements[row.unit].taken)

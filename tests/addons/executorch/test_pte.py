@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hexforge.addons.executorch.formats.flatbuffer import Flatbuffer, FlatTable
 from hexforge.addons.executorch.formats.pte import (
     DelegateCall,
     Dynamism,
@@ -27,6 +26,7 @@ from hexforge.addons.executorch.formats.pte import (
 from hexforge.addons.executorch.formats.qnn_options import read_options
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.file_kinds import kind_of
+from hexforge.formats.flatbuffer import Flatbuffer, FlatTable
 from tests.addons.executorch.pte_files import Ints, Plan, Tensor, pte
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -26,6 +26,8 @@ from hexforge.addons.tuning.advice.agreement import (
     relative_difference,
 )
 from hexforge.addons.tuning.advice.mixed_precision import attention_nodes, mixed_us
+from hexforge.addons.tuning.rewrites import RULES, RewriteRule
+from hexforge.addons.tuning.rewrites.rule import Place, Rewrite
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.random_inputs import random_inputs
 from hexforge.analysis.timed_graphs import graph_of
@@ -33,9 +35,7 @@ from hexforge.backends.htp.time import cost
 from hexforge.chips.deployment import Deployment
 from hexforge.cli import app
 from hexforge.errors import CallError, UnsupportedError
-from hexforge.frontends.onnx.rewrites import RULES, RewriteRule
-from hexforge.frontends.onnx.rewrites.rule import Place, Rewrite
-from hexforge.frontends.onnx.rewrites.write import model_bytes
+from hexforge.model.extraction import model_bytes
 from hexforge.model.reader import read
 from hexforge.patterns.language import op
 from tests.digits import MODEL as DIGITS

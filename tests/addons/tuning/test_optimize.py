@@ -159,3 +159,30 @@ def test_no_error_at_all_is_said_in_words() -> None:
 def test_search_and_optimize_mean_the_same_knee(points: list[tuple[float, float]]) -> None:
     found = searched(points)
     assert recommend(found).point == found.mixes.knee()
+
+
+def with_decisions(points: list[tuple[float, float, float]], alarmed: tuple[int, ...] = ()) -> SearchResult:
+    """A search whose mixes have latency, quality and agreement; some have an alarm."""
+    found = searched([(ms, quality) for ms, quality, _ in points])
+    agreed = {ms: (agreement, number) for number, (ms, _, agreement) in enumerate(points)}
+    for choice, point in list(found.mixes.points.items()):
+        agreement, number = agreed[point.latency_ms]
+        lost = ("an output is constant",) if number in alarmed else ()
+        found.mixes.points[choice] = Point(choice, point.quality, point.latency_ms, agreement, lost)
+    return found
+
+
+def test_a_sentence_about_the_front_is_computed_from_the_front() -> None:
+    """A page said that nothing was faster above a front that listed 0.109 and 0.111 ms."""
+    found = recommend(with_decisions([(0.109, 20.0, 0.8), (0.111, 21.0, 0.82), (0.147, 41.0, 1.0)]))
+    assert found.point.latency_ms == 0.147
+    assert "No other mix" not in found.reason
+    assert found.reason == (
+        "The one mix that decides well (0.147 ms at 41.0 dB, decisions 100 %). Faster, but less often deciding as the "
+        "float model does: 0.109 ms at 20.0 dB, decisions 80.0 % and 1 more."
+    )
+    alarmed = recommend(with_decisions([(0.109, 30.0, 1.0), (0.147, 41.0, 1.0)], alarmed=(0,)))
+    assert alarmed.reason.endswith("Faster, but with an output lost: 0.109 ms.")
+    only = recommend(with_decisions([(0.109, 41.0, 1.0), (0.147, 41.0, 1.0)]))
+    assert only.reason.startswith("No other mix that was measured is faster or better (0.109 ms")
+    assert only.reason.endswith(").")

@@ -21,9 +21,9 @@ from hexforge.addons.tuning.advice.command import advise
 from hexforge.addons.tuning.advice.result import SLOWER
 from hexforge.addons.tuning.advice.whole_cost import IMPOSSIBLE, WholeCost
 from hexforge.cli.request_options import CommandGroup
-from hexforge.frontends.onnx.rewrites.ranges import setting_values
 from hexforge.model.reader import read
-from tests.frontends.onnx.test_rewrites import built, conv, numbers
+from hexforge.patterns.input_numbers import setting_values
+from tests.addons.tuning.test_rewrites import built, conv, numbers
 from tests.ort.models import FLOAT, model, node
 
 INT64, BOOL = TensorProto.INT64, TensorProto.BOOL

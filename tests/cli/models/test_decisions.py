@@ -56,14 +56,14 @@ def test_quantize_says_it_loudly_and_what_works(
     arguments = ("quantize", str(folder / "yolo.onnx"), "--data", str(folder / "data"), "-o", out, "--recipe")
     assert run(*arguments, ONE_SCALE) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "decisions unusable: detection 0.0 %" in said
+    assert "decisions unusable (judged by 2 samples alone: give 15 or more): detection 0.0 %" in said
     assert "ALARM: channels 4-6 of output 'output0' are 0 in all samples" in said
     assert "output0, channels 4-6 (0.0003354 to" in said
     assert "--recipe w8a16_channel (do not use this file" in said
     assert "output output0: SQNR 5" in said  # SQNR stays beside it, and sees nothing
     assert run(*arguments, "w8a16") == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "decisions good: detection 100 %" in said
+    assert "decisions good (judged by 2 samples alone: give 15 or more): detection 100 %" in said
     assert "ALARM" not in said
     assert "next: hexforge compile" in said
 

@@ -266,12 +266,15 @@ def _samples(item: ModelBudget, data: str, folder: BudgetFiles) -> Any:
 
 def _latencies(item: ModelBudget, path: Path, folder: BudgetFiles) -> Iterator[GateCheck]:
     refused: dict[str, int] = {}
+    why: dict[str, None] = {}
     by_ep: dict[str, int] = {}
     shared = TimedSource(path, ModelRequest(**_fixed_inputs(item, folder)))
     for soc in item.soc:
         deployment = Deployment(soc, item.precision)
         estimated = estimate(shared, deployment, cpu_part=False)
-        refused[soc] = len(estimated.left_on_cpu)
+        refused[soc] = len(estimated.left_on_cpu) + len(estimated.ep_refused)
+        why |= {f"{row.op_type} {row.node}: {row.reason or row.ep_refuses}": None
+                for row in (*estimated.left_on_cpu, *estimated.ep_refused)}  # fmt: skip
         yield GateCheck(item.model, f"latency_ms on {soc}", estimated.latency_ms, item.latency(soc))
         if item.energy_mj is not None and (energy := estimated.energy_uj) is not None:
             assumed = f"energy_mj on {soc} (assumed)"
@@ -282,7 +285,8 @@ def _latencies(item: ModelBudget, path: Path, folder: BudgetFiles) -> Iterator[G
             yield GateCheck(item.model, f"memory_mb on {soc}", taken / _MB, item.memory_mb)
         if item.ep_refused_nodes is not None:
             by_ep[soc] = _ep_refused(shared.source, soc, item)
-    yield GateCheck(item.model, "refused_nodes", max(refused.values()), item.refused_nodes)
+    told = "; ".join(why)[:400]
+    yield GateCheck(item.model, "refused_nodes", max(refused.values()), item.refused_nodes, detail=told)
     if by_ep:
         yield GateCheck(item.model, "ep_refused_nodes", max(by_ep.values()), item.ep_refused_nodes)
 

@@ -13,7 +13,7 @@ from typing import Any
 from hexforge.addons.doctor.binaries import HEAD, LibraryHeader, read_binary
 from hexforge.addons.doctor.manifest import MOST_BYTES, Manifest, read_manifest
 from hexforge.addons.doctor.models import ShippedModel, read_model
-from hexforge.addons.doctor.place import Entry, Place
+from hexforge.addons.doctor.place import Entry, ExaminedPlace
 from hexforge.chips.soc import Soc, known_chip
 from hexforge.errors import FormatError
 
@@ -77,7 +77,7 @@ class Package:
 class Facts:
     """All that the checks look at."""
 
-    place: Place
+    place: ExaminedPlace
     libraries: tuple[Library, ...] = ()
     manifest: Manifest | None = None
     damaged: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ class Facts:
         return tuple(package for package in self.packages if package.name.lower().replace("_", "-") == name.lower())
 
 
-def facts_of(place: Place, chip: Soc | None = None) -> Facts:
+def facts_of(place: ExaminedPlace, chip: Soc | None = None) -> Facts:
     """Read what the checks look at; each file once, and only as far as it is needed."""
     damaged = list(place.hostile)
     libraries = tuple(
@@ -166,7 +166,7 @@ def facts_of(place: Place, chip: Soc | None = None) -> Facts:
     return Facts(place, libraries, manifest, tuple(damaged), packages, models, settings, adsp, build, chip)
 
 
-def _manifest_of(place: Place, damaged: list[str]) -> Manifest | None:
+def _manifest_of(place: ExaminedPlace, damaged: list[str]) -> Manifest | None:
     entries = [entry for entry in place.entries if entry.name == "AndroidManifest.xml" and "/build/" not in entry.path]
     for entry in sorted(entries, key=lambda entry: len(PurePosixPath(entry.path).parts)):
         try:
@@ -176,7 +176,7 @@ def _manifest_of(place: Place, damaged: list[str]) -> Manifest | None:
     return None
 
 
-def _packages(place: Place, build: Mapping[str, str]) -> Iterator[Package]:
+def _packages(place: ExaminedPlace, build: Mapping[str, str]) -> Iterator[Package]:
     for path, text in build.items():
         for pattern in (_MAVEN, _PYTHON, _NUGET):
             yield from (Package(match[1].replace("_", "-"), match[2], path) for match in pattern.finditer(text))
@@ -187,7 +187,7 @@ def _packages(place: Place, build: Mapping[str, str]) -> Iterator[Package]:
             yield Package("QAIRT", match[1], entry.path[: match.end()])
 
 
-def _settings(place: Place) -> Iterator[tuple[str, Any]]:
+def _settings(place: ExaminedPlace) -> Iterator[tuple[str, Any]]:
     for entry in place.entries:
         if entry.name.endswith(".json") and entry.size <= 1 << 20:
             try:
@@ -198,7 +198,7 @@ def _settings(place: Place) -> Iterator[tuple[str, Any]]:
                 yield entry.path, content
 
 
-def _models(place: Place, settings: Mapping[str, Any], damaged: list[str]) -> Iterator[ShippedModel]:
+def _models(place: ExaminedPlace, settings: Mapping[str, Any], damaged: list[str]) -> Iterator[ShippedModel]:
     for entry in place.entries:
         if not entry.name.endswith(_MODELS):
             continue

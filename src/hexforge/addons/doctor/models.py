@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from hexforge.addons.doctor.place import MOST_READ, Entry, Place
+from hexforge.addons.doctor.place import MOST_READ, Entry, ExaminedPlace
 from hexforge.chips.soc import Soc, known_chip
 from hexforge.errors import FormatError
 from hexforge.terminal_text import visible
@@ -36,7 +36,7 @@ class ShippedModel:
     """The chip that it was made for."""
 
 
-def read_model(entry: Entry, place: Place, chip: Soc | None) -> ShippedModel:
+def read_model(entry: Entry, place: ExaminedPlace, chip: Soc | None) -> ShippedModel:
     """What a model says; FormatError where it is none."""
     try:
         model = onnx.ModelProto.FromString(entry.read(MOST_READ))

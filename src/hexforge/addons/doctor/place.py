@@ -48,7 +48,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ExaminedPlace:
     """What is examined: its name, its kind, its files, and what of it was not read."""
 
     name: str
@@ -59,20 +59,20 @@ class Place:
     """What is wrong with the archive itself, in sentences."""
 
 
-def open_place(path: Path) -> Place:
+def open_place(path: Path) -> ExaminedPlace:
     """A folder, or an archive by its content; CallError for what is neither."""
     if path.is_dir():
         return _folder(path)
     if zipfile.is_zipfile(path):
         return _archive(path)
     if path.suffix.lower() in ARCHIVES:
-        return Place(
+        return ExaminedPlace(
             path.name, "archive", (), (f"{path.name} is no whole archive: it has no directory of its members.",)
         )
     raise CallError(f"{path}: is no folder and no archive; give a folder, an APK or AAB, or a log (.log, .txt)")
 
 
-def _folder(path: Path) -> Place:
+def _folder(path: Path) -> ExaminedPlace:
     entries: list[Entry] = []
     hostile = []
     for root, folders, files in os.walk(path):
@@ -83,9 +83,9 @@ def _folder(path: Path) -> Place:
                 continue
             if len(entries) == MOST_ENTRIES:
                 hostile.append(f"Only the first {MOST_ENTRIES} files were examined.")
-                return Place(path.name or str(path), "folder", tuple(entries), tuple(hostile))
+                return ExaminedPlace(path.name or str(path), "folder", tuple(entries), tuple(hostile))
             entries.append(Entry(file.relative_to(path).as_posix(), file.stat().st_size, _reader_of_file(file)))
-    return Place(path.name or str(path), "folder", tuple(entries), tuple(hostile))
+    return ExaminedPlace(path.name or str(path), "folder", tuple(entries), tuple(hostile))
 
 
 def _reader_of_file(file: Path) -> Callable[[int], bytes]:
@@ -99,12 +99,12 @@ def _reader_of_file(file: Path) -> Callable[[int], bytes]:
     return read
 
 
-def _archive(path: Path) -> Place:
+def _archive(path: Path) -> ExaminedPlace:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, UnicodeDecodeError) as error:
-        return Place(path.name, "archive", (), (f"{path.name} cannot be read as an archive: {error}.",))
+        return ExaminedPlace(path.name, "archive", (), (f"{path.name} cannot be read as an archive: {error}.",))
     hostile = list(_hostile_members(members))
     if sum(member.file_size for member in members) > MOST_UNPACKED:
         hostile.append(f"Its members say that they have more than {MOST_UNPACKED >> 30} GiB together.")
@@ -113,7 +113,7 @@ def _archive(path: Path) -> Place:
         Entry(member.filename, member.file_size, _reader_of_member(path, member), _offset(path, member))
         for member in sound
     )
-    return Place(path.name, "archive", entries, tuple(hostile))
+    return ExaminedPlace(path.name, "archive", entries, tuple(hostile))
 
 
 def _hostile_members(members: list[zipfile.ZipInfo]) -> Iterator[str]:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import BinaryIO
 
-from hexforge.addons.phone.phones import Phone, UnpluggedError, list_phones
+from hexforge.addons.phone.phones import NoPhoneError, Phone, UnpluggedError, attached_lines, choose_phone, list_phones
 from hexforge.addons.phone.programs import run_program
+from hexforge.addons.phone.protocol.device_services import REFUSED, SAID
 from hexforge.addons.phone.shell import Shell, Streams
 from hexforge.addons.phone.shell_commands import COMMANDS_OF_THE_SHELL
 from hexforge.addons.phone.transfer import TransferError, Transferred, pull, push
@@ -22,6 +23,7 @@ SERIAL = "ANDROID_SERIAL"
 _VALUED = ("-s", "-t", "-H", "-P", "-L")
 _SETUP = ("-d", "-e", "-a")
 _WAIT_S = 0.05
+_SERVED = "a server that stays, and a client that speaks to it: `hexforge phone serve`"
 _NO_VALUE_OF_PUSH = ("--sync", "-p", "-Z", "-n", "-q")
 HELP = """Android Debug Bridge of hexforge's virtual phones: `hexforge phone --help`
 
@@ -108,17 +110,10 @@ def run(words: list[str], stdin: BinaryIO, out: BinaryIO, err: BinaryIO) -> int:
 
 def _chosen(serial: str, before: str) -> Phone:
     """The phone that is meant; AdbError in adb's words, which begin with `before`, where there is none."""
-    plugged = [phone for phone in list_phones() if phone.is_plugged]
-    if serial:
-        for phone in plugged:
-            if phone.serial == serial:
-                return phone
-        raise AdbError(f"{before}device '{serial}' not found")
-    if not plugged:
-        raise AdbError(f"{before}no devices/emulators found")
-    if len(plugged) > 1:
-        raise AdbError(f"{before}more than one device/emulator")
-    return plugged[0]
+    try:
+        return choose_phone(serial)
+    except NoPhoneError as error:
+        raise AdbError(f"{before}{error}") from None
 
 
 def wait(serial: str, command: str) -> None:
@@ -132,15 +127,7 @@ def wait(serial: str, command: str) -> None:
 
 
 def _devices(rest: Sequence[str], out: BinaryIO) -> int:
-    out.write(b"List of devices attached\n")
-    for number, phone in enumerate((p for p in list_phones() if p.is_plugged), 1):
-        line = f"{phone.serial}\tdevice"
-        if "-l" in rest:
-            chip = phone.soc.name.lower()
-            model = phone.model.replace(" ", "_")
-            line = f"{phone.serial:<22} device product:{chip} model:{model} device:{chip} transport_id:{number}"
-        out.write(f"{line}\n".encode())
-    out.write(b"\n")
+    out.write(f"List of devices attached\n{attached_lines('-l' in rest)}\n".encode())
     return 0
 
 
@@ -160,7 +147,7 @@ def _done(rest: Sequence[str], out: BinaryIO) -> int:
 
 def _says(text: str) -> Callable[[Phone, Sequence[str], BinaryIO], int]:
     def answer(phone: Phone, rest: Sequence[str], out: BinaryIO) -> int:
-        out.write(f"{text}\n".encode() if text else b"")
+        out.write(text.encode())
         return 0
 
     return answer
@@ -183,18 +170,18 @@ _ANYWHERE: dict[str, Callable[[Sequence[str], BinaryIO], int]] = {
     "reconnect": _done,
 }  # fmt: skip
 _ON_A_PHONE: dict[str, tuple[str, Callable[[Phone, Sequence[str], BinaryIO], int]]] = {
-    "get-state": ("error: ", _says("device")),
+    "get-state": ("error: ", _says("device\n")),
     "get-serialno": ("error: ", _serial),
-    "root": ("adb: unable to connect for root: ", _says("adbd is already running as root")),
-    "unroot": ("adb: unable to connect for unroot: ", _says("restarting adbd as non root")),
-    "remount": ("adb: ", _says("remount succeeded")),
-    "disable-verity": ("adb: ", _says("Verity is already disabled")),
-    "reboot": ("error: ", _says("")),
+    "root": ("adb: unable to connect for root: ", _says(SAID["root"])),
+    "unroot": ("adb: unable to connect for unroot: ", _says(SAID["unroot"])),
+    "remount": ("adb: ", _says(SAID["remount"])),
+    "disable-verity": ("adb: ", _says(SAID["disable-verity"])),
+    "reboot": ("error: ", _says(SAID["reboot"])),
     "logcat": ("adb: ", _says("")),
     "install": ("adb: ", _refuses("failed to install: a virtual phone runs no apps; push what runs in its shell")),
     "uninstall": ("adb: ", _refuses("failed to uninstall: a virtual phone has no apps")),
-    "forward": ("adb: ", _refuses("error: a virtual phone has no ports to forward")),
-    "reverse": ("adb: ", _refuses("error: a virtual phone has no ports to reverse")),
+    "forward": ("adb: ", _refuses(f"error: forwarding needs {_SERVED}")),
+    "reverse": ("adb: ", _refuses(f"error: {REFUSED['reverse']}")),
 }
 
 

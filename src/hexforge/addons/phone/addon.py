@@ -16,6 +16,7 @@ ADDON = Addon(
                 "hexforge phone env",
                 "hexforge phone list",
                 "hexforge phone unplug emulated-1",
+                "hexforge phone serve",
                 "hexforge phone measure model.onnx --phone emulated-1 --add-to measured.csv",
             ),
         ),

@@ -371,7 +371,8 @@ def grep(call: CommandCall) -> int:
     pattern = flags.get("e") or (words.pop(0) if words else "")
     try:
         wanted = re.compile(
-            (re.escape(pattern) if "F" in flags else pattern).encode(), re.IGNORECASE if "i" in flags else 0
+            (re.escape(pattern) if "F" in flags else pattern).encode("utf-8", "surrogateescape"),
+            re.IGNORECASE if "i" in flags else 0,
         )
     except re.error as error:
         return call.fail(f"bad pattern '{pattern}': {error}", 2)
@@ -386,7 +387,7 @@ def grep(call: CommandCall) -> int:
                 continue
             before = (f"{path}:" if len(words) > 1 else "") + (f"{number}:" if "n" in flags else "")
             shown = match.group() if match and "o" in flags else line
-            call.streams.out.write(before.encode() + shown + b"\n")
+            call.streams.out.write(before.encode("utf-8", "surrogateescape") + shown + b"\n")
     if "c" in flags:
         call.print(str(count))
     return int(not count)

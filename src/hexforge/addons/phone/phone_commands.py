@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,8 @@ from hexforge.errors import CallError
 from hexforge.request_fields import argument, option
 
 PROGRAM = "onnxruntime_perf_test"
+PORT, DEVICE_PORT = 5037, 5555
+"""Where clients look for adb's server, and for a phone that speaks over TCP."""
 Serial = Annotated[str, typer.Argument(help="The phone's serial number, as `adb devices` lists it.")]
 Phone = Annotated[
     str, typer.Option("--phone", "-s", metavar="SERIAL", help="Which phone: a virtual one, or one of PATH's adb.")
@@ -94,6 +97,24 @@ def env() -> None:
     say(f'export ANDROID_NDK_ROOT="${{ANDROID_NDK_ROOT:-{root}}}"')
 
 
+def serve(
+    port: int = option(PORT, "The server's port, where clients look for adb's; 0 chooses one.", min=0, max=65535),
+    device_port: int = option(
+        DEVICE_PORT, "The first phone's own port, the next one's two higher; 0 chooses them.", min=0, max=65535
+    ),
+    ask_keys: bool = option(False, "Ask clients of a phone's own port for a key, which the phone remembers."),
+) -> None:
+    """Speak adb's protocol on loopback ports, as adb's server and as each phone, until `adb kill-server` or Ctrl-C."""
+    from hexforge.addons.phone.protocol.serving import serving
+
+    with serving(port, device_port, ask_keys=ask_keys) as served:
+        say(f"adb's server: {served.server}")
+        for serial, address in served.phones.items():
+            say(f"{serial}: {address}")
+        with suppress(KeyboardInterrupt):
+            served.wait()
+
+
 def measure(
     model: Path = argument("The ONNX model.", exists=True, dir_okay=False),
     serial: Phone = "",
@@ -148,7 +169,7 @@ phone = CommandGroup(
     add_completion=False,
     help="Virtual phones with an adb of their own: deployment scripts push, run and pull there as they are.",
 )
-for _command in (add, remove, plug, unplug, path, env):
+for _command in (add, remove, plug, unplug, path, env, serve):
     phone.command()(_command)
 phone.command("list")(list_all)
 phone.command()(measure)

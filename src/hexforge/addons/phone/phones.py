@@ -29,6 +29,10 @@ class UnpluggedError(Exception):
     """The phone was unplugged while something was done with it."""
 
 
+class NoPhoneError(Exception):
+    """No phone is there, or not the one that is meant, or more than one: adb's words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Phone:
     """A virtual phone: its serial number, its chip, and the folder that has both and its storage."""
@@ -120,6 +124,33 @@ def find_phone(serial: str) -> Phone:
         known = ", ".join(p.serial for p in list_phones())
         raise CallError(f"there is no phone {serial!r}; {f'there is {known}' if known else '`hexforge phone add`'}")
     return _read(folder)
+
+
+def choose_phone(serial: str = "") -> Phone:
+    """The plugged phone of a serial number, or the only one; NoPhoneError where there is none."""
+    plugged = [phone for phone in list_phones() if phone.is_plugged and serial in ("", phone.serial)]
+    if len(plugged) == 1:
+        return plugged[0]
+    if serial:
+        raise NoPhoneError(f"device '{serial}' not found")
+    raise NoPhoneError("more than one device/emulator" if plugged else "no devices/emulators found")
+
+
+def transport_id(phone: Phone) -> int:
+    """The number that adb gives a phone."""
+    return 1 + [known.serial for known in list_phones()].index(phone.serial)
+
+
+def attached_lines(is_long: bool) -> str:
+    """What `adb devices` lists: the phones that are plugged in."""
+    lines = ""
+    for number, phone in enumerate(list_phones(), 1):
+        if not phone.is_plugged:
+            continue
+        chip, model = phone.soc.name.lower(), phone.model.replace(" ", "_")
+        facts = f"device product:{chip} model:{model} device:{chip} transport_id:{number}"
+        lines += f"{phone.serial:<22} {facts}\n" if is_long else f"{phone.serial}\tdevice\n"
+    return lines
 
 
 def remove_phone(serial: str) -> None:

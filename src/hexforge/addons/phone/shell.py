@@ -122,7 +122,7 @@ class Shell:
         try:
             return self._script(parse(text), streams)
         except ShellSyntaxError as error:
-            streams.err.write(f"/system/bin/sh: {error}\n".encode())
+            streams.err.write(f"/system/bin/sh: {error}\n".encode("utf-8", "surrogateescape"))
             return SYNTAX
         except _ExitError as ended:
             return ended.code
@@ -224,7 +224,9 @@ class Shell:
             host = self.host(f"{folder or '.'}/{call.name}")
             if host.is_file():
                 return self._file(call, host)
-        call.streams.err.write(f"/system/bin/sh: {call.name}: inaccessible or not found\n".encode())
+        call.streams.err.write(
+            f"/system/bin/sh: {call.name}: inaccessible or not found\n".encode("utf-8", "surrogateescape")
+        )
         return NOT_FOUND
 
     def _file(self, call: CommandCall, host: Path) -> int:

@@ -5,17 +5,22 @@ from __future__ import annotations
 
 import posixpath
 import re
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from hexforge.addons.phone.file_commands import FILE_COMMANDS, split_flags
 from hexforge.addons.phone.phones import pause
-from hexforge.addons.phone.shell import CommandCall, CommandFunction
+from hexforge.addons.phone.protocol.ports import listening
+from hexforge.addons.phone.protocol.streams import SocketStream
+from hexforge.addons.phone.shell import CommandCall, CommandFunction, Streams
 
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "r": "\r", "0": "\0", "a": "\a", "b": "\b"}
 _NUMBER = re.compile(r"-?\d+")
 _LONGEST_SLEEP_S = 3600.0
+_LOOK_S = 0.05
 _FILE_TESTS: dict[str, Callable[[Path], bool]] = {
     "-e": Path.exists, "-r": Path.exists, "-w": Path.exists, "-f": Path.is_file, "-d": Path.is_dir,
     "-L": Path.is_symlink, "-s": lambda path: path.is_file() and path.stat().st_size > 0,
@@ -230,6 +235,37 @@ def prefixed(skipped: int) -> CommandFunction:
     return run
 
 
+def nc(call: CommandCall) -> int:
+    """Serve one connection to a port of the phone: `nc -l -p PORT`, with what is read or with a command's output."""
+    flags, words = split_flags(call.arguments, "psw")
+    if "l" not in flags or "p" not in flags:
+        return call.fail("only `nc -l -p PORT [COMMAND]`: a virtual phone has no network to connect to")
+    with listening(call.shell.phone.storage, flags["p"]) as server:
+        server.settimeout(_LOOK_S)
+        while True:
+            call.shell.phone.require_plugged()
+            try:
+                connection = server.accept()[0]
+                break
+            except TimeoutError:
+                pass
+    with connection:
+        connection.settimeout(_LONGEST_SLEEP_S)
+        came = SocketStream(connection)
+        if words:
+            return call.shell.call(words, Streams(lambda: b"".join(iter(came.read_some, b"")), came, call.streams.err))
+        threading.Thread(target=_send_to_port, args=(call.streams.read, came), daemon=True).start()
+        while chunk := came.read_some():
+            call.streams.out.write(chunk)
+    return 0
+
+
+def _send_to_port(read: Callable[[], bytes], stream: SocketStream) -> None:
+    with suppress(OSError):
+        stream.write(read())
+        stream.end_writing()
+
+
 def exit_shell(call: CommandCall) -> int:
     """End the shell."""
     given = call.arguments[0] if call.arguments else str(call.shell.status)
@@ -279,6 +315,6 @@ COMMANDS_OF_THE_SHELL: dict[str, CommandFunction] = {
     "whoami": _says("shell"), "id": _says("uid=2000(shell) gid=2000(shell) groups=2000(shell)"),
     "true": _nothing(), ":": _nothing(), "false": _nothing(1), "sync": _nothing(), "setprop": _nothing(),
     "setenforce": _nothing(), "ulimit": _nothing(), "logcat": _nothing(), "wait": _nothing(), "set": _nothing(),
-    "stop": _nothing(), "start": _nothing(), "svc": _nothing(), "settings": _nothing(), "pkill": _nothing(1),
+    "nc": nc, "stop": _nothing(), "start": _nothing(), "svc": _nothing(), "settings": _nothing(), "pkill": _nothing(1),
 }  # fmt: skip
 """By name: what deployment scripts use, and what does nothing here and is accepted."""

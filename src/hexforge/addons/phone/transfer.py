@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,21 +122,28 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
 
 def copy_whole(phone: Phone, source: Path, target: Path, *, keep_times: bool = False) -> int:
     """Copy a file so that it is there whole or not at all; its size. UnpluggedError leaves what was there before."""
-    staged = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
     size = 0
-    try:
-        with source.open("rb") as read, staged.open("xb") as write:
+    with staged(target) as place:
+        with source.open("rb") as read, place.open("xb") as write:
             while chunk := read.read(_CHUNK):
                 phone.require_plugged()
                 write.write(chunk)
                 size += len(chunk)
             facts = os.fstat(read.fileno())
         phone.require_plugged()
-        staged.chmod(stat.S_IMODE(facts.st_mode) | 0o600)
+        place.chmod(stat.S_IMODE(facts.st_mode) | 0o600)
         if keep_times:
-            os.utime(staged, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-        staged.replace(target)
+            os.utime(place, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    return size
+
+
+@contextmanager
+def staged(target: Path) -> Iterator[Path]:
+    """Where a file is written before it takes its place; after an error nothing of it is left."""
+    place = target.with_name(f".{target.name[:200]}.{secrets.token_hex(8)}.part")
+    try:
+        yield place
+        place.replace(target)
     finally:
         with suppress(OSError):
-            staged.unlink(missing_ok=True)
-    return size
+            place.unlink(missing_ok=True)

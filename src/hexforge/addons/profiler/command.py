@@ -57,7 +57,7 @@ class ProfileRecording:
 
 
 def profile(
-    model: Path = argument("An ONNX file, a context, a .pte or a profiling log.", exists=True),
+    model: Path = argument("An ONNX file, a context, a .tflite, a .pte or a profiling log."),
     output: Path = option(Path("profile"), "The folder to write to.", "--output", "-o"),
     soc: str = option(DEFAULT_SOC, "Chip by name, number or device."),
     *,

@@ -38,7 +38,7 @@ from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
-from hexforge.frontends.onnx.rewrites.write import model_bytes
+from hexforge.model.extraction import model_bytes
 from hexforge.model.reader import read
 from hexforge.patterns.nodes import dims as shape_of
 from hexforge.quant.float_source import as_float

@@ -60,7 +60,8 @@ def lead_sections(optimized: OptimizeResult) -> list[Section]:
         "Recommendation" if optimized.recommendation.recommended else "Not recommended",
         [Figures(figures, f"{_mix(optimized)}: {optimized.recommendation.reason}"), precision_bars(optimized)],
     )
-    shown = [] if optimized.pictures is None else [pictures_section(optimized.pictures)]
+    named = optimized.recommendation.recommended
+    shown = [] if optimized.pictures is None else [pictures_section(optimized.pictures, recommended=named)]
     front = front_section(optimized)
     if optimized.comparison.decisions is not None:
         shown.insert(0, decisions_section(optimized.comparison.decisions))

@@ -40,7 +40,7 @@ def recommend(searched: SearchResult, float_score: float | None = None) -> Recom
     Mixes with an alarm are never recommended. By SQNR those count that decide as the float model does most often, and
     whether a mix is poor is told by its decisions where they are known.
     """
-    front = [p for p in searched.mixes.front() if math.isfinite(p.quality) or p.quality > 0]
+    whole = front = [p for p in searched.mixes.front() if math.isfinite(p.quality) or p.quality > 0]
     alarms = [alarm for p in searched.mixes.points.values() for alarm in p.alarms]
     if not front and alarms:
         least_bad = min(searched.mixes.points.values(), key=lambda p: (len(p.alarms), -p.quality, p.latency_ms))
@@ -62,11 +62,18 @@ def recommend(searched: SearchResult, float_score: float | None = None) -> Recom
                 "them in use (not random ones, and scaled as in training), try recipes with +equalize, or keep the "
                 "model in float.",
             )
+    dropped = [point for point in whole if point not in front]
+    chosen = _chosen(front, searched, float_score, alone=not dropped)
+    return replace(chosen, reason=f"{chosen.reason}{_passed_over(chosen.point, dropped, searched)}")
+
+
+def _chosen(front: list[Point], searched: SearchResult, float_score: float | None, *, alone: bool) -> Recommendation:
+    """The point of a front that is worth its price; `alone` where all of the front is there."""
     if len(front) == 1:
-        return Recommendation(
-            front[0], "only", f"No other mix that was measured is faster or better {_in_brackets(front[0], searched)}."
-        )
+        said = "No other mix that was measured is faster or better" if alone else "The one mix that decides well"
+        return Recommendation(front[0], "only", f"{said} {_in_brackets(front[0], searched)}.")
     fastest, best = front[0], front[-1]
+    well = "" if alone else " that decides well"
     if float_score is not None:
         kept, unit = (KEPT_DB, " dB") if in_decibels(searched.metric) else (KEPT, "")
         good = [p for p in front if p.quality >= float_score - kept]
@@ -99,15 +106,29 @@ def recommend(searched: SearchResult, float_score: float | None = None) -> Recom
         return Recommendation(
             point,
             kind,
-            f"The {kind} mix {_in_brackets(point, searched)}; the other end of the front is {_label(other, searched)}.",
+            f"The {kind} mix{well} {_in_brackets(point, searched)}; the other end of the front is "
+            f"{_label(other, searched)}.",
         )
     return Recommendation(
         point,
         "knee",
-        f"The knee of the front {_in_brackets(point, searched)}: the fastest mix, {_label(fastest, searched)}, loses "
-        f"{point.quality - fastest.quality:.1f} dB more, and the best, {_label(best, searched)}, takes "
+        f"The knee of the front {_in_brackets(point, searched)}: the fastest mix{well}, {_label(fastest, searched)}, "
+        f"loses {point.quality - fastest.quality:.1f} dB more, and the best, {_label(best, searched)}, takes "
         f"{_percent(best, point)} longer.",
     )
+
+
+def _passed_over(point: Point, dropped: list[Point], searched: SearchResult) -> str:
+    """Mixes that were measured, are faster, and are no choice, with the reason; empty where there are none."""
+    said = ""
+    if faster := [p for p in dropped if p.latency_ms < point.latency_ms]:
+        said += f" Faster, but less often deciding as the float model does: {_label(faster[0], searched)}"
+        said += f" and {len(faster) - 1} more." if len(faster) > 1 else "."
+    lost = sorted(p.latency_ms for p in searched.mixes.points.values() if p.alarms)
+    if lost and lost[0] < point.latency_ms:
+        count = sum(ms < point.latency_ms for ms in lost)
+        said += f" Faster, but with an output lost: {lost[0]:.3f} ms{f' and {count - 1} more' if count > 1 else ''}."
+    return said
 
 
 def confirmed(choice: Recommendation, decisions: Decisions | None) -> Recommendation:

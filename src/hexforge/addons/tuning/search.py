@@ -45,6 +45,7 @@ from hexforge.quant.decide.recipe import Override, Recipe
 from hexforge.quant.decide.recipe_reading import recipe as recipe_of
 from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
+from hexforge.quant.masks import limit_masks
 from hexforge.quant.write import KnownIntegers, write
 from hexforge.request_fields import takes_fields_of
 from hexforge.results import Key, Result
@@ -169,6 +170,7 @@ def search(request: SearchRequest) -> SearchResult:
     kept = None if state is None else calibration_file(state)
     others = partial(map_tasks, workers=workers) if workers.several else None
     statistics = calibrate(folded, calibration, state=kept, task_map=others)
+    limit_masks(folded, statistics)
     backend = backend_for(chosen)
     arithmetic = chip_arithmetic(backend)
     lowest = assign(folded, statistics, recipes[0], arithmetic=arithmetic)
@@ -331,6 +333,7 @@ class Measurer:
 
     def __init__(self, task: MeasuringTask) -> None:
         self._model, self._statistics = fold(read(task.model).ir), Statistics.load(task.statistics)
+        limit_masks(self._model, self._statistics)
         self._integers: KnownIntegers = {}
         self._recipes, self._groups, self._deployment = task.recipes, task.groups, task.deployment
         self._arithmetic = task.arithmetic or chip_arithmetic(backend_for(task.deployment))

@@ -33,9 +33,9 @@ from hexforge.addons.vendor.session import VendorOptions
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, ModelError, UnsupportedError
 from hexforge.frontends.onnx.ep_limits import EP_VERSION
-from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.frontends.onnx.separate_units import units_alone
 from hexforge.ir import Array
+from hexforge.model.extraction import model_bytes
 from hexforge.model.reader import Model, read
 from hexforge.qnn_api.releases import pair_for, qairt_of
 from hexforge.results import Key, Result

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from hexforge.addons.vendor.process import DEFAULT_LIMITS, ProcessLimits, VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorSession
 from hexforge.chips.soc import DEFAULT_SOC
-from hexforge.frontends.onnx.rewrites.write import model_bytes
 from hexforge.ir import Array
+from hexforge.model.extraction import model_bytes
 from hexforge.model.load_check import NUMPY_TYPES
 from hexforge.model.reader import read
 from hexforge.runtime.cpu_part import CPU, QNN

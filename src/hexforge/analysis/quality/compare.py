@@ -29,6 +29,7 @@ from hexforge.quant.data.feeds import Feeds, Samples
 from hexforge.quant.data.samples import samples as samples_of
 from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
+from hexforge.quant.masks import masked_tensors
 from hexforge.request_fields import takes_fields_of
 
 T = TypeVar("T")
@@ -89,7 +90,8 @@ def compare_models(
     exact: Model, coarse: Model, samples: Samples, settings: ComparisonSettings, progress: Progress | None = None
 ) -> Comparison:
     """Compare two models that are read already, as `compare` does."""
-    names = tensors.float_tensors(exact.ir)
+    masked = masked_tensors(exact.ir)
+    names = [name for name in tensors.float_tensors(exact.ir) if name not in masked]
     missing = [str(v.name) for v in coarse.ir.graph.inputs if v.name not in names and v.name not in _inputs(exact.ir)]
     if missing or not {v.name for v in exact.ir.graph.outputs} & {v.name for v in coarse.ir.graph.outputs}:
         raise CallError(

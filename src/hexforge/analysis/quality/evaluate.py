@@ -155,7 +155,7 @@ def _with_drawn_sample(
     if worst is None or feeds is None:
         return decisions
     again = judged.measure(feeds, run(feeds), None, draw=True)
-    drawn = judged.judge.worst_sample(worst.number, worst.agreement, again, feeds, worst.name)
+    drawn = judged.judge.worst_sample(worst, again, judged.collector.settled(), feeds)
     return replace(decisions, worst_sample=drawn)
 
 

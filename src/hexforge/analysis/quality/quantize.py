@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from hexforge.analysis.quality.held_out import Quality, SplitSamples
 from hexforge.analysis.quality.runners import runner
 from hexforge.analysis.requests import QuantizeRequest, StageProgress
 from hexforge.analysis.timed_graphs import chip_arithmetic, with_nodes_on_cpu
-from hexforge.backend import Backend, ContextBackend
+from hexforge.backend import ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats import encodings as encodings_file
 from hexforge.formats.files import require_another_file, require_writable
@@ -42,6 +42,7 @@ from hexforge.quant.float_source import float_source
 from hexforge.quant.fold import fold
 from hexforge.quant.improve.tune import Improvement, TriedStep, improve
 from hexforge.quant.input_ranges import range_warnings
+from hexforge.quant.masks import LimitedMask, limit_masks
 from hexforge.quant.write import write
 from hexforge.request_fields import takes_fields_of
 from hexforge.results import Key, Result, length, rows
@@ -79,6 +80,10 @@ class Quantization(Result):
     """What is odd about the samples."""
     quality: Quality | None = None
     """How near it comes to the float model, where that was asked for."""
+    ep_refused: tuple[tuple[str, str], ...] = ()
+    """Nodes that HTP takes and onnxruntime's QNN EP leaves to the CPU, and why."""
+    masks: tuple[LimitedMask, ...] = ()
+    """What is added before a Softmax to take places out, and what it was limited to."""
 
     described = (
         Key("model", of="name"),
@@ -90,10 +95,12 @@ class Quantization(Result):
         Key("converts", of=length("plan.converts")),
         "placed_whole tried",
         Key("refused", of=rows("refused", "node why")),
+        Key("ep_refused", of=rows("ep_refused", "node why"), omit_empty=True),
         Key("floats", of="plan.floats"),
         Key("mixed_heads", of="plan.mixed_heads"),
         Key("unused_encodings", of="unused"),
         "files warnings quality",
+        Key("masks", omit_empty=True),
     )
 
     @property
@@ -136,6 +143,7 @@ def quantize(request: QuantizeRequest) -> Quantization:
         folded, split.calibration, state=None if request.state is None else Path(request.state),
         progress=_stage(report, "calibrating"), task_map=others,
     )  # fmt: skip
+    masks = limit_masks(folded, statistics)
     fixed = _FixedEncodings.of(folded, request.encodings)
     arithmetic = chip_arithmetic(backend)
     plan = assign(folded, statistics, chosen, given=fixed.encodings, arithmetic=arithmetic)
@@ -161,14 +169,20 @@ def quantize(request: QuantizeRequest) -> Quantization:
         compared = compare_models(loaded, quantized, split.judged, settings, _stage(report, "measuring quality"))
         measured = Quality.of(compared, held_out=split.held_out)
     left_out = [told] if (told := samples.left_out.told()) else []
-    warnings = (*left_out, *range_warnings(loaded.ir, statistics), *_open_lengths(loaded, request.quality))
-    refused = _refused_nodes(quantized, backend) if placed.refused or chosen.improve else ()
+    unpadded = [said for mask in masks if (said := mask.warning())]
+    warnings = (
+        *left_out, *range_warnings(loaded.ir, statistics), *unpadded, *_open_lengths(loaded, request.quality),
+    )  # fmt: skip
+    if placed.refused or chosen.improve:
+        placed = prepare_model(quantized, backend)
+    refused = _by_unit(placed.refused, lambda row: row.reason or "")
+    ep_refused = _by_unit(placed.ep_refused, lambda row: row.ep_refuses)
     graph = better.model.graph
     chip = backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
     return Quantization(
         loaded.name, chosen, chip, better.plan, better.statistics, better.tried, len(graph),
         quantized_nodes(graph, better.plan), refused, fixed.unused, fixed.shapes,
-        frozenset(graph.initializers), files, content, warnings, measured,
+        frozenset(graph.initializers), files, content, warnings, measured, ep_refused, masks,
     )  # fmt: skip
 
 
@@ -229,12 +243,12 @@ def require_other_file(output: Path, model: ModelSource) -> None:
         require_another_file(output, Path(model))
 
 
-def _refused_nodes(model: Model, backend: Backend) -> tuple[tuple[str, str], ...]:
-    """Every node that the NPU refuses, as in a session without CPU fallback."""
-    refused: dict[int, PlacedNode] = {}
-    for row in prepare_model(model, backend).refused:
-        refused.setdefault(row.unit, row)
-    return tuple((row.node, row.reason or "") for row in refused.values())
+def _by_unit(rows: Iterable[PlacedNode], why: Callable[[PlacedNode], str]) -> tuple[tuple[str, str], ...]:
+    """Nodes that stay with the CPU, one for each unit, and why."""
+    named: dict[int, PlacedNode] = {}
+    for row in rows:
+        named.setdefault(row.unit, row)
+    return tuple((row.node, why(row)) for row in named.values())
 
 
 def _samples(data: Any, model: Model, strict: bool) -> CheckedSamples:

@@ -111,7 +111,12 @@ def _print_verdict(screen: Console, facts: Mapping[str, Any]) -> None:
         named = facts["backend"].get("backend_type") or facts["backend"].get("backend_path")
         unit = "the NPU" if facts["ep_version"] is not None else f"the backend {named}"
         verdict = f"{model}: runs whole on {unit}" if totals["placed"] else f"{model}: has nothing to run"
-    screen.print(Text(verdict, "bold red" if totals["refused"] > totals["offloaded"] else "bold green"))
+    by_ep = sum(bool(node["ep_refuses"]) and node["runs_on"] == QNN for node in facts["nodes"])
+    if by_ep and not facts["ep_obeyed"]:
+        left, whole = totals["refused"] + by_ep, len(facts["nodes"])
+        verdict = f"{model}: the QNN EP leaves {left} of {whole} nodes to the CPU, {by_ep} of which the chip takes"
+    lost = by_ep or totals["refused"] > totals["offloaded"]
+    screen.print(Text(verdict, "bold red" if lost else "bold green"))
     where = ", ".join(facts["backend"].values())
     graphs = "1 QNN graph" if totals["qnn_graphs"] == 1 else f"{totals['qnn_graphs']} QNN graphs"
     added = f" (+{totals['added']} copied or inlined)" if totals["added"] else ""

@@ -32,7 +32,7 @@ from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 from hexforge.request_fields import option
 from hexforge.results import Column, Key, length, plain, record, select
-from hexforge.rules import by_reason, counted
+from hexforge.rules import by_reason, counted, some_of
 
 if TYPE_CHECKING:
     from hexforge.analysis.estimate import Estimate
@@ -275,6 +275,12 @@ def _print(screen: Console, timed: Estimate, as_built: Estimate | None, count: i
             f"{timed.low_ms:.3f} to {timed.high_ms:.3f} in nine of ten models{rate}; costs {timed.provenance}",
         )
     )
+    if timed.ep_refused:
+        from hexforge.frontends.onnx.ep_limits import EP_VERSION
+
+        of_nodes = "1 of its nodes" if len(timed.ep_refused) == 1 else f"{len(timed.ep_refused)} of its nodes"
+        why = "; ".join(f"{some_of(ops)}: {reason}" for reason, ops in _ep_reasons(timed))
+        screen.print(Text(f"the QNN EP {EP_VERSION} leaves {of_nodes} to the CPU: {why}", "bold yellow"))
     if as_built is not None:
         screen.print(f"as `hexforge quantize` builds it, with float inputs and outputs: {as_built.latency_ms:.3f} ms")
     if timed.left_on_cpu:
@@ -306,6 +312,11 @@ def _print(screen: Console, timed: Estimate, as_built: Estimate | None, count: i
     screen.print(result_table("", select(task_columns(line), TASK_FIGURES), shown))
     if len(rows) > len(shown):
         screen.print(rows_left_out(len(shown), len(rows), "tasks"))
+
+
+def _ep_reasons(timed: Estimate) -> list[tuple[str, list[str]]]:
+    """The commonest reasons for which the QNN EP leaves nodes to the CPU, with these nodes."""
+    return [*by_reason((f"{row.op_type} {row.node}", row.ep_refuses) for row in timed.ep_refused)][:MOST_REASONS]
 
 
 def _print_left_out(screen: Console, timed: Estimate, refused: bool) -> None:

@@ -18,7 +18,7 @@ _COLOURS = {"optimal": "green", "sub-optimal": "yellow", "unsupported": "bold re
 
 
 def info(
-    file: Path = argument("A context, an EPContext model, or a .pte.", exists=True, show_default=False),
+    file: Path = argument("A context, an EPContext model, a .tflite or a .pte.", show_default=False),
     soc: str = option("", "Say how well it suits this chip."),
     as_json: Json = False,
 ) -> None:

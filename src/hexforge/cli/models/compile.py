@@ -59,7 +59,7 @@ class CompileArguments:
 
 
 def compile(
-    models: list[Path] = argument("The ONNX files.", exists=True, dir_okay=False, show_default=False),
+    models: list[Path] = argument("The ONNX files.", show_default=False),
     output: Path = required("The context file to write.", "--output", "-o", dir_okay=False),
     backend: BackendName = "htp",
     soc: list[str] | None = option(None, f"Chip by name or device ({DEFAULT_SOC}); again for more in one file."),

@@ -100,6 +100,8 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
     screen.print(f"{quantized.quantized} of {quantized.nodes} nodes compute in fixed point")
     for output, how in quantized.plan.mixed_heads.items():
         screen.print(f"{output}: {how}", soft_wrap=True)
+    for mask in quantized.masks:
+        screen.print(mask.text(), soft_wrap=True, markup=False)
     if quantized.plan.floats:
         screen.print(table("", ("left in float", "why"), _rows_by_reason(quantized.plan.floats.items())))
     for name in quantized.unused[:_SHOWN]:
@@ -112,6 +114,11 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
         )
     else:
         screen.print(table(f"refused on htp, {quantized.soc}", ("node", "why"), _rows_by_reason(quantized.refused)))
+    if quantized.ep_refused:
+        from hexforge.frontends.onnx.ep_limits import EP_VERSION
+
+        title = f"left to the CPU by the QNN EP {EP_VERSION}, though the chip takes them"
+        screen.print(table(title, ("node", "why"), _rows_by_reason(quantized.ep_refused)))
     for path in (*quantized.files, *((exported,) if exported is not None else ())):
         screen.print(f"wrote {path}")
 

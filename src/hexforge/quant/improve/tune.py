@@ -24,6 +24,7 @@ from hexforge.quant.improve.bias import correct_biases
 from hexforge.quant.improve.equalize import equalize
 from hexforge.quant.improve.rounding import round_weights
 from hexforge.quant.improve.side_by_side import session
+from hexforge.quant.masks import limit_masks
 from hexforge.quant.write import write
 from hexforge.request_fields import takes_fields_of
 from hexforge.results import Column, Result
@@ -253,6 +254,7 @@ class _Improver:
         self.statistics = calibrate(
             equalized, self.samples, progress=self._progress("calibrating, equalized"), task_map=self.task_map
         )
+        limit_masks(equalized, self.statistics)
         if not self._keep(name, self._assign(), start):
             self.model, self.statistics = before
 

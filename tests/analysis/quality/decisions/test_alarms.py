@@ -139,3 +139,36 @@ def test_the_graph_says_what_is_concatenated() -> None:
     assert [(a.kind, a.channels) for a in found.alarms] == [("dead channels", f"4-{3 + CLASSES}")]
     assert found.agreement == 0
     assert judge(one, one, read(model.SerializeToString())).parts[0].figures["boxes"] >= 20
+
+
+def anchors(samples: int = 6) -> list[dict[str, Array]]:
+    """Offsets and logits of 400 anchors, of which 8 find something; anchors 3 and 7 move far below what passes."""
+    found = []
+    for _ in range(samples):
+        logits = RANDOM.normal(-12, 3, (1, 400)).astype(np.float32)
+        logits[0, RANDOM.integers(20, 400, 8)] = RANDOM.uniform(2, 6, 8)
+        logits[0, [3, 7]] = RANDOM.uniform(-60, -40, 2)
+        found.append({"offsets": RANDOM.normal(0, 20, (1, 400, 4)).astype(np.float32), "scores": logits})
+    return found
+
+
+def test_anchors_that_can_never_pass_are_no_alarm() -> None:
+    """BlazeFace has two: that made it unusable though it found every face."""
+    one = anchors()
+    cut = [{"offsets": o["offsets"], "scores": np.maximum(o["scores"], -30)} for o in one]
+    found = judge(one, cut)
+    assert (found.kind, found.verdict) == ("detection", "good")
+    assert found.alarms == ()
+    assert [(a.kind, a.channels) for a in judge(one, cut, metric="numbers:scores").alarms] == [
+        ("dead channels", "3, 7")
+    ]
+
+
+def test_an_anchor_that_passes_in_float_and_stands_still_is_an_alarm() -> None:
+    one = anchors()
+    for outputs in one[::2]:
+        outputs["scores"][0, 5] = 5
+    dead = [{"offsets": o["offsets"], "scores": o["scores"].copy()} for o in one]
+    for outputs in dead:
+        outputs["scores"][0, 5] = -12
+    assert kinds(one, dead) == [("dead channels", "5")]

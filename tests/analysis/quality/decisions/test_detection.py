@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hexforge.analysis.quality.decisions.boxes import Boxes, average_precision, match, overlaps, suppress
-from hexforge.analysis.quality.decisions.detection_layout import of_first_picture
-from hexforge.analysis.quality.decisions.graph_facts import ModelFacts, OutputFacts
+from hexforge.analysis.quality.boxes import Boxes, average_precision, match, overlaps, suppress
+from hexforge.analysis.quality.decisions.detection import Detection
+from hexforge.analysis.quality.decisions.detection_layout import DetectionLayout, of_first_picture
+from hexforge.analysis.quality.decisions.graph_facts import ModelFacts
 from hexforge.analysis.quality.decisions.judge import judge
 from hexforge.analysis.quality.decisions.metric import decision_metric
-from hexforge.analysis.quality.decisions.recognise import detection_layout
+from hexforge.analysis.quality.decisions.paired_anchors import PairedAnchors
+from hexforge.analysis.quality.decisions.recognise import detector
 from hexforge.errors import CallError
 from hexforge.ir import Array
 
@@ -137,17 +139,22 @@ def layouts() -> dict[str, dict[str, Array]]:
 LAYOUTS = layouts()
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+PAIRED = (
+    "by stride, distances", "by stride, logarithms", "by stride, distributions", "YOLOX in cells",
+    "centres in a heat map", "centres with logarithms", "YOLO's maps", "YOLO's maps, channels behind",
+)  # fmt: skip
+"""Layouts whose boxes are not at their place in the picture."""
+
+
+def layout_of(outputs: dict[str, Array], facts: ModelFacts = FACTS) -> DetectionLayout:
+    found = detector(outputs, facts)
+    assert isinstance(found, Detection)
+    return found.layout
+
+
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if name not in PAIRED])
 def test_a_usual_layout_is_decoded_to_the_same_boxes(name: str) -> None:
-    outputs = LAYOUTS[name]
-    facts = FACTS if "last" not in name else ModelFacts({}, None)
-    layout = detection_layout(outputs, facts)
-    assert layout is not None, name
-    boxes = layout.decode(outputs)
-    if "537" in outputs:  # of one class, which only one object has
-        assert len(boxes) == 1
-        assert overlaps(boxes.corners, np.array([OBJECTS[2][2:]], float))[0, 0] == pytest.approx(1, abs=0.02)
-        return
+    boxes = layout_of(LAYOUTS[name], FACTS if "last" not in name else ModelFacts({}, None)).decode(LAYOUTS[name])
     assert boxes.classes.tolist() == [kind for kind, *_ in OBJECTS]
     wanted = np.array([box for _, _, *box in OBJECTS], float)
     scale = SIDE if boxes.corners.max() <= 1 else 1
@@ -156,22 +163,68 @@ def test_a_usual_layout_is_decoded_to_the_same_boxes(name: str) -> None:
         assert boxes.scores == pytest.approx([score for _, score, *_ in OBJECTS], abs=1e-5)
 
 
+@pytest.mark.parametrize("name", PAIRED)
+def test_the_anchors_of_raw_outputs_are_paired(name: str) -> None:
+    """The objects' anchors pass; one that is lost counts, and so does one that moves far, and noise moves none."""
+    one = LAYOUTS[name]
+    found = detector(one, FACTS)
+    assert isinstance(found, PairedAnchors)
+    passing = [
+        (int(kind), round(float(score), 5)) for own in found.decide(one)
+        for kind, score in zip(own.classes, own.scores, strict=True) if score >= found.threshold
+    ]  # fmt: skip
+    wanted = [(kind, score) for kind, score, *_ in OBJECTS]
+    if "537" in one:  # of one class, which only one object has
+        wanted = wanted[2:]
+    if "hm" in one or "537" in one:  # what is beside the peak passes too
+        wanted += [(kind, round(score - 0.1, 5)) for kind, score in wanted]
+    assert sorted(passing) == sorted(wanted)
+    assert judge([one], [one], FACTS).agreement == 1
+    random = np.random.default_rng(2)
+    noisy = {n: (a + random.normal(0, 0.004, a.shape)).astype(np.float32) for n, a in one.items()}
+    kept = judge([one], [noisy], FACTS)
+    assert kept.kind == "detection"
+    assert kept.agreement > 0.99
+    assert 0 < kept.parts[0].figures["moved"] < 0.1
+    scores = found.heads[-1].scores
+    part = scores.part
+    lost = {n: a.copy() for n, a in one.items()}
+    lost[part.output][...] = np.minimum(lost[part.output], 0.05) if scores.activation == "none" else -9
+    assert judge([one], [lost], FACTS).agreement < 0.9
+    moved = {n: a.copy() for n, a in one.items()}
+    for head in found.heads:
+        for numbers in head.numbers:
+            array = moved[numbers.output]
+            channels = np.moveaxis(array, 1 if numbers.channels_first else -1, 0)
+            last = len(channels) if numbers.last is None else numbers.last
+            channels[numbers.first : last] = np.flip(channels[numbers.first : last], -1) + 7
+    assert judge([one], [moved], FACTS).agreement < 0.5
+
+
+def test_nearly_passing_anchors_keep_an_object() -> None:
+    """Of the anchors that find an object some are always near the threshold."""
+    one = LAYOUTS["by stride, distances"]
+    weaker = {n: (a * 0.8).astype(np.float32) if n.startswith("score") else a for n, a in one.items()}
+    assert judge([one], [weaker], FACTS).agreement == 1
+    assert judge([one], [{n: a * 0.1 if n.startswith("score") else a for n, a in one.items()}], FACTS).agreement == 0
+
+
 @pytest.mark.parametrize("name", ["YOLO", "YOLO's maps", "by stride, logarithms", "with background"])
 def test_the_pictures_of_a_batch_are_judged_each_by_itself(name: str) -> None:
     one, facts = LAYOUTS[name], ModelFacts({}, (SIDE, SIDE), batch=3)
     together = {n: np.concatenate([a, a, np.zeros_like(a)]) for n, a in one.items()}
-    layout = detection_layout(together, facts)
-    assert layout is not None
-    alone = detection_layout(one, FACTS)
+    found, alone = detector(together, facts), detector(one, FACTS)
+    assert found is not None
     assert alone is not None
-    assert layout.about() == alone.about()
-    boxes = layout.decode(together)
-    assert len(boxes) == 2 * len(OBJECTS)
-    assert len(of_first_picture(boxes.corners)) == len(OBJECTS)
+    assert found.about == alone.about
+    if isinstance(found, Detection):
+        boxes = found.layout.decode(together)
+        assert len(boxes) == 2 * len(OBJECTS)
+        assert len(of_first_picture(boxes.corners)) == len(OBJECTS)
     swapped = {n: a[[0, 2, 1]] for n, a in together.items()}  # the same boxes, in another picture
-    found = judge([together], [swapped], facts)
-    assert found.kind == "detection"
-    assert found.agreement == pytest.approx(0.5)
+    judged = judge([together], [swapped], facts)
+    assert judged.kind == "detection"
+    assert judged.agreement == pytest.approx(0.5)
     assert judge([together], [together], facts).agreement == 1
 
 
@@ -270,25 +323,20 @@ def test_what_is_no_detector_is_none() -> None:
         random.normal(0, 1, (1, 1000)),
         random.random((1, 3, 64, 64)),
     ):
-        assert detection_layout({"y": array.astype(np.float32)}, FACTS) is None
+        assert detector({"y": array.astype(np.float32)}, FACTS) is None
     for channels in (64, 192):
         sizes = {f"p{s}": (1, channels, SIDE // s, SIDE // s) for s in STRIDES}
         features = {name: random.normal(0, 1, size).astype(np.float32) for name, size in sizes.items()}
-        assert detection_layout(features, FACTS) is None
+        assert detector(features, FACTS) is None
 
 
-def test_channels_that_are_concatenated_are_told_apart_by_the_graph() -> None:
+def test_channels_that_masks_are_made_of_are_told_apart_by_their_maps() -> None:
     # masks that happen to be between 0 and 1 would look like classes
     masks = np.random.default_rng(1).random((len(CELLS), 8))
     outputs = {"y": batch(BOXES, SCORES, masks).transpose(0, 2, 1)}
-    facts = ModelFacts({"y": OutputFacts("Concat", 1, (4, CLASSES, 8))}, (SIDE, SIDE))
-    layout = detection_layout(outputs, facts)
-    assert layout is not None
-    assert layout.heads[0].scores.last == 4 + CLASSES + 8  # without maps nothing says that they are masks
-    maps = {"maps": np.zeros((1, 8, 80, 80), np.float32)}
-    layout = detection_layout(outputs | maps, facts)
-    assert layout is not None
-    assert (layout.heads[0].scores.last, layout.prototypes) == (4 + CLASSES, "maps")
+    assert layout_of(outputs).scores.part.last == 4 + CLASSES + 8  # without maps nothing says that they are masks
+    layout = layout_of(outputs | {"maps": np.zeros((1, 8, 80, 80), np.float32)})
+    assert (layout.scores.part.last, layout.prototypes) == (4 + CLASSES, "maps")
 
 
 def _slow_overlap(a: Array, b: Array) -> float:

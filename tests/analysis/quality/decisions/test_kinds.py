@@ -138,8 +138,9 @@ def test_vectors_are_compared_by_their_direction() -> None:
     one[0, :2] = 3, 4
     two = np.zeros((1, 128), np.float32)
     two[0, :2] = 8, 6
-    found = judge([{"y": one}], [{"y": two}])
+    found = judge([{"y": one}], [{"y": two}], facts(y="LayerNormalization"))
     assert found.kind == "embedding"
+    assert judge([{"y": one / 5}], [{"y": two / 10}]).kind == "embedding"  # of length 1
     assert found.agreement == pytest.approx((3 * 8 + 4 * 6) / (5 * 10))
 
 
@@ -170,7 +171,9 @@ def test_numbers_are_judged_by_the_variance_that_is_explained() -> None:
 
 def test_the_kind_can_be_said() -> None:
     one = [{"y": RANDOM.random((1, 10)).astype(np.float32)} for _ in range(3)]
-    assert judge(one, one).kind == "classification"
+    assert judge(one, one).kind == "numbers"
+    assert judge(one, one).parts[0].about.startswith("kind uncertain: judged by numbers")
+    assert judge(one, one, metric="classification").kind == "classification"
     assert judge(one, one, metric="embedding").kind == "embedding"
     assert judge(one, one, metric="numbers:y").kind == "numbers"
     with pytest.raises(CallError, match="no output 'z'; it has 'y'"):
@@ -181,33 +184,109 @@ def test_the_kind_can_be_said() -> None:
         judge(one, one, metric="detecting")
 
 
+def _told(shape: tuple[int, ...], last_op: str) -> ModelFacts:
+    return ModelFacts({"y": OutputFacts(last_op)}, (64, 64) if len(shape) == 4 and shape[-1] > 1 else None)
+
+
 @pytest.mark.parametrize(
     ("shape", "low", "last_op", "kind"),
     [
-        ((1, 1000), -1, "Gemm", "classification"),
-        ((1, 1000, 1, 1), -1, "Conv", "classification"),
         ((2,), -1, "Softmax", "classification"),
-        ((1, 1, 1, 96), -1, "Conv", "embedding"),
         ((1, 128, 768), -1, "LayerNormalization", "embedding"),
-        ((1, 512, 20, 20), 0, "Relu", "embedding"),
-        ((1, 3), 0.1, "Gemm", "numbers"),
-        ((1, 1), 0, "Gemm", "numbers"),
-        ((), 0, "Sigmoid", "labels"),
-        ((40, 1, 210), -1, "Add", "sequence"),
-        ((1, 64, 16), -1, "MatMul", "sequence"),
-        ((1, 172, 88), 0, "Sigmoid", "labels"),
-        ((1, 21, 64, 64), -1, "Resize", "segmentation"),
-        ((1, 1, 64, 64), 0, "Sigmoid", "segmentation"),
         ((1, 3, 64, 64), 0, "Clip", "picture"),
         ((1, 1, 64, 64), 0, "Conv", "picture"),
+        ((1, 1), 0, "Gemm", "numbers"),
+        ((1, 3), 0.1, "Gemm", "numbers"),
+        ((1, 512, 20, 20), 0, "Relu", "numbers"),
+        ((1, 1, 1, 96), -1, "Conv", "numbers"),
+        ((1, 1000), -1, "Gemm", "numbers"),
+        ((40, 1, 210), -1, "Add", "numbers"),
+        ((1, 21, 64, 64), -1, "Resize", "numbers"),
+        ((1, 172, 88), 0, "Sigmoid", "numbers"),
+        ((1, 1, 64, 64), 0, "Sigmoid", "numbers"),
     ],
 )
-def test_the_kind_is_told_by_shape_range_and_last_op(
+def test_a_kind_is_named_by_evidence_and_random_numbers_are_none(
     shape: tuple[int, ...], low: float, last_op: str, kind: str
 ) -> None:
     outputs = {"y": np.asarray(np.random.default_rng(1).uniform(low, 1, shape), np.float32)}
-    told = ModelFacts({"y": OutputFacts(last_op)}, (64, 64) if len(shape) == 4 and shape[-1] > 1 else None)
-    assert judge([outputs], [outputs], told).kind == kind
+    found = judge([outputs], [outputs], _told(shape, last_op))
+    assert found.kind == kind
+    assert ("kind uncertain" in found.parts[0].about) == (kind == "numbers")
+
+
+@pytest.mark.parametrize(
+    ("shape", "last_op", "kind"),
+    [
+        ((1, 10), "Gemm", "classification"),
+        ((1, 1000), "Gemm", "classification"),
+        ((1, 1000, 1, 1), "Conv", "classification"),
+        ((40, 1, 210), "Add", "sequence"),
+        ((1, 64, 16), "MatMul", "sequence"),
+        ((1, 21, 64, 64), "Resize", "segmentation"),
+    ],
+)
+def test_scores_whose_winners_stand_out_are_those_of_classes(shape: tuple[int, ...], last_op: str, kind: str) -> None:
+    random = np.random.default_rng(3)
+    axis = 1 if kind == "segmentation" or len(shape) == 2 or shape[-1] == 1 else len(shape) - 1
+    one = []
+    for _ in range(6):
+        scores = np.moveaxis(random.normal(0, 1, shape), axis, -1)
+        winners = random.integers(0, shape[axis], scores.shape[:-1])
+        np.put_along_axis(scores, winners[..., None], 6 + random.random(winners.shape)[..., None], -1)
+        one.append({"y": np.moveaxis(scores, -1, axis).astype(np.float32)})
+    assert judge(one, one, _told(shape, last_op)).kind == kind
+    same = [one[0]] * 6 if len(shape) == 2 else []  # what always wins is no class
+    assert all(judge(same, same, _told(shape, last_op)).kind == "numbers" for _ in same[:1])
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"), [((), "labels"), ((1, 172, 88), "labels"), ((1, 1, 64, 64), "segmentation")]
+)
+def test_probabilities_that_are_seldom_near_a_half_are_labels(shape: tuple[int, ...], kind: str) -> None:
+    sure = [np.asarray(np.random.default_rng(i).beta(0.1, 0.2, shape), np.float32) for i in range(8)]
+    outputs = [{"y": array} for array in sure]
+    assert judge(outputs, outputs, _told(shape, "Sigmoid")).kind == kind
+
+
+def test_a_state_that_is_carried_is_numbers_whatever_stands_out_in_it() -> None:
+    states = [{"y": np.tanh(8 * RANDOM.normal(0, 0.2, (2, 1, 128)) ** 3).astype(np.float32)} for _ in range(8)]
+    assert judge(states, states).kind == "sequence"
+    carried = ModelFacts({}, given=frozenset({(1, 576), (2, 1, 128)}))
+    assert judge(states, states, carried).kind == "numbers"
+
+
+def landmarks(samples: int, count: int = 478, seed: int = 0) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
+    """A face mesh in a crop of 192 pixels that moves a little, and the same 0.54 pixels off."""
+    random = np.random.default_rng(seed)
+    mesh = random.uniform(20, 170, (count, 3)) * [1, 1, 0.2]
+    one, two = [], []
+    for _ in range(samples):
+        turned = mesh * random.normal(1, 0.04, 3) + random.normal(0, 3, 3) + random.normal(0, 0.4, mesh.shape)
+        one.append({"y": turned.reshape(1, -1).astype(np.float32)})
+        two.append({"y": (turned + random.normal(0, 0.54, mesh.shape)).reshape(1, -1).astype(np.float32)})
+    return one, two
+
+
+@pytest.mark.parametrize("samples", [1, 2, 12])
+def test_landmarks_are_numbers_and_good_half_a_pixel_off(samples: int) -> None:
+    one, two = landmarks(samples)
+    found = judge(one, two, _told((1, 1434), "Conv"))
+    assert (found.kind, found.verdict) == ("numbers", "good")
+    assert found.parts[0].figures["error_of_spread"] < 0.02
+    if samples > 2:
+        assert 0.05 < found.parts[0].figures["error_of_variation"] < 0.5
+
+
+def test_numbers_that_do_not_follow_the_samples_are_not_usable() -> None:
+    """The mean of all samples is near in units of the spread, and says nothing of a sample."""
+    one, _ = landmarks(12)
+    far = [
+        {"y": (o["y"] + 25 * np.random.default_rng(i).normal(size=1434)).astype(np.float32)} for i, o in enumerate(one)
+    ]
+    mean = [{"y": np.mean([o["y"] for o in far], 0)} for _ in far]
+    assert judge(far, mean, metric="numbers").verdict == "unusable"
+    assert judge(far, far, metric="numbers").verdict == "good"
 
 
 def test_a_tagger_is_no_ctc() -> None:
@@ -243,3 +322,12 @@ def test_probabilities_of_a_small_alphabet_are_a_text_and_no_picture() -> None:
     told = ModelFacts({"y": OutputFacts("Softmax", 2)}, (48, 320))
     outputs = [{"y": powers / powers.sum(-1, keepdims=True)}]
     assert judge(outputs, outputs, told).kind == "sequence"
+
+
+def test_a_verdict_by_one_sample_says_so() -> None:
+    one = [{"y": one_hot([i], 12)[0]} for i in range(5)]
+    assert judge(one[:1], one[:1]).text().startswith("good (judged by one sample alone: give 15 or more): ")
+    assert judge(one[:1], one[:1]).to_json()["caution"]
+    assert judge(one[:2], one[:2]).caution.startswith("judged by 2 samples alone")
+    assert judge(one, one).text().startswith("good: ")
+    assert "caution" not in judge(one, one).to_json()

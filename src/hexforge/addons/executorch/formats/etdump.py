@@ -15,9 +15,9 @@ from typing import Any
 import flatbuffers
 import numpy as np
 
-from hexforge.addons.executorch.formats.flatbuffer import Flatbuffer, FlatTable
 from hexforge.addons.executorch.formats.pte import ScalarType
 from hexforge.errors import FormatError
+from hexforge.formats.flatbuffer import Flatbuffer, FlatTable
 from hexforge.ir import Array
 
 IDENTIFIER = b"ED00"

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hexforge.addons.executorch.formats.flatbuffer import Flatbuffer, FlatTable
 from hexforge.errors import FormatError
 from hexforge.formats.container import map_file
+from hexforge.formats.flatbuffer import Flatbuffer, FlatTable
 
 MAGIC = b"FT01"
 _HEADER = struct.Struct("<4sIQQQQ")

@@ -23,11 +23,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from hexforge.addons.executorch.formats.flatbuffer import Flatbuffer, FlatTable
 from hexforge.addons.executorch.formats.ptd import NamedTensor
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.container import map_file
 from hexforge.formats.file_kinds import UNKNOWN, kind_of_bytes
+from hexforge.formats.flatbuffer import Flatbuffer, FlatTable
 
 MAGIC = b"ET12"
 _HEADER = struct.Struct("<4sIQQQ")

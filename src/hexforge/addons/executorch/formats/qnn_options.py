@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hexforge.addons.executorch.formats.flatbuffer import Flatbuffer, FlatTable
 from hexforge.errors import FormatError
+from hexforge.formats.flatbuffer import Flatbuffer, FlatTable
 
 KEY = "qnn_compile_spec"
 BACKENDS = ("undefined", "gpu", "htp", "dsp", "lpai")

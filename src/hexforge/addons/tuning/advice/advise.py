@@ -12,11 +12,11 @@ from hexforge.addons.tuning.advice.placement_advice import PlacementTrial, pin_a
 from hexforge.addons.tuning.advice.result import Advice, AdviceResult
 from hexforge.addons.tuning.advice.rewrite_trial import AllRewrites, RewriteTrial, TriedRewrite
 from hexforge.addons.tuning.advice.whole_cost import IMPOSSIBLE, WholeCost, whole_cost
+from hexforge.addons.tuning.rewrites import NORMALIZATIONS, ONTO_THE_NPU, PLACING, RULES, apply
 from hexforge.analysis.estimate import Estimate, estimate
 from hexforge.analysis.timed_graphs import FLOAT, HAS_CODES, TimedGraphs, TimedSource, timed_graphs
 from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.errors import CallError, CapacityError, UnsupportedError
-from hexforge.frontends.onnx.rewrites import NORMALIZATIONS, ONTO_THE_NPU, PLACING, RULES, apply
 from hexforge.model.reader import Model, read
 from hexforge.quant.compare import is_quantized
 from hexforge.quant.float_source import as_float

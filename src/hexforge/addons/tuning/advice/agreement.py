@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from hexforge.analysis.random_inputs import random_inputs
-from hexforge.frontends.onnx.rewrites.ranges import output_step
 from hexforge.ir import Array
 from hexforge.model.extraction import extract_parts
 from hexforge.model.reader import Model
+from hexforge.patterns.input_numbers import output_step
 from hexforge.runtime.cpu_part import CpuPart
 
 TOLERANCE = 1e-4

@@ -98,7 +98,7 @@ def advise_on_model(model: Path, asked: AskedAdvice) -> None:
 
 def _write(path: Path, result: AdviceResult, name: str) -> None:
     """Write the rewritten model; CallError where it could not be compared with the original."""
-    from hexforge.frontends.onnx.rewrites.write import model_bytes
+    from hexforge.model.extraction import model_bytes
     from hexforge.model.load_check import require_loads
 
     if result.error is None:

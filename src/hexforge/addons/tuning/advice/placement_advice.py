@@ -12,8 +12,8 @@ from hexforge.addons.tuning.advice.whole_cost import WholeCost, whole_cost
 from hexforge.analysis.estimate import Estimate
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import HexforgeError
-from hexforge.frontends.onnx.rewrites.ranges import setting_values
 from hexforge.model.reader import Model
+from hexforge.patterns.input_numbers import setting_values
 
 MOST_TRIED = 6
 """Inputs that are pinned, to see what it brings."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from hexforge.addons.tuning.advice.result import SLOWER, Advice
 from hexforge.addons.tuning.advice.whole_cost import IMPOSSIBLE, WholeCost, whole_cost
+from hexforge.addons.tuning.rewrites import Rewrite, RewriteRule, apply, find
 from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.timed_graphs import TimedGraphs
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import HexforgeError
-from hexforge.frontends.onnx.rewrites import Rewrite, RewriteRule, apply, find
 from hexforge.model.reader import Model
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def deploy(
-    model: Path = argument("The ONNX file; or with --push a deployed folder.", exists=True, show_default=False),
+    model: Path = argument("The ONNX file; or with --push a deployed folder.", show_default=False),
     output: Path | None = option(None, "The folder to ship.", "--output", "-o", file_okay=False, show_default=False),
     soc: str = option("", "Chips by name, number or device.", metavar="S[,S…]", show_default=False),
     data: str = option("random:1", "Samples that the proof is made on; random:N draws them."),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -28,8 +28,9 @@ PROBABLE = 0.02
 """Probabilities that stay below it in the float model say nothing of whether they are alive ..."""
 COARSE = 0.05
 """... unless the step of the second model's numbers is this coarse, which no probability survives."""
-CLIPPED, CLIPPED_SHARE = 0.05, 0.02
-"""Numbers are clipped where they miss this part of the range, and an output is saturated where so many are."""
+CLIPPED, CLIPPED_SHARE, LEAST_CLIPPED = 0.05, 0.02, 8
+"""Numbers are clipped where they miss this part of the range, and an output is saturated where so many are: fewer may
+be one sample that reaches further than those of calibration."""
 
 
 @dataclass(slots=True)
@@ -76,8 +77,6 @@ class OutputChannels:
         axis = channel_axis(array.shape) if facts.axis is None else facts.axis
         if axis >= array.ndim or array.shape[axis] > MOST_CHANNELS:
             return cls(name, None, (0, 1))
-        if facts.parts and sum(facts.parts) == array.shape[axis]:
-            return cls(name, axis, tuple(np.cumsum([0, *facts.parts]).tolist()))
         by_channel = _by_channel(array, axis)
         if by_channel.shape[1] < 2:  # a single number says nothing of a channel's range
             return cls(name, axis, (0, array.shape[axis]))
@@ -124,8 +123,11 @@ class OutputChannels:
             for first, end, own in joined
         ]  # fmt: skip
 
-    def alarms(self, sums: ChannelSums, groups: Sequence[GroupQuality], samples: int) -> list[Alarm]:
-        """What is lost of this output whatever its average says."""
+    def alarms(
+        self, sums: ChannelSums, groups: Sequence[GroupQuality], samples: int,
+        can_change: Callable[[float], bool] = lambda highest: True,
+    ) -> list[Alarm]:  # fmt: skip
+        """What is lost of this output whatever its average says; channels count by whose highest a decision changes."""
         lost = sum(own.not_finite for own in sums.groups)
         if lost:
             text = f"output {self.name!r} has {lost} elements that are no finite numbers and are ones in float"
@@ -140,8 +142,8 @@ class OutputChannels:
             text = f"output {self.name!r} is {value:g} everywhere; in float it goes {_range(sums, 0, None)}"
             return [Alarm("constant", self.name, "", text)]
         clipped = sum(sums.clipped.get(end, 0) for end in _ends(sums))
-        saturated = clipped >= CLIPPED_SHARE * sums.count and clipped > 1
-        alarms = [] if self.integers else self._dead(sums, groups, moves, saturated=saturated)
+        saturated = clipped >= CLIPPED_SHARE * sums.count and clipped >= LEAST_CLIPPED
+        alarms = [] if self.integers else self._dead(sums, groups, moves, can_change, saturated=saturated)
         if saturated:
             text = (
                 f"output {self.name!r} is saturated: {100 * clipped / sums.count:.1f} % of its numbers stay at an end "
@@ -159,7 +161,10 @@ class OutputChannels:
         largest = max(abs(float(np.nanmin(sums.low[0]))), abs(float(np.nanmax(sums.high[0]))))
         return width > MOVED * largest and _told(largest, width, sums, probable=_probable(sums, 0, None))
 
-    def _dead(self, sums: ChannelSums, groups: Sequence[GroupQuality], moves: Array, *, saturated: bool) -> list[Alarm]:
+    def _dead(
+        self, sums: ChannelSums, groups: Sequence[GroupQuality], moves: Array, can_change: Callable[[float], bool],
+        *, saturated: bool,
+    ) -> list[Alarm]:  # fmt: skip
         """Channels that move in float and stand still in the other model; whole groups of them if it is saturated."""
         alarms = []
         for group in groups:
@@ -178,7 +183,8 @@ class OutputChannels:
                 continue
             else:
                 least = 0.1 if probable else ALIVE * width
-                dead = np.flatnonzero(still & (in_float >= least))
+                able = [can_change(float(high)) for high in np.nan_to_num(sums.high[0, rows])]
+                dead = np.flatnonzero(still & (in_float >= least) & able)
             if dead.size:
                 named = channel_text(dead + group.first)
                 value = sums.low[1, group.first + int(dead[0])]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.boxes import Boxes, average_precision, match, overlaps
+from hexforge.analysis.quality.boxes import Boxes, average_precision, match, overlaps
 from hexforge.analysis.quality.decisions.detection_layout import DetectionLayout
 from hexforge.analysis.quality.decisions.measure import Outputs, Tally, share, total
 from hexforge.ir import Array
@@ -45,6 +45,11 @@ class Detection:
     def outputs(self) -> tuple[str, ...]:
         """The outputs with boxes, scores and masks."""
         return self.layout.outputs
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Outputs about the same anchors, which mean nothing where there is no box."""
+        return self.layout.beside
 
     @property
     def about(self) -> str:
@@ -131,3 +136,8 @@ class Detection:
             return f"no box of {self.layout.threshold:g}{best}"
         shown = ", ".join(f"class {c}: {s:.2f}" for c, s in zip(boxes.classes[:4], boxes.scores[:4], strict=True))
         return f"{len(boxes)} box{'es' if len(boxes) > 1 else ''} ({shown}{' …' if len(boxes) > 4 else ''})"
+
+    def can_change(self, output: str, highest: float) -> bool:
+        """Whether a box passes whose scores reach this high in the float model."""
+        alone = output != self.layout.boxes.output
+        return not alone or self.layout.scores.can_pass(output, highest, LOWEST * self.layout.threshold)

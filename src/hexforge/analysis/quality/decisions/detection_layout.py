@@ -1,38 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Detection layout: where boxes, scores and masks lie in a detector's outputs, and how they become boxes.
 
-A layout is recognised (`recognise`), or described in a few words (`metric`). Boxes whose anchors are not known are laid
-apart by their number: the same anchor's boxes of two models are compared in units of that anchor, which changes no
-overlap.
+A layout is recognised (`recognise`), or described in a few words (`metric`). Outputs whose boxes are not at their place
+in the picture are not decoded: their anchors are paired (`paired_anchors`).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.boxes import Boxes, suppress
+from hexforge.analysis.quality.boxes import Boxes, suppress
 from hexforge.analysis.quality.decisions.measure import Outputs
 from hexforge.ir import Array
 
-Format = Literal["cxcywh", "xyxy", "yxyx", "xywh", "ltrb", "dfl", "log", "cells", "ssd"]
-FORMATS = ("cxcywh", "xyxy", "yxyx", "xywh", "ltrb", "dfl", "log", "cells", "ssd")
-"""Corners or centre and size in the picture; distances to a cell's point (ltrb), each as a distribution (dfl); centre
-and size in cells (cells), the size as its logarithm (log), and both as SSD scales them (ssd)."""
+PLACED = ("cxcywh", "xyxy", "yxyx", "xywh")
+"""Corners, or centre or corner and size, in the picture."""
+FORMATS = (*PLACED, "ltrb", "dfl", "log", "cells", "ssd")
+"""What a description may say; all but PLACED are relative to an anchor: distances, distributions, logarithms."""
 Activation = Literal["none", "sigmoid", "softmax"]
 THRESHOLD, MOST_OVERLAP = 0.25, 0.45
 """The score from which on a box counts, and the overlap from which on two boxes of a class are one."""
 CANDIDATES = 4096
 """Boxes above the threshold that are looked at before those that overlap are dropped."""
-APART = 1e4
-"""Cells between two anchors of unknown place."""
 PICTURES_APART = 1e6
 """Pixels between the boxes of two pictures of a batch, which are laid below each other."""
-SSD_CENTRE, SSD_SIZE = 0.1, 0.2
-"""What SSD's offsets are scaled by (the variances of the paper's code)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +39,6 @@ class OutputPart:
     """One past the last channel; None: all."""
     channels_first: bool = False
     """True where channels lie before anchors."""
-    anchors: tuple[int, int] | None = None
-    """The first anchor and one past the last; None: all."""
 
     def rows(self, outputs: Outputs) -> Array:
         """[anchors, channels]."""
@@ -58,8 +50,7 @@ class OutputPart:
             array = array[:, None]
         first = self.channels_first
         array = array.reshape(array.shape[0], -1).T if first else array.reshape(-1, array.shape[-1])
-        rows = slice(None) if self.anchors is None else slice(*self.anchors)
-        return array[rows, self.first : self.last].astype(np.float64)
+        return array[:, self.first : self.last].astype(np.float64)
 
     def __str__(self) -> str:
         if self.last is None and not self.first:
@@ -68,95 +59,40 @@ class OutputPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """Boxes and scores of the same anchors."""
+class AnchorScores:
+    """The scores of anchors."""
 
-    boxes: OutputPart
-    scores: OutputPart
-    format: Format = "cxcywh"
+    part: OutputPart
     objectness: OutputPart | None = None
-    classes: OutputPart | None = None
-    """Where the model names the class itself."""
-    masks: OutputPart | None = None
     activation: Activation = "none"
     background: int | None = None
     """The class that means nothing is there."""
-    grid: tuple[int, int, int] | None = None
-    """Rows, columns and anchors of each cell; None where the places of anchors are not known."""
-    stride: float = 1.0
-    """Pixels of a cell."""
-    sizes: OutputPart | None = None
-    """Where the sizes of boxes lie in an output of their own, behind their centres in `boxes`."""
-    peaks: bool = False
-    """True where scores are heat maps, in which a cell counts that is no lower than its neighbours."""
 
-    def decode(self, outputs: Outputs, threshold: float) -> Boxes:
-        """Boxes of at least this score, not yet suppressed."""
-        scores = _activated(self.scores.rows(outputs), self.activation)
+    @property
+    def parts(self) -> tuple[OutputPart, ...]:
+        """What is read."""
+        return (self.part,) if self.objectness is None else (self.part, self.objectness)
+
+    def __str__(self) -> str:
+        return " times ".join(map(str, self.parts))
+
+    def best(self, outputs: Outputs) -> tuple[Array, Array]:
+        """Each anchor's best score, and its class."""
+        scores = activated(self.part.rows(outputs), self.activation)
         if self.background is not None:
             scores = np.delete(scores, self.background, 1)
-        count = min(len(scores), len(self.boxes.rows(outputs)))
-        if not count or not scores.shape[1]:
-            return Boxes(np.zeros((0, 4)), np.zeros(0), np.zeros(0, np.int64))
-        best, classes = scores[:count].max(1), scores[:count].argmax(1)
-        if self.peaks and self.grid is not None and best.size == self.grid[0] * self.grid[1]:
-            best = np.where(_is_peak(best.reshape(self.grid[:2])).ravel(), best, -math.inf)
+        if not scores.size:
+            return np.zeros(0), np.zeros(0, np.int64)
+        best = scores.max(1)
         if self.objectness is not None:
-            best = best * _activated(self.objectness.rows(outputs), self.activation)[:count, 0]
-        if self.classes is not None:
-            classes = np.rint(self.classes.rows(outputs)[:count, 0]).astype(np.int64)
-        chosen = np.flatnonzero(best >= threshold)
-        if len(chosen) > CANDIDATES:
-            chosen = chosen[np.argsort(-best[chosen], kind="stable")[:CANDIDATES]]
-        masks = None if self.masks is None else self.masks.rows(outputs)[chosen]
-        corners = self._corners(self._boxes(outputs, chosen), chosen)
-        return Boxes(corners, best[chosen], classes[chosen], masks)
+            best = best * activated(self.objectness.rows(outputs), self.activation)[:, 0]
+        return best, scores.argmax(1)
 
-    def _boxes(self, outputs: Outputs, chosen: Array) -> Array:
-        """The four numbers of each chosen box."""
-        rows = self.boxes.rows(outputs)[chosen]
-        if self.sizes is not None:
-            return np.concatenate([rows[:, :2], self.sizes.rows(outputs)[chosen, :2]], 1)
-        if self.format == "dfl":
-            sides = _activated(rows.reshape(4 * len(rows), rows.shape[1] // 4), "softmax")
-            return np.asarray(sides @ np.arange(sides.shape[1])).reshape(-1, 4)
-        if rows.shape[1] < 4:  # a point and no size: it is found again within a cell or so
-            rows = np.concatenate([np.zeros((len(rows), 2)), np.full((len(rows), 2), 3.0)], 1)
-        return np.asarray(rows[:, :4])
-
-    def best_scores(self, outputs: Outputs) -> Array:
-        """The score of every anchor."""
-        everything = self.decode(outputs, -math.inf)
-        return everything.scores
-
-    def _corners(self, boxes: Array, anchors: Array) -> Array:
-        a, b, c, d = boxes.T
-        if self.format == "xyxy":
-            return np.stack([a, b, c, d], 1)
-        if self.format == "yxyx":
-            return np.stack([b, a, d, c], 1)
-        if self.format == "xywh":
-            return np.stack([a, b, a + c, b + d], 1)
-        if self.format == "cxcywh":
-            return np.stack([a - c / 2, b - d / 2, a + c / 2, b + d / 2], 1)
-        x, y = self._points(anchors)
-        if self.format in ("ltrb", "dfl"):
-            cells = np.stack([x - a, y - b, x + c, y + d], 1)
-        else:
-            centre, size = (SSD_CENTRE, SSD_SIZE) if self.format == "ssd" else (1.0, 1.0)
-            x, y = x + centre * a, y + centre * b
-            half_w, half_h = c / 2, d / 2
-            if self.format != "cells":
-                half_w, half_h = (np.exp(np.clip(size * side, -20, 20)) / 2 for side in (c, d))
-            cells = np.stack([x - half_w, y - half_h, x + half_w, y + half_h], 1)
-        return cells * self.stride
-
-    def _points(self, anchors: Array) -> tuple[Array, Array]:
-        """Where anchors are, in cells."""
-        if self.grid is None:
-            return anchors * APART, np.zeros(len(anchors))
-        cell = anchors // self.grid[2]
-        return (cell % self.grid[1]).astype(np.float64), (cell // self.grid[1]).astype(np.float64)
+    def can_pass(self, output: str, highest: float, least: float) -> bool:
+        """Whether an anchor whose number in an output is this high may have a score of at least so much."""
+        if all(part.output != output for part in self.parts) or self.activation == "softmax":
+            return True
+        return float(activated(np.array([[highest]]), self.activation)[0, 0]) >= least
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +100,13 @@ class DetectionLayout:
     """How a detector's outputs are read."""
 
     name: str
-    heads: tuple[Head, ...]
+    boxes: OutputPart
+    scores: AnchorScores
+    format: str = "cxcywh"
+    """One of PLACED."""
+    classes: OutputPart | None = None
+    """Where the model names the class itself."""
+    masks: OutputPart | None = None
     finished: bool = False
     """True where the model itself has dropped boxes that overlap."""
     prototypes: str = ""
@@ -182,24 +124,16 @@ class DetectionLayout:
     @property
     def outputs(self) -> tuple[str, ...]:
         """The outputs that are read."""
-        names: dict[str, None] = {}
-        for head in self.heads:
-            for part in (head.boxes, head.sizes, head.scores, head.objectness, head.classes, head.masks):
-                if part is not None:
-                    names[part.output] = None
+        parts = [part for part in (self.boxes, *self.scores.parts, self.classes, self.masks) if part is not None]
+        names = dict.fromkeys(part.output for part in parts)
         return (*names, *((self.prototypes,) if self.prototypes else ()))
-
-    @property
-    def placed(self) -> bool:
-        """True where boxes are at their place in the picture."""
-        return all(h.grid is not None or h.format in ("cxcywh", "xyxy", "yxyx", "xywh") for h in self.heads)
 
     def decode(self, outputs: Outputs, threshold: float | None = None) -> Boxes:
         """The boxes of one sample, the best first."""
         least = self.threshold if threshold is None else threshold
         if self.batch == 1:
             return self._decode_picture(outputs, least)
-        pictures = [self._decode_picture(picture, least) for picture in self._pictures(outputs)]
+        pictures = [self._decode_picture(picture, least) for picture in pictures_of(outputs, self.batch)]
         below = np.array([0.0, PICTURES_APART, 0.0, PICTURES_APART])
         joined = Boxes(
             np.concatenate([boxes.corners + number * below for number, boxes in enumerate(pictures)]),
@@ -210,34 +144,33 @@ class DetectionLayout:
 
     def best_scores(self, outputs: Outputs) -> Array:
         """The score of every anchor."""
-        return np.concatenate([head.best_scores(o) for o in self._pictures(outputs) for head in self.heads])
-
-    def _pictures(self, outputs: Outputs) -> list[Outputs]:
-        """The outputs of each picture of a batch."""
-        if self.batch == 1:
-            return [outputs]
-        return [{name: outputs[name][i : i + 1] for name in self.outputs} for i in range(self.batch)]
+        return np.concatenate([self.scores.best(picture)[0] for picture in pictures_of(outputs, self.batch)])
 
     def _decode_picture(self, outputs: Outputs, least: float) -> Boxes:
-        parts = [head.decode(outputs, least) for head in self.heads]
-        masks = [part.coefficients for part in parts if part.coefficients is not None]
-        boxes = Boxes(
-            np.concatenate([part.corners for part in parts]),
-            np.concatenate([part.scores for part in parts]),
-            np.concatenate([part.classes for part in parts]),
-            np.concatenate(masks) if len(masks) == len(parts) else None,
-        )
-        finite = np.isfinite(boxes.corners).all(1) & np.isfinite(boxes.scores)
-        return suppress(boxes.chosen(finite), 2.0 if self.finished else self.most_overlap)
+        (best, classes), rows = self.scores.best(outputs), self.boxes.rows(outputs)
+        count = min(len(best), len(rows))
+        best, classes = best[:count], classes[:count]
+        if self.classes is not None:
+            classes = np.rint(self.classes.rows(outputs)[:count, 0]).astype(np.int64)
+        chosen = np.flatnonzero((best >= least) & np.isfinite(best) & np.isfinite(rows[:count, :4]).all(1))
+        if len(chosen) > CANDIDATES:
+            chosen = chosen[np.argsort(-best[chosen], kind="stable")[:CANDIDATES]]
+        masks = None if self.masks is None else self.masks.rows(outputs)[chosen]
+        boxes = Boxes(self._corners(*rows[chosen, :4].T), best[chosen], classes[chosen], masks)
+        return suppress(boxes, 2.0 if self.finished else self.most_overlap)
+
+    def _corners(self, a: Array, b: Array, c: Array, d: Array) -> Array:
+        if self.format == "xyxy":
+            return np.stack([a, b, c, d], 1)
+        if self.format == "yxyx":
+            return np.stack([b, a, d, c], 1)
+        if self.format == "xywh":
+            return np.stack([a, b, a + c, b + d], 1)
+        return np.stack([a - c / 2, b - d / 2, a + c / 2, b + d / 2], 1)
 
     def about(self) -> str:
         """The layout in words."""
-        first = self.heads[0]
-        where = f"boxes {first.boxes} as {first.format}, scores {first.scores}"
-        if first.objectness is not None:
-            where += f" times {first.objectness}"
-        more = f" and {len(self.heads) - 1} more such" if len(self.heads) > 1 else ""
-        return f"{self.name}: {where}{more}"
+        return f"{self.name}: boxes {self.boxes} as {self.format}, scores {self.scores}"
 
 
 def of_first_picture(corners: Array) -> Array:
@@ -245,15 +178,15 @@ def of_first_picture(corners: Array) -> Array:
     return np.asarray(corners[corners[:, 1] < PICTURES_APART / 2])
 
 
-def _is_peak(heat: Array) -> Array:
-    """Which cells of a map are no lower than the eight about them."""
-    height, width = heat.shape
-    padded = np.pad(heat, 1, constant_values=-math.inf)
-    around = [padded[y : y + height, x : x + width] for y in range(3) for x in range(3)]
-    return np.asarray(heat >= np.max(around, axis=0))
+def pictures_of(outputs: Outputs, batch: int) -> list[Outputs]:
+    """The outputs of each picture of a batch."""
+    if batch == 1:
+        return [outputs]
+    return [{n: a[i : i + 1] for n, a in outputs.items() if a.ndim and len(a) == batch} for i in range(batch)]
 
 
-def _activated(scores: Array, activation: Activation) -> Array:
+def activated(scores: Array, activation: Activation) -> Array:
+    """Scores as probabilities."""
     if activation == "sigmoid":
         return np.asarray(1 / (1 + np.exp(-np.clip(scores, -80, 80))))
     if activation == "softmax":

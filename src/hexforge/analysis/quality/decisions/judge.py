@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ import numpy as np
 from hexforge.analysis.quality.decisions.channels import ChannelSums, OutputChannels
 from hexforge.analysis.quality.decisions.detection import Detection, Detections
 from hexforge.analysis.quality.decisions.detection_layout import of_first_picture
+from hexforge.analysis.quality.decisions.evidence import Supposed
 from hexforge.analysis.quality.decisions.graph_facts import ModelFacts, model_facts
 from hexforge.analysis.quality.decisions.maps import Segmentation
 from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally, TallySum, finite_numbers
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decision_metric
+from hexforge.analysis.quality.decisions.paired_anchors import PairedAnchors
 from hexforge.analysis.quality.decisions.verdict import Alarm, Decisions, GroupQuality, OutputDecisions, WorstSample
 from hexforge.analysis.quality.pictures import as_picture
 from hexforge.errors import CallError
@@ -43,6 +46,8 @@ class ReferenceSample:
 
     outputs: Outputs
     decisions: tuple[Any, ...]
+    evidence: Mapping[int, Tally]
+    """What it says of kinds that are supposed, by the number of their measure."""
 
 
 class DecisionJudge:
@@ -54,12 +59,15 @@ class DecisionJudge:
             raise CallError(f"metric {metric!r}: is no kind of decision")
         self._rule, self._facts = rule, model if isinstance(model, ModelFacts) else model_facts(model)
         self.measures: list[DecisionMeasure] | None = None
+        self._supposed: dict[int, Supposed] = {}
         self._channels: dict[str, OutputChannels] = {}
 
     def choose(self, outputs: Outputs) -> None:
         """Choose the kinds of decisions by the float model's outputs of one sample; later calls change nothing."""
         if self.measures is None:
-            self.measures = self._rule.measures(finite_numbers(outputs), self._facts)
+            chosen = self._rule.measures(finite_numbers(outputs), self._facts)
+            self._supposed = {i: kind for i, kind in enumerate(chosen) if isinstance(kind, Supposed)}
+            self.measures = [kind.measure if isinstance(kind, Supposed) else kind for kind in chosen]
             for name, array in outputs.items():
                 if array.dtype.kind in NUMBERS:
                     self._channels[name] = OutputChannels.of(name, array, self._facts.of(name))
@@ -69,7 +77,8 @@ class DecisionJudge:
         self.choose(outputs)
         assert self.measures is not None
         numbers = finite_numbers(outputs)
-        return ReferenceSample(outputs, tuple(m.decide(numbers) for m in self.measures))
+        evidence = {number: kind.evidence(numbers) for number, kind in self._supposed.items()}
+        return ReferenceSample(outputs, tuple(m.decide(numbers) for m in self.measures), evidence)
 
     def compare(self, reference: ReferenceSample, outputs: Outputs, *, draw: bool = False) -> JudgedSample:
         """What a second model's outputs of the same sample say; `draw` keeps the decisions themselves too."""
@@ -80,7 +89,8 @@ class DecisionJudge:
         numbers = finite_numbers(outputs)
         decided = tuple(m.decide(numbers) for m in self.measures)
         tallies = tuple(
-            m.compare(one, two) for m, one, two in zip(self.measures, reference.decisions, decided, strict=True)
+            m.compare(one, two) | reference.evidence.get(i, {})
+            for i, (m, one, two) in enumerate(zip(self.measures, reference.decisions, decided, strict=True))
         )
         channels = {
             name: own.measure(reference.outputs[name], outputs[name])
@@ -89,6 +99,12 @@ class DecisionJudge:
         }
         drawn = (reference.decisions, decided) if draw else ()
         return JudgedSample(tallies, channels, drawn)
+
+    def settled(self, tallies: Sequence[Tally]) -> tuple[int, ...]:
+        """Which of the measures count by what some samples add up to: kinds they confirm, numbers for the others."""
+        # a kind that is supposed stands behind the numbers of its output
+        out = {i - 1 if kind.confirmed([tallies[i]]) else i for i, kind in self._supposed.items()}
+        return tuple(number for number in range(len(tallies)) if number not in out)
 
     def agreements(self, sample: JudgedSample) -> list[float]:
         """How far both models agree on a sample, by each kind of decision; NaN where nothing is decided."""
@@ -99,25 +115,25 @@ class DecisionJudge:
         """The outputs that are numbers, as channels."""
         yield from self._channels.values()
 
+    def can_change(self, output: str, highest: float) -> bool:
+        """Whether a decision can change by numbers of an output that reach this high in the float model."""
+        read_by = [m for m in self.measures or () if isinstance(m, PairedAnchors | Detection) and output in m.outputs]
+        return all(measure.can_change(output, highest) for measure in read_by)
+
     def worst_sample(
-        self,
-        number: int,
-        agreement: float,
-        sample: JudgedSample,
-        feeds: Mapping[str, Array] | None = None,
-        name: str = "",
+        self, shown: WorstSample, sample: JudgedSample, among: Sequence[int], feeds: Mapping[str, Array] | None = None
     ) -> WorstSample:
-        """A sample as it is shown: the input where it is a picture, what both models decide of it."""
+        """A sample as it is shown: the input where it is a picture, what both models decide of it by these measures."""
         assert self.measures is not None
         if not sample.drawn:
-            return WorstSample(number, name, agreement, "", "")
+            return shown
         known = self.agreements(sample)
-        least = min(range(len(known)), key=lambda i: math.inf if math.isnan(known[i]) else known[i])
+        least = min(among, key=lambda i: math.inf if math.isnan(known[i]) else known[i])
         measure, one, two = self.measures[least], sample.drawn[0][least], sample.drawn[1][least]
         firsts = [a[:1] if np.ndim(a) == 4 else a for a in (feeds or {}).values()]  # a batch is shown by its first
         picture = next((p for a in firsts if (p := as_picture(a)) is not None), None)
         boxes = maps = None
-        if isinstance(measure, Detection) and measure.layout.placed and isinstance(one, Detections):
+        if isinstance(measure, Detection) and isinstance(one, Detections):
             threshold = measure.layout.threshold
             first, second = (
                 _in_pixels(of_first_picture(detections.boxes.above(threshold).corners), picture)
@@ -126,13 +142,15 @@ class DecisionJudge:
             boxes = first, second
         if isinstance(measure, Segmentation):
             maps = np.asarray(one), np.asarray(two)
-        return WorstSample(number, name, agreement, measure.words(one), measure.words(two), picture, boxes, maps)
+        return replace(
+            shown, in_float=measure.words(one), in_other=measure.words(two), picture=picture, boxes=boxes, maps=maps
+        )
 
 
 class DecisionCollector:
     """Judges a second model sample by sample, and adds up what they say: all that grows is a figure for each.
 
-    Of the worst sample it keeps the input too.
+    Of the worst sample by each measure it keeps the input too.
     """
 
     def __init__(self, judge: DecisionJudge) -> None:
@@ -141,7 +159,7 @@ class DecisionCollector:
         self._tallies: list[TallySum] = []
         self._agreements: list[array[float]] = []
         self._channels: dict[str, tuple[ChannelSums, int]] = {}
-        self._worst: tuple[tuple[float, float], int, JudgedSample, Mapping[str, Array]] | None = None
+        self._worst: list[tuple[tuple[float, float], int, JudgedSample, Mapping[str, Array]] | None] = []
 
     def add(self, feeds: Mapping[str, Array], reference: Outputs | ReferenceSample, outputs: Outputs) -> None:
         """Judge one sample; outputs that only one model has are left out."""
@@ -154,6 +172,7 @@ class DecisionCollector:
         agreements = self.judge.agreements(sample)
         if not self._count:
             self._tallies, self._agreements = [TallySum() for _ in agreements], [array("d") for _ in agreements]
+            self._worst = [None] * len(agreements)
         for tally, sums, agreement, own in zip(
             sample.tallies, self._tallies, agreements, self._agreements, strict=True
         ):
@@ -164,9 +183,11 @@ class DecisionCollector:
             if piece.low.shape == whole.low.shape:
                 whole.merge(piece)
             self._channels[name] = whole, pieces + 1
-        known = [agreement for agreement in agreements if not math.isnan(agreement)]
-        if known and (self._worst is None or (min(known), sample_sqnr_db(sample)) < self._worst[0]):
-            self._worst = (min(known), sample_sqnr_db(sample)), self._count, sample, feeds
+        db = sample_sqnr_db(sample)
+        for i, agreement in enumerate(agreements):
+            before = self._worst[i]
+            if not math.isnan(agreement) and (before is None or (agreement, db) < before[0]):
+                self._worst[i] = (agreement, db), self._count, sample, feeds
         self._count += 1
 
     def decisions(self, names: Sequence[str] = (), numbers: Sequence[int] = ()) -> Decisions:
@@ -181,7 +202,7 @@ class DecisionCollector:
                 continue
             sums, pieces = self._channels[own.name]
             qualities = own.qualities(sums)
-            alarms += own.alarms(sums, qualities, pieces)
+            alarms += own.alarms(sums, qualities, pieces, partial(self.judge.can_change, own.name))
             if not own.integers:
                 groups += qualities
                 whole = ErrorSums()
@@ -191,20 +212,27 @@ class DecisionCollector:
         worst = self._shown_worst(names, numbers)
         return Decisions(tuple(self._parts()), tuple(groups), tuple(alarms), self._count, lowest, worst)
 
+    def settled(self) -> tuple[int, ...]:
+        """Which of the judge's measures count, by all samples."""
+        return self.judge.settled([sums.tally() for sums in self._tallies])
+
     def _parts(self) -> Iterator[OutputDecisions]:
         """How often both models decide alike, by each kind of decision."""
-        for measure, sums, own in zip(self.judge.measures or (), self._tallies, self._agreements, strict=True):
-            figures = measure.figures([sums.tally()])
-            agreement = figures.pop("agreement")
-            yield OutputDecisions(measure.kind, measure.outputs, agreement, figures, tuple(own), measure.about)
+        for i in self.settled():
+            measure = (self.judge.measures or ())[i]
+            figures = measure.figures([self._tallies[i].tally()])
+            agreement, each = figures.pop("agreement"), tuple(self._agreements[i])
+            yield OutputDecisions(measure.kind, measure.outputs, agreement, figures, each, measure.about)
 
     def _shown_worst(self, names: Sequence[str], numbers: Sequence[int]) -> WorstSample | None:
-        if self._worst is None:
+        among = self.settled()
+        known = [worst for i in among if (worst := self._worst[i]) is not None]
+        if not known:
             return None
-        (agreement, _), index, sample, feeds = self._worst
+        (agreement, _), index, sample, feeds = min(known, key=lambda worst: worst[0])
         name = names[index] if index < len(names) else ""
         number = numbers[index] if index < len(numbers) else index
-        return self.judge.worst_sample(number, agreement, sample, feeds, name)
+        return self.judge.worst_sample(WorstSample(number, name, agreement, "", ""), sample, among, feeds)
 
 
 def judge(

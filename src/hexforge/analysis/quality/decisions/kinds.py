@@ -1,110 +1,112 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds: which decisions people make by a model's outputs, by their shapes, ranges, names and last ops."""
+"""Kinds: which decisions people make by a model's outputs, as far as its last ops, shapes and numbers are evidence."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 
 import numpy as np
 
 from hexforge.analysis.quality.decisions.answers import Classification, Labels, SymbolSequence
 from hexforge.analysis.quality.decisions.channels import channel_axis
-from hexforge.analysis.quality.decisions.detection import Detection
-from hexforge.analysis.quality.decisions.graph_facts import ModelFacts, OutputFacts
+from hexforge.analysis.quality.decisions.evidence import Supposed
+from hexforge.analysis.quality.decisions.graph_facts import PROBABILITY_OPS, ModelFacts
 from hexforge.analysis.quality.decisions.maps import Keypoints, PictureLikeness, Segmentation
 from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, rows_of
-from hexforge.analysis.quality.decisions.recognise import detection_layout, sums_to_one
+from hexforge.analysis.quality.decisions.recognise import detector, sums_to_one
 from hexforge.analysis.quality.decisions.vectors import Embedding, Numbers
 from hexforge.analysis.quality.pictures import LEAST, as_picture
 from hexforge.ir import Array
 
-VECTORS = re.compile(r"embed|feature|feat(?![a-z])|hidden|pooler|descriptor|vector|latent", re.IGNORECASE)
-MAPS = re.compile(r"heat|keypoint|kpt|pose", re.IGNORECASE)
-MASKS = re.compile(r"mask|matte|alpha|seg", re.IGNORECASE)
-PLAIN = re.compile(r"landmark|keypoint|kps|kpt|coord|offset|delta|angle|depth|point", re.IGNORECASE)
-PROBABILITY_OPS = ("Softmax", "LogSoftmax")
+SWITCH_OPS = ("Sigmoid", "HardSigmoid")
 VECTOR_OPS = ("LayerNormalization", "SkipLayerNormalization", "BatchNormalization", "LpNormalization")
-WIDTHS = {64, 96, 128, 192, 256, 312, 320, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048, 4096}
-"""Lengths of vectors that networks have inside; seldom numbers of classes."""
-FEW = 4
+NEVER_SCORES = ("Relu", "Tanh", "GlobalAveragePool", "Clip")
+UNIT_LENGTH = 32
+"""Vectors of so many numbers and length 1 are told apart by cosines."""
 MOST_CLASSES = 256
 """Classes of pixels at most; maps of more channels are features."""
 BLANKS = 0.25
 """The share of places at which a CTC model says nothing, at least."""
+UNCERTAIN = "kind uncertain: judged by numbers, their error beside their spread and what the samples differ by"
 
 
-def choose(outputs: Outputs, facts: ModelFacts) -> list[DecisionMeasure]:
+def choose(outputs: Outputs, facts: ModelFacts) -> list[DecisionMeasure | Supposed]:
     """The decisions by all outputs: boxes out of several together, the rest output by output."""
-    measures: list[DecisionMeasure] = []
-    layout = detection_layout(outputs, facts)
-    taken: set[str] = set()
-    if layout is not None:
-        measures.append(Detection(layout))
-        taken.update(layout.outputs, layout.beside)
+    found = detector(outputs, facts)
+    measures: list[DecisionMeasure | Supposed] = [] if found is None else [found]
+    taken = set() if found is None else {*found.outputs, *found.beside}
     for name, array in outputs.items():
         if name not in taken and array.size and array.dtype.kind in "fiub":
-            measures.append(of_output(name, array, facts))
+            measures += of_output(name, array, facts)
     return measures
 
 
-def of_output(name: str, array: Array, facts: ModelFacts) -> DecisionMeasure:
-    """The decision by one output."""
-    told = facts.of(name)
+def of_output(name: str, array: Array, facts: ModelFacts) -> Iterator[DecisionMeasure | Supposed]:
+    """What one output is judged by: a kind, or one that the samples must confirm and numbers where they do not."""
     if array.dtype.kind in "iub":
         sides = [side for side in array.shape if side > 1]
-        return Segmentation(name, None) if len(sides) == 2 and min(sides) >= LEAST else _integers(name, array)
-    if array.size == max(array.shape, default=1):  # a single row, whatever its shape
+        if len(sides) == 2 and min(sides) >= LEAST:
+            yield Segmentation(name, None)
+        else:
+            yield Classification(name) if array.size == 1 or array.ndim == 1 else SymbolSequence(name)
+        return
+    kind = _kind(name, array, facts)
+    if kind is None or isinstance(kind, Supposed):
+        yield Numbers(name, UNCERTAIN)
+    if kind is not None:
+        yield kind
+
+
+def _kind(name: str, array: Array, facts: ModelFacts) -> DecisionMeasure | Supposed | None:
+    """The kind of decision that an output of floats tells, or may tell; None where it is numbers."""
+    told = facts.of(name).last_op
+    sides = sum(side > 1 for side in array.shape)
+    chosen_from = told in PROBABILITY_OPS
+    looked_at = array.ndim >= 3 and not chosen_from and as_picture(array) is not None
+    if array.ndim < 4 and array.shape in facts.given and not looked_at and not chosen_from:
+        return None  # a state, which the next inference is given
+    if sides <= 1 or array.ndim == 2:
         return _vector(name, array, told)
-    if array.ndim == 2:
-        return _vector(name, array, told)  # one row for each of a batch
-    chosen_from = told.last_op in ("Softmax", "LogSoftmax")
-    looked_at = array.ndim == 3 and facts.picture is not None and not chosen_from and as_picture(array) is not None
-    if sum(side > 1 for side in array.shape) == 2 and array.ndim == 3 and not looked_at:
-        return _rows(name, array, told, facts)
+    if array.ndim == 3 and sides == 2 and not (looked_at and facts.picture is not None):
+        axis = facts.of(name).axis if chosen_from else None
+        return _rows(name, array, array.ndim - 1 if axis is None else axis, facts)
     if array.ndim in (3, 4) and min(_sides(array)) >= LEAST // 2:
-        return _map(name, array, told, facts)
-    return Numbers(name)
+        return _map(name, array, told, looked_at=looked_at)
+    return None
 
 
-def _integers(name: str, array: Array) -> DecisionMeasure:
-    return Classification(name) if array.size == 1 or array.ndim == 1 else SymbolSequence(name)
-
-
-def _vector(name: str, array: Array, told: OutputFacts) -> DecisionMeasure:
-    """A row of numbers: scores of classes, a vector, or plain numbers."""
-    single = array.ndim > 0 and array.size == max(array.shape)
-    axis = int(np.argmax(array.shape)) if single else array.ndim - 1
-    size = array.shape[axis] if array.ndim else 1
-    if told.last_op in PROBABILITY_OPS and size > 1:
-        return Classification(name, axis)
-    if size == 1:
-        return Labels(name) if told.last_op in ("Sigmoid", "HardSigmoid") else Numbers(name)
+def _vector(name: str, array: Array, told: str) -> DecisionMeasure | Supposed | None:
+    """A row of numbers, or one for each of a batch: scores of classes, labels, a vector."""
+    axis = int(np.argmax(array.shape)) if array.ndim and array.size == max(array.shape) else array.ndim - 1
+    if told in SWITCH_OPS:
+        return Supposed(Labels(name), None)
+    if not array.ndim or array.shape[axis] == 1:
+        return None
     rows = rows_of(array, axis)
-    if sums_to_one(rows, 1):
+    if told in PROBABILITY_OPS or sums_to_one(rows, 1):
         return Classification(name, axis)
-    unit = bool((np.abs(np.linalg.norm(rows, axis=1) - 1) < 1e-2).all())
-    if VECTORS.search(name) or told.last_op in VECTOR_OPS or (unit and size >= 32):
+    if _directed(rows, told):
         return Embedding(name, axis)
-    if told.last_op in ("Sigmoid", "HardSigmoid"):
-        return Labels(name)
-    few = size <= FEW and bool((rows > 0).all())  # grades, ages, angles: scores of classes have both signs
-    if PLAIN.search(name) or few or told.last_op == "Tanh":
-        return Numbers(name)
-    return Embedding(name, axis) if size in WIDTHS else Classification(name, axis)
+    return None if told in NEVER_SCORES else Supposed(Classification(name, axis), axis)
 
 
-def _rows(name: str, array: Array, told: OutputFacts, facts: ModelFacts) -> DecisionMeasure:
-    """A row of numbers at each of several places."""
-    axis = array.ndim - 1 if told.axis is None or told.last_op not in PROBABILITY_OPS else told.axis
-    rows = rows_of(array, axis)
-    scores = told.last_op in PROBABILITY_OPS or sums_to_one(rows, 1)
-    if PLAIN.search(name):
-        return Numbers(name)
-    if not scores and (VECTORS.search(name) or told.last_op in VECTOR_OPS or rows.shape[1] in WIDTHS):
+def _rows(name: str, array: Array, axis: int, facts: ModelFacts) -> DecisionMeasure | Supposed | None:
+    """A row of numbers at each of several places: symbols, labels, vectors."""
+    told, rows = facts.of(name).last_op, rows_of(array, axis)
+    symbols = SymbolSequence(name, axis, None if facts.tokens else ctc_blank(rows))
+    if told in PROBABILITY_OPS or sums_to_one(rows, 1):
+        return symbols
+    if told in SWITCH_OPS:
+        return Supposed(Labels(name), None)
+    if _directed(rows, told):
         return Embedding(name, axis)
-    if told.last_op in ("Sigmoid", "HardSigmoid"):
-        return Labels(name)
-    return SymbolSequence(name, axis, None if facts.tokens else ctc_blank(rows))
+    return None if told in NEVER_SCORES else Supposed(symbols, axis)
+
+
+def _directed(rows: Array, told: str) -> bool:
+    """Whether rows are vectors of which the direction counts: normalized, or of length 1."""
+    unit = rows.shape[1] >= UNIT_LENGTH and bool((np.abs(np.linalg.norm(rows, axis=1) - 1) < 1e-2).all())
+    return unit or told in VECTOR_OPS
 
 
 def ctc_blank(rows: Array) -> int | None:
@@ -123,38 +125,23 @@ def _sides(array: Array) -> tuple[int, int]:
     return (array.shape[1], array.shape[2]) if channel_axis(array.shape) == 3 else (array.shape[2], array.shape[3])
 
 
-def _map(name: str, array: Array, told: OutputFacts, facts: ModelFacts) -> DecisionMeasure:
-    """Maps: classes of pixels, a picture, heat maps, or features."""
+def _map(name: str, array: Array, told: str, *, looked_at: bool) -> DecisionMeasure | Supposed | None:
+    """Maps: classes of pixels, a picture, heat maps."""
     axis = channel_axis(array.shape) if array.ndim == 4 else 0
     channels = array.shape[axis]
-    low, high = float(array.min()), float(array.max())
-    probable = low >= -1e-3 and high <= 1 + 1e-3
+    if told in SWITCH_OPS and not (looked_at and channels == 3):
+        return Supposed(Segmentation(name, None, 0.5), None)
     if channels == 1 or array.ndim == 3:
-        if told.last_op in ("Sigmoid", "HardSigmoid") or (MASKS.search(name) and probable):
-            return Segmentation(name, None, 0.5)
-        if MASKS.search(name) and low < 0 < high:
-            return Segmentation(name, None, 0.0)
-        return PictureLikeness(name) if as_picture(array) is not None else Numbers(name)
-    scores = told.last_op in PROBABILITY_OPS or sums_to_one(array, axis)
-    if channels == 3 and not scores and not MASKS.search(name) and as_picture(array) is not None:
-        return PictureLikeness(name)
-    if VECTORS.search(name) or channels > MOST_CLASSES:
-        return Embedding(name, axis)
-    if not scores and axis == 1 and (MAPS.search(name) or _peaked(array)):
-        return Keypoints(name)
-    if told.last_op in ("Sigmoid", "HardSigmoid") and MASKS.search(name):
-        return Segmentation(name, None, 0.5)
-    if scores or _large(array, facts):
+        return PictureLikeness(name) if looked_at else None
+    if told in PROBABILITY_OPS or sums_to_one(array, axis):
         return Segmentation(name, axis)
-    return Embedding(name, axis)
-
-
-def _large(array: Array, facts: ModelFacts) -> bool:
-    """Whether maps are large enough beside the input to be classes of its pixels."""
-    height, width = _sides(array)
-    if facts.picture is None:
-        return min(height, width) >= LEAST
-    return height * 8 >= facts.picture[0] and width * 8 >= facts.picture[1]
+    if looked_at:
+        return PictureLikeness(name)
+    if axis == 1 and _peaked(array):
+        return Keypoints(name)
+    if channels > MOST_CLASSES or told in NEVER_SCORES:
+        return None
+    return Supposed(Segmentation(name, axis), axis)
 
 
 def _peaked(array: Array) -> bool:

@@ -17,7 +17,7 @@ Tally = dict[str, Any]
 """What one sample adds: sums, or lists that are joined."""
 JOINED = ("scores", "right")
 """What is joined of tallies: a score for each box, which an average precision needs one by one."""
-LEAST = ("least", "columns")
+LEAST = ("least", "columns", "size")
 """Of which the least counts; everything else is added."""
 _TOGETHER = 1024
 """Lists of so many samples are joined to one."""

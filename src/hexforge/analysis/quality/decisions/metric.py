@@ -15,18 +15,20 @@ from hexforge.analysis.quality.decisions.detection import Detection
 from hexforge.analysis.quality.decisions.detection_layout import (
     FORMATS,
     MOST_OVERLAP,
+    PLACED,
     THRESHOLD,
     Activation,
+    AnchorScores,
     DetectionLayout,
-    Format,
-    Head,
     OutputPart,
 )
+from hexforge.analysis.quality.decisions.evidence import Supposed
 from hexforge.analysis.quality.decisions.graph_facts import ModelFacts
 from hexforge.analysis.quality.decisions.kinds import choose, ctc_blank, of_output
 from hexforge.analysis.quality.decisions.maps import Keypoints, PictureLikeness, Segmentation
 from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, rows_of
-from hexforge.analysis.quality.decisions.recognise import detection_layout
+from hexforge.analysis.quality.decisions.paired_anchors import Anchors, PairedAnchors
+from hexforge.analysis.quality.decisions.recognise import detector
 from hexforge.analysis.quality.decisions.vectors import Embedding, Numbers
 from hexforge.errors import CallError
 from hexforge.formats.json_text import read_json
@@ -54,14 +56,14 @@ class DecisionMetric:
     layout: Mapping[str, Any] = field(default_factory=dict)
     """A detector's layout, by DETECTION_KEYS."""
 
-    def measures(self, outputs: Outputs, facts: ModelFacts) -> list[DecisionMeasure]:
+    def measures(self, outputs: Outputs, facts: ModelFacts) -> list[DecisionMeasure | Supposed]:
         """What outputs are judged by; CallError where they do not fit."""
         if self.output and self.output not in outputs:
             raise CallError(f"the model has no output {self.output!r}; it has {', '.join(map(repr, outputs))}")
         if self.kind == AUTO:
-            return [of_output(self.output, outputs[self.output], facts)] if self.output else choose(outputs, facts)
+            return [*of_output(self.output, outputs[self.output], facts)] if self.output else choose(outputs, facts)
         if self.kind == "detection":
-            return [Detection(self._layout(outputs, facts))]
+            return [self._detector(outputs, facts)]
         chosen = self.output or self._first(outputs, facts)
         array, told = outputs[chosen], facts.of(chosen)
         axis = told.axis if told.axis is not None else array.ndim - 1
@@ -84,20 +86,21 @@ class DecisionMetric:
 
     def _first(self, outputs: Outputs, facts: ModelFacts) -> str:
         """The first output that looks like this kind, else the first one."""
-        alike = [m.outputs[0] for m in choose(outputs, facts) if m.kind == self.kind]
+        chosen = [kind.measure if isinstance(kind, Supposed) else kind for kind in choose(outputs, facts)]
+        alike = [measure.outputs[0] for measure in chosen if measure.kind == self.kind]
         return alike[0] if alike else next(iter(outputs))
 
-    def _layout(self, outputs: Outputs, facts: ModelFacts) -> DetectionLayout:
-        if not self.layout:
-            layout = detection_layout(outputs, facts)
-            if layout is None:
-                shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
-                raise CallError(
-                    f"metric detection: no usual layout of boxes fits the outputs ({shapes}); describe it, as in "
-                    "detection:boxes=out[0:4],scores=out[4:84],format=cxcywh"
-                )
-            return layout
-        return _described(self.layout, outputs, facts)
+    def _detector(self, outputs: Outputs, facts: ModelFacts) -> DecisionMeasure:
+        if self.layout:
+            return _described(self.layout, outputs, facts)
+        found = detector(outputs, facts)
+        if found is None:
+            shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
+            raise CallError(
+                f"metric detection: no usual layout of boxes fits the outputs ({shapes}); describe it, as in "
+                "detection:boxes=out[0:4],scores=out[4:84],format=cxcywh"
+            )
+        return found
 
 
 def decision_metric(text: str) -> DecisionMetric | None:
@@ -161,25 +164,26 @@ def _checked(given: dict[str, Any], where: str) -> dict[str, Any]:
     return given
 
 
-def _described(given: Mapping[str, Any], outputs: Outputs, facts: ModelFacts) -> DetectionLayout:
-    """The layout that somebody describes, for outputs of these shapes."""
-    boxes = _part(str(given["boxes"]), outputs)
+def _described(given: Mapping[str, Any], outputs: Outputs, facts: ModelFacts) -> DecisionMeasure:
+    """The detector that somebody describes, for outputs of these shapes."""
+    boxes, part = (_part(str(given[key]), outputs) for key in ("boxes", "scores"))
     objectness, classes, masks = (
         _part(str(given[key]), outputs) if given.get(key) else None for key in ("objectness", "classes", "masks")
     )
-    head = Head(
-        boxes, _part(str(given["scores"]), outputs), cast("Format", given.get("format", "cxcywh")), objectness,
-        classes, masks, cast("Activation", given.get("activation", "none")),
-        background=int(given["background"]) if str(given.get("background", "")).lstrip("-").isdecimal() else None,
-    )  # fmt: skip
+    background = int(given["background"]) if str(given.get("background", "")).lstrip("-").isdecimal() else None
+    scores = AnchorScores(part, objectness, cast("Activation", given.get("activation", "none")), background)
+    form, threshold = str(given.get("format", "cxcywh")), float(given.get("threshold", THRESHOLD))
+    if form not in PLACED:
+        return PairedAnchors((Anchors.of(scores, [boxes], outputs),), threshold)
     prototypes = str(given.get("prototypes", ""))
     if prototypes and prototypes not in outputs:
         raise CallError(f"the model has no output {prototypes!r}; it has {', '.join(map(repr, outputs))}")
     finished = str(given.get("finished", "no")).lower() in ("yes", "true", "1")
-    return DetectionLayout(
-        "as described", (head,), finished, prototypes, facts.picture, float(given.get("threshold", THRESHOLD)),
+    layout = DetectionLayout(
+        "as described", boxes, scores, form, classes, masks, finished, prototypes, facts.picture, threshold,
         float(given.get("nms", MOST_OVERLAP)),
     )  # fmt: skip
+    return Detection(layout)
 
 
 def _part(text: str, outputs: Outputs) -> OutputPart:
@@ -197,9 +201,10 @@ def _part(text: str, outputs: Outputs) -> OutputPart:
 
 
 def _segmentation(name: str, array: Any, facts: ModelFacts) -> DecisionMeasure:
-    looks = of_output(name, array, facts)
-    if isinstance(looks, Segmentation):
-        return looks
+    for looks in of_output(name, array, facts):
+        supposed = looks.measure if isinstance(looks, Supposed) else looks
+        if isinstance(supposed, Segmentation):
+            return supposed
     if array.dtype.kind in "iub":
         return Segmentation(name, None)
     axis = channel_axis(array.shape)

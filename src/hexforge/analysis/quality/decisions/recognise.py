@@ -1,65 +1,293 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognise: the layout of a detector's outputs, by shapes, ranges, names and what is concatenated into them."""
+"""Recognise: a detector's outputs, by the anchors that boxes and scores have in common, by shapes and by numbers.
+
+Every output is a table of anchors; one that joins boxes and scores is taken apart. What is at its place in the picture
+is read as boxes, anything else is compared anchor by anchor.
+"""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.detection_layout import Activation, DetectionLayout, Format, Head, OutputPart
-from hexforge.analysis.quality.decisions.graph_facts import ModelFacts
+from hexforge.analysis.quality.decisions.detection import Detection
+from hexforge.analysis.quality.decisions.detection_layout import (
+    THRESHOLD,
+    Activation,
+    AnchorScores,
+    DetectionLayout,
+    OutputPart,
+    activated,
+)
+from hexforge.analysis.quality.decisions.graph_facts import PROBABILITY_OPS, ModelFacts
 from hexforge.analysis.quality.decisions.measure import Outputs
+from hexforge.analysis.quality.decisions.paired_anchors import Anchors, PairedAnchors
 from hexforge.ir import Array
 
-LEAST_ANCHORS = 20
-MOST_CHANNELS = 1100
+LEAST_ANCHORS, MOST_CHANNELS = 10, 1100
 MOST_FINISHED = 1000
 """Boxes that a model lists at most where it has dropped those that overlap."""
 STRIDES = (8, 16, 32, 64, 128)
 USUAL_STRIDES = (STRIDES[:3], STRIDES[:4], STRIDES[1:3], STRIDES[1:4])
-BOXES = re.compile(r"box|loc|regress|(?<![a-z])reg(?![a-z])|delta", re.IGNORECASE)
-SCORES = re.compile(r"scor|conf|prob|cls|class|logit|label|obj", re.IGNORECASE)
-CLASSES = re.compile(r"class|label|cls", re.IGNORECASE)
-OBJECTNESS = re.compile(r"obj", re.IGNORECASE)
-POINTS = re.compile(r"kps|landm|keyp|point|mask|proto|feat", re.IGNORECASE)
-HEAT = re.compile(r"heat|(?<![a-z])hm(?![a-z])|center_map", re.IGNORECASE)
-OFFSETS = re.compile(r"off|(?<![a-z])reg(?![a-z])", re.IGNORECASE)
-DISTRIBUTIONS = (32, 64, 68)
-"""Channels of four distances as distributions of 8, 16 or 17 bins."""
-ANCHORS, MOST_OBJECTS = 3, 0.2
-"""Anchors of each cell of YOLO's raw maps, and the share of them that may have an object."""
-STRIDE_IN_NAME = re.compile(r"(?<!\d)(8|16|32|64|128)(?!\d)")
+OF_CELL = 3
+"""Anchors of each cell of YOLO's raw maps."""
+MOST_OBJECTS = 0.2
+"""The share of anchors that may pass: most of a detector's have no object."""
+TOP_LEFT_FIRST = ("detection_boxes", "StatefulPartitionedCall")
+"""What TensorFlow's detectors, which list top, left, bottom, right, call their boxes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Table:
-    """An output as [anchors, channels]."""
+    """Channels of an output as [anchors, channels]."""
 
-    name: str
     rows: Array
     part: OutputPart
 
+    @classmethod
+    def of(cls, part: OutputPart, outputs: Outputs) -> _Table:
+        """The table of a part."""
+        return cls(part.rows(outputs), part)
 
-def detection_layout(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
-    """The layout of a detector's outputs; None where they are not those of a detector."""
+    @property
+    def channels(self) -> int:
+        return int(self.rows.shape[1])
+
+    @property
+    def still(self) -> bool:
+        """True where all anchors have the same numbers."""
+        return not np.ptp(self.rows, axis=0).any()
+
+    @property
+    def activation(self) -> Activation:
+        return "none" if shares(self.rows) else "sigmoid"
+
+    @property
+    def background(self) -> int | None:
+        """The class that means nothing is there, where one comes true of every anchor."""
+        return 0 if self.channels > 1 and sums_to_one(self.rows, 1) else None
+
+    @property
+    def scored(self) -> bool:
+        """Whether the numbers may be scores: few anchors pass."""
+        passing = activated(self.rows, self.activation).max(1) >= THRESHOLD
+        return not self.still and (self.background is not None or float(passing.mean()) <= MOST_OBJECTS)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the numbers may be classes by number."""
+        return self.channels == 1 and bool((self.rows == np.rint(self.rows)).all())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Outputs, or parts of one, about the same anchors."""
+
+    boxes: _Table
+    scores: _Table
+    numbers: tuple[_Table, ...]
+    """All that is no score, boxes among them."""
+    objectness: _Table | None = None
+    classes: _Table | None = None
+    masks: OutputPart | None = None
+    listed: bool = False
+    """True where the model itself has dropped boxes that overlap."""
+
+    @property
+    def format(self) -> str:
+        """How boxes are written, where they are at their place in the picture."""
+        if self.boxes.channels != 4:
+            return ""
+        return "xyxy" if _cornered(self.boxes.rows) else "cxcywh" if (self.boxes.rows[:, 2:] >= -1e-3).all() else ""
+
+    @property
+    def scored(self) -> AnchorScores:
+        """How the scores are read."""
+        there = None if self.objectness is None else self.objectness.part
+        return AnchorScores(self.scores.part, there, self.scores.activation, self.scores.background)
+
+
+def detector(outputs: Outputs, facts: ModelFacts) -> Detection | PairedAnchors | None:
+    """How a detector's outputs are judged; None where they are not those of a detector."""
     if facts.batch > 1:
-        alone = replace(facts, batch=1)
-        numbers = {name: array for name, array in outputs.items() if array.ndim and array.shape[0] == facts.batch}
-        layout = detection_layout({name: array[:1] for name, array in numbers.items()}, alone)
-        return None if layout is None or len(numbers) < len(outputs) else replace(layout, batch=facts.batch)
-    layout = (
-        _listed(outputs) or _concatenated(outputs, facts) or _raw_grids(outputs, facts) or _raw_maps(outputs, facts)
-    )
-    return layout or _apart(outputs, facts) or _centres(outputs, facts)
+        alone = {name: array[:1] for name, array in outputs.items() if array.ndim and len(array) == facts.batch}
+        found = detector(alone, replace(facts, batch=1)) if len(alone) == len(outputs) else None
+        if isinstance(found, Detection):
+            return replace(found, layout=replace(found.layout, batch=facts.batch))
+        return None if found is None else replace(found, batch=facts.batch)
+    groups = [group for tables in _by_anchors(outputs, facts) if (group := _group(tables)) is not None]
+    groups = groups or list(_raw_maps(outputs, facts)) or list(_joined(outputs, facts))[:1]
+    if not groups:
+        return None
+    first = groups[0]
+    if len(groups) > 1 or not first.format:
+        anchors = (Anchors.of(group.scored, [table.part for table in group.numbers], outputs) for group in groups)
+        return PairedAnchors(tuple(anchors))
+    layout = DetectionLayout(
+        "boxes that are listed" if first.listed else "boxes and scores", first.boxes.part, first.scored,
+        "yxyx" if first.boxes.part.output.startswith(TOP_LEFT_FIRST) else first.format,
+        None if first.classes is None else first.classes.part, first.masks, first.listed,
+        "" if first.masks is None else _prototypes(outputs, first.masks), facts.picture,
+        beside=tuple(dict.fromkeys(table.part.output for table in first.numbers)),
+    )  # fmt: skip
+    return Detection(layout)
 
 
-def _anchors(array: Array) -> int:
-    """How many anchors an output may be about: its longest side."""
-    return max(_squeezed(array).shape, default=0) if array.ndim > 1 else 0
+def _by_anchors(outputs: Outputs, facts: ModelFacts) -> list[list[_Table]]:
+    """Outputs that are about the same anchors, as many for each."""
+    groups: dict[int, list[_Table]] = {}
+    for name, array in outputs.items():
+        table = _table(name, array, facts)
+        if table is not None:
+            groups.setdefault(len(table.rows), []).append(table)
+    return [tables for tables in groups.values() if len(tables) > 1]
+
+
+def _group(tables: list[_Table]) -> _Group | None:
+    """Boxes, scores and objectness among outputs of the same anchors."""
+    moving = [t for t in tables if not t.still]
+    boxes = [t for t in moving if t.channels == 4 and not t.scored] or [t for t in moving if t.channels == 4]
+    boxes = boxes or [t for t in moving if t.channels > 4 and t.channels % 2 == 0 and not t.scored]
+    boxes = boxes or [t for t in moving if t.channels == 2]  # sizes and offsets of centres in a heat map
+    if not boxes:
+        return None
+    others = [t for t in moving if t is not boxes[0]]
+    classes = [t for t in others if t.whole and not shares(t.rows) and len(t.rows) <= MOST_FINISHED]
+    chances = [t for t in others if t.channels == 1 and shares(t.rows)]
+    if len(classes) == len(chances) == 1 and boxes[0].channels == 4:
+        return _Group(boxes[0], chances[0], tuple(tables), classes=classes[0], listed=True)
+    scores = [t for t in others if t.scored and t.channels != 2] or [t for t in others if t.scored]
+    if not scores:
+        return None
+    probable = [t for t in scores if t.activation == "none"] or scores
+    best = max(probable, key=lambda t: t.channels)
+    there = next((t for t in probable if t.channels == 1 and t is not best), None)
+    numbers = tuple(t for t in tables if t is not best and t is not there)
+    return _Group(boxes[0], best, numbers, there, listed=len(boxes[0].rows) <= MOST_FINISHED // 2)
+
+
+def _raw_maps(outputs: Outputs, facts: ModelFacts) -> Iterator[_Group]:
+    """YOLO's maps, of which every one has three times box, objectness and classes for each cell of its grid."""
+    tables = [table for n, a in outputs.items() if (table := _table(n, a, facts)) is not None]
+    raw = all(a.ndim == 5 and a.shape[1] == OF_CELL for a in outputs.values())
+    grids = {height * width for height, width in _grids(facts, STRIDES)}
+    if (
+        len(tables) < len(outputs)
+        or len({t.channels for t in tables}) != 1
+        or len({len(t.rows) for t in tables}) < len(tables)
+    ):
+        return
+    channels = tables[0].channels
+    each = channels if raw else channels // OF_CELL
+    if each <= 5 or (not raw and (channels % OF_CELL or len(tables) < 2 or not {len(t.rows) for t in tables} <= grids)):
+        return
+    groups = []
+    for table in tables:
+        for first in range(0, channels, each):
+            ends = pairwise((first, first + 4, first + 5, first + each))
+            box, there, classes = (_Table.of(replace(table.part, first=a, last=b), outputs) for a, b in ends)
+            if not there.still and not there.scored:
+                return  # features
+            groups.append(_Group(box, classes, (box,), there))
+    yield from groups
+
+
+def _joined(outputs: Outputs, facts: ModelFacts) -> Iterator[_Group]:
+    """Outputs that join boxes and scores: lists of boxes; YOLO's with its classes, perhaps objectness and masks."""
+    for name, array in outputs.items():
+        sides = _squeezed(array).shape
+        if array.dtype.kind != "f" or len(sides) != 2 or not array.size or not np.isfinite(array).all():
+            continue
+        first = array.ndim > 2 and sides[0] < sides[1]
+        whole = OutputPart(name, channels_first=first)
+        rows = whole.rows(outputs)
+        yield from _listed(whole, _Table(rows, whole), outputs)
+        anchors, channels = rows.shape
+        alone = not any(a.ndim > 1 and max(_squeezed(a).shape) == anchors for n, a in outputs.items() if n != name)
+        if (
+            array.ndim < 3
+            or not alone
+            or anchors < 2 * LEAST_ANCHORS
+            or not 5 <= channels <= min(anchors, MOST_CHANNELS)
+        ):
+            continue
+        if array.ndim > 3 and anchors < 4 * channels:  # a map
+            continue
+        if facts.picture is None and float(rows[:, :4].max()) <= 1.5:  # parts of a picture, and there is none
+            continue
+        if facts.of(name).last_op in PROBABILITY_OPS or any(sums_to_one(rows, axis) for axis in (0, 1)):
+            continue
+        prototypes = _prototypes(outputs, whole)
+        end = _end_of_scores(rows, outputs[prototypes].shape[-3] if prototypes else 0)
+        if end < 5 or not _boxes_like(rows[:, :4]):
+            continue
+        begin = 5 if not first and _has_objectness(end - 4, anchors, facts) else 4
+        ends = pairwise((0, 4, begin, end, channels))
+        box, there, scores, masks = (_Table.of(replace(whole, first=a, last=b), outputs) for a, b in ends)
+        masked = masks.part if prototypes and end < channels else None
+        yield _Group(box, scores, (box,), there if begin > 4 else None, masks=masked)
+
+
+def _listed(whole: OutputPart, table: _Table, outputs: Outputs) -> Iterator[_Group]:
+    """A list of boxes: corners, score and class, or the picture's number, corners, class and score."""
+    columns = {6: ((0, 4), (4, 5), (5, 6)), 7: ((1, 5), (6, 7), (5, 6))}.get(table.channels)
+    if columns is None or len(table.rows) > MOST_FINISHED:
+        return
+    box, scores, classes = (_Table.of(replace(whole, first=a, last=b), outputs) for a, b in columns)
+    if classes.whole and shares(scores.rows) and _cornered(box.rows):
+        yield _Group(box, scores, (box,), classes=classes, listed=True)
+
+
+def _end_of_scores(rows: Array, masks: int) -> int:
+    """One past the last channel that is a probability, behind the four of the box."""
+    channels = rows.shape[1]
+    probable = (rows.min(0) >= -1e-3) & (rows.max(0) <= 1 + 1e-3)
+    if masks and channels - masks > 4 and probable[4 : channels - masks].all():
+        return int(channels - masks)
+    others = np.flatnonzero(~probable[4:])
+    return int(4 + others[0] if others.size else channels)
+
+
+def _prototypes(outputs: Outputs, boxes: OutputPart) -> str:
+    """The output whose maps masks are made of, where there is one."""
+    sizes = {n: a.shape for n, a in outputs.items() if n != boxes.output and a.ndim == 4 and a.shape[0] == 1}
+    most = min(_squeezed(outputs[boxes.output]).shape) - 4
+    return next((name for name, shape in sizes.items() if 8 <= shape[1] < most), "")
+
+
+def _has_objectness(scores: int, anchors: int, facts: ModelFacts) -> bool:
+    """YOLOv5 to v7 and YOLOX have it, channels last; of others only their 80 or 90 classes and one more tell it."""
+    cells = [sum(height * width for height, width in _grids(facts, some)) for some in USUAL_STRIDES]
+    alone = anchors in cells and scores != 80
+    return scores > 1 and (anchors in [OF_CELL * count for count in cells] or scores in (81, 91) or alone)
+
+
+def _grids(facts: ModelFacts, strides: tuple[int, ...]) -> list[tuple[int, int]]:
+    height, width = facts.picture or (0, 0)
+    return [(math.ceil(height / s), math.ceil(width / s)) for s in strides]
+
+
+def _table(name: str, array: Array, facts: ModelFacts) -> _Table | None:
+    if array.dtype.kind not in "fiu" or not array.size or not array.ndim:
+        return None
+    sides = _squeezed(array).shape
+    if array.ndim == 4 and len(array) == 1 and len(sides) == 2 and _is_grid(sides, facts):
+        sides = (1, *sides)  # a map of one channel
+    first = len(sides) == 2 and sides[0] < sides[1] and sides[0] <= 4
+    if len(sides) == 3:  # channels before rows and columns, or behind
+        first = _is_grid(sides[1:], facts) or (sides[0] != sides[1] and sides[0] < sides[2])
+    part = OutputPart(name, channels_first=first)
+    rows = part.rows({name: array})
+    fits = len(rows) >= LEAST_ANCHORS and 1 <= rows.shape[1] <= MOST_CHANNELS and bool(np.isfinite(rows).all())
+    return _Table(rows, part) if fits else None
+
+
+def _is_grid(sides: tuple[int, ...], facts: ModelFacts) -> bool:
+    return sides[0] == sides[1] or sides in _grids(facts, STRIDES)
 
 
 def _squeezed(array: Array) -> Array:
@@ -68,329 +296,14 @@ def _squeezed(array: Array) -> Array:
     return array
 
 
-def _listed(outputs: Outputs) -> DetectionLayout | None:
-    """A list of boxes that do not overlap any more: one table of six or seven columns, or boxes, scores and classes."""
-    for name, array in outputs.items():
-        rows = _squeezed(array)
-        if rows.ndim != 2 or rows.shape[0] > MOST_FINISHED or array.dtype.kind != "f":
-            continue
-        if rows.shape[1] == 6 and len(rows) and _whole(rows[:, 5]) and _shares(rows[:, 4:5]) and _cornered(rows[:, :4]):
-            parts = OutputPart(name, 0, 4), OutputPart(name, 4, 5), OutputPart(name, 5, 6)
-        elif rows.shape[1] == 7 and len(rows) and _whole(rows[:, 0]) and _whole(rows[:, 5]) and _shares(rows[:, 6:7]):
-            parts = OutputPart(name, 1, 5), OutputPart(name, 6, 7), OutputPart(name, 5, 6)
-        else:
-            continue
-        return DetectionLayout(
-            "boxes that are listed", (Head(parts[0], parts[1], "xyxy", classes=parts[2]),), finished=True
-        )
-    boxes = [n for n, a in outputs.items() if a.ndim >= 2 and a.shape[-1] == 4 and BOXES.search(n)]
-    flat = [n for n, a in outputs.items() if math.prod(a.shape) == max(a.shape, default=0) and a.ndim]
-    scores = [n for n in flat if re.search(r"scor|conf|prob", n, re.IGNORECASE) and outputs[n].dtype.kind == "f"]
-    classes = [n for n in flat if CLASSES.search(n) and n not in scores]
-    if len(boxes) != 1 or len(scores) != 1 or len(classes) != 1:
-        return None
-    if len({outputs[boxes[0]].shape[-2], outputs[scores[0]].size, outputs[classes[0]].size}) != 1:
-        return None
-    # TensorFlow's detectors list top, left, bottom, right
-    form: Format = "yxyx" if boxes[0].startswith(("detection_boxes", "StatefulPartitionedCall")) else "xyxy"
-    head = Head(OutputPart(boxes[0]), _column(scores[0], outputs), form, classes=_column(classes[0], outputs))
-    return DetectionLayout("boxes that are listed", (head,), finished=True)
-
-
-def _column(name: str, outputs: Outputs) -> OutputPart:
-    """An output of one number for each box, however it is shaped."""
-    rows = _squeezed(outputs[name])
-    return OutputPart(name, channels_first=rows.ndim == 2 and rows.shape[0] == 1)
-
-
-def _concatenated(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
-    """YOLO: boxes, perhaps objectness, classes, perhaps masks in one output, channels first or last."""
-    for name, array in outputs.items():
-        rows = _squeezed(array)
-        if array.dtype.kind != "f" or rows.ndim != 2 or array.ndim < 3:
-            continue
-        channels_first = rows.shape[0] < rows.shape[1]
-        table = rows.T if channels_first else rows
-        anchors, channels = table.shape
-        if anchors < LEAST_ANCHORS or not 5 <= channels <= MOST_CHANNELS or anchors < channels:
-            continue
-        if array.ndim > 3 and anchors < 4 * channels:  # a map
-            continue
-        if any(_anchors(a) == anchors for n, a in outputs.items() if n != name):  # the boxes have their own output
-            continue
-        if facts.picture is None and float(table[:, :4].max()) <= 1.5:  # parts of a picture, and there is none
-            continue
-        if facts.of(name).last_op in ("Softmax", "LogSoftmax") or any(sums_to_one(table, axis) for axis in (0, 1)):
-            continue
-        prototypes = _prototypes(outputs, name, channels)
-        parts = facts.of(name).parts
-        end = 4 + _classes(table, parts, 0 if not prototypes else outputs[prototypes].shape[-3])
-        if end < 5 or not _boxes_like(table[:, :4]):
-            continue
-        raw = not channels_first and _is_grid(anchors, facts, 1) and float(table[:, :4].min()) < -0.5
-        objectness = _has_objectness(table[:, 4:end], anchors, facts, channels_first=channels_first)
-        first = 5 if objectness else 4
-
-        form: Format = "xyxy" if _cornered(table[:, :4]) else "cxcywh"
-        head = Head(
-            OutputPart(name, 0, 4, channels_first),
-            OutputPart(name, first, end, channels_first),
-            form,
-            OutputPart(name, 4, 5, channels_first) if objectness else None,
-            masks=OutputPart(name, end, channels, channels_first) if prototypes and end < channels else None,
-        )
-        if raw:
-            return DetectionLayout("YOLOX in cells", tuple(_by_grid(head, anchors, facts)), picture=facts.picture)
-        kind = "YOLO with objectness" if objectness else "YOLO"
-        return DetectionLayout(kind, (head,), prototypes=prototypes, picture=facts.picture)
-    return None
-
-
-def _classes(table: Array, parts: tuple[int, ...], masks: int) -> int:
-    """How many channels after the four of the box are probabilities."""
-    channels = table.shape[1]
-    probable = (table.min(0) >= -1e-3) & (table.max(0) <= 1 + 1e-3)
-    if masks and channels - masks > 4 and probable[4 : channels - masks].all():
-        return int(channels - masks - 4)
-    ends = [int(end) for end in np.cumsum(parts)]
-    if 4 in ends and len(ends) > ends.index(4) + 1:
-        # what is concatenated after the box, as far as it is probabilities: objectness and classes may be two parts
-        end = 4
-        for stop in ends[ends.index(4) + 1 :]:
-            if not probable[end:stop].all():
-                break
-            end = stop
-        if end > 4:
-            return int(end - 4)
-    run = np.flatnonzero(~probable[4:])
-    return int(run[0] if run.size else channels - 4)
-
-
-def _prototypes(outputs: Outputs, name: str, channels: int) -> str:
-    """The output whose maps masks are made of, where there is one."""
-    for other, array in outputs.items():
-        if other != name and array.ndim == 4 and array.shape[0] == 1 and 8 <= array.shape[1] < channels - 4:
-            return other
-    return ""
-
-
-def _has_objectness(scores: Array, anchors: int, facts: ModelFacts, *, channels_first: bool) -> bool:
-    """YOLOv5 to v7 and YOLOX have it, channels last; later ones have not."""
-    if channels_first or scores.shape[1] < 2:
-        return False
-    if _is_grid(anchors, facts, 3):
-        return True
-    if scores.shape[1] in (81, 91):  # 80 or 90 classes, the usual ones, and one more
-        return True
-    return _is_grid(anchors, facts, 1) and scores.shape[1] != 80
-
-
-def _grid_sizes(facts: ModelFacts, strides: tuple[int, ...]) -> list[tuple[int, int]]:
-    height, width = facts.picture or (0, 0)
-    return [(math.ceil(height / s), math.ceil(width / s)) for s in strides]
-
-
-def _is_grid(anchors: int, facts: ModelFacts, of_cell: int) -> bool:
-    """Whether there are so many anchors for each cell of the usual grids."""
-    return any(anchors == of_cell * _cells(facts, some) for some in USUAL_STRIDES)
-
-
-def _cells(facts: ModelFacts, strides: tuple[int, ...]) -> int:
-    return sum(height * width for height, width in _grid_sizes(facts, strides))
-
-
-def _by_grid(head: Head, anchors: int, facts: ModelFacts) -> Iterator[Head]:
-    """A head for each grid of cells that follow each other in one output."""
-    strides = next(some for some in USUAL_STRIDES if _cells(facts, some) == anchors)
-    begin = 0
-    for stride, (height, width) in zip(strides, _grid_sizes(facts, strides), strict=True):
-        rows = begin, begin + height * width
-        begin = rows[1]
-        objectness = None if head.objectness is None else replace(head.objectness, anchors=rows)
-        yield replace(
-            head, boxes=replace(head.boxes, anchors=rows), scores=replace(head.scores, anchors=rows), format="log",
-            objectness=objectness, grid=(height, width, 1), stride=float(stride),
-        )  # fmt: skip
-
-
-def _raw_maps(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
-    """Maps of YOLO before anything is decoded: [1, 3 (5 + classes), rows, columns] by stride, or channels last."""
-    maps = {n: a for n, a in outputs.items() if a.ndim == 4 and a.shape[0] == 1 and a.dtype.kind == "f"}
-    if len(maps) < 2 or len(maps) < len(outputs) or facts.picture is None:
-        return None
-    heads: list[Head] = []
-    sizes = set()
-    for name, array in maps.items():
-        grids = {size: stride for stride in STRIDES for size in _grid_sizes(facts, (stride,))}
-        first = array.shape[2:] in grids
-        rows, columns, channels = (array.shape[i] for i in ((2, 3, 1) if first else (1, 2, 3)))
-        numbers, stride = channels // ANCHORS, grids.get((rows, columns))
-        if stride is None or channels % ANCHORS or not 5 < numbers <= MOST_CHANNELS:
-            return None
-        sizes.add((stride, numbers))
-        there = array[:, 4::numbers] if first else array[..., 4::numbers]
-        shares = _shares(there)
-        if float((there > (0.5 if shares else 0.0)).mean()) > MOST_OBJECTS:
-            return None  # features: most cells of a detector have no object
-        heads += [
-            Head(
-                OutputPart(name, k, k + 4, first), OutputPart(name, k + 5, k + numbers, first), "log",
-                OutputPart(name, k + 4, k + 5, first), activation="none" if shares else "sigmoid",
-                grid=(rows, columns, 1), stride=float(stride),
-            )
-            for k in range(0, channels, numbers)
-        ]  # fmt: skip
-    if len(sizes) < len(maps) or len({numbers for _, numbers in sizes}) > 1:
-        return None
-    return DetectionLayout("YOLO's maps", tuple(heads), picture=facts.picture)
-
-
-def _raw_grids(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
-    """Grids of YOLO before anything is decoded: [1, 3, rows, columns, 5 + classes] for each stride."""
-    grids = {n: a for n, a in outputs.items() if a.ndim == 5 and a.shape[1] == 3 and a.shape[-1] > 5}
-    if not grids or len({a.shape[-1] for a in grids.values()}) != 1:
-        return None
-    heads = tuple(
-        Head(
-            OutputPart(n, 0, 4),
-            OutputPart(n, 5),
-            "log",
-            OutputPart(n, 4, 5),
-            activation="none" if _shares(a[..., 4:]) else "sigmoid",
-        )
-        for n, a in grids.items()
-    )
-    return DetectionLayout("YOLO's grids", heads, picture=facts.picture)
-
-
-def _apart(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
-    """Boxes and scores in outputs of their own, one pair or one for each stride."""
-    tables: dict[int, list[_Table]] = {}
-    for table in _tables(outputs):
-        tables.setdefault(len(table.rows), []).append(table)
-    heads: list[Head] = []
-    beside: list[str] = []
-    for anchors, some in tables.items():
-        head = _head(anchors, some, len(tables), facts)
-        if head is not None:
-            heads.append(head)
-            beside += [table.name for table in some]
-    if not heads:
-        return None
-    named = "boxes and scores" + (" by stride" if len(heads) > 1 else "")
-    finished = len(heads) == 1 and len(_squeezed(outputs[heads[0].boxes.output])) <= MOST_FINISHED // 2
-    return DetectionLayout(named, tuple(heads), finished=finished, picture=facts.picture, beside=tuple(beside))
-
-
-def _centres(outputs: Outputs, facts: ModelFacts) -> DetectionLayout | None:
-    """CenterNet: a heat map of centres, with maps of sizes and offsets as large, if any."""
-    maps = {n: a for n, a in outputs.items() if a.ndim == 4 and a.shape[0] == 1 and a.dtype.kind == "f"}
-    heats = [n for n in maps if HEAT.search(n)]
-    if not heats:  # the one map of probabilities among maps of two numbers and more
-        heats = [n for n, a in maps.items() if a.shape[1] == 1 and _shares(a)] if len(maps) > 1 else []
-    if len(heats) != 1:
-        return None
-    heat = maps[heats[0]]
-    height, width = heat.shape[2:]
-    others = [n for n, a in maps.items() if n != heats[0] and a.shape[2:] == heat.shape[2:]]
-    if not others or any(maps[n].shape[1] < 2 for n in others):
-        return None
-    pairs = [n for n in others if maps[n].shape[1] == 2]
-    offsets = next((n for n in pairs if OFFSETS.search(n)), "") or (pairs[1] if len(pairs) > 1 else "")
-    sizes = next((n for n in pairs if n != offsets), "")
-    stride = facts.picture[0] / height if facts.picture is not None else 1.0
-    # a logarithm is small: that of a whole map's size at most
-    form: Format = "log" if sizes and float(maps[sizes].max()) < math.log(max(height, width)) + 0.5 else "cells"
-    whole = bool(offsets and sizes)
-    head = Head(
-        OutputPart(offsets if whole else heats[0], channels_first=True), OutputPart(heats[0], channels_first=True),
-        form if whole else "cells", grid=(height, width, 1), stride=stride,
-        sizes=OutputPart(sizes, channels_first=True) if whole else None, peaks=True,
-        activation="none" if _shares(heat) else "sigmoid",
-    )  # fmt: skip
-    return DetectionLayout("centres in a heat map", (head,), picture=facts.picture, beside=(heats[0], *others))
-
-
-def _tables(outputs: Outputs) -> Iterator[_Table]:
-    for name, array in outputs.items():
-        rows = _squeezed(array)
-        if array.dtype.kind != "f" or not 1 <= rows.ndim <= 3:
-            continue
-        first = rows.ndim == 3 and rows.shape[0] < rows.shape[2]  # channels before rows and columns
-        first = first or (rows.ndim == 2 and rows.shape[0] < rows.shape[1] and rows.shape[0] <= 4)
-        part = OutputPart(name, channels_first=first)
-        table = part.rows({name: array})
-        if len(table) >= LEAST_ANCHORS // 2 and table.shape[1] <= MOST_CHANNELS:
-            yield _Table(name, table, part)
-
-
-def _head(anchors: int, tables: list[_Table], groups: int, facts: ModelFacts) -> Head | None:
-    """Boxes with their scores among outputs of as many anchors."""
-    boxes = [t for t in tables if t.rows.shape[1] == 4 and not SCORES.search(t.name) and not POINTS.search(t.name)]
-    boxes = [t for t in boxes if BOXES.search(t.name)] or boxes
-    if not boxes:  # distances as distributions
-        spread = [t for t in tables if t.rows.shape[1] in DISTRIBUTIONS and not _shares(t.rows) and len(tables) > 1]
-        boxes = spread if len(spread) == 1 else []
-    if not boxes:  # boxes with key points behind them
-        boxes = [t for t in tables if t.rows.shape[1] > 4 and BOXES.search(t.name) and t.rows.shape[1] % 2 == 0]
-    if len(boxes) != 1:
-        return None
-    others = [t for t in tables if t is not boxes[0] and not POINTS.search(t.name)]
-    named = [t for t in others if SCORES.search(t.name)] or others
-    objectness = [t for t in named if OBJECTNESS.search(t.name) and t.rows.shape[1] == 1 and len(named) > 1]
-    scores = [t for t in named if t not in objectness]
-    if len(scores) != 1 or (not BOXES.search(boxes[0].name) and not SCORES.search(scores[0].name) and groups > 4):
-        return None
-    activation, background = _score_kind(scores[0].rows)
-    grid, stride = _grid(anchors, boxes[0].name, facts)
-    form, scaled = _box_format(boxes[0].rows[:, :4], background, placed=grid is not None and groups > 1)
-    if boxes[0].rows.shape[1] in DISTRIBUTIONS and not BOXES.search(boxes[0].name):
-        form, scaled = "dfl", True
-    return Head(
-        boxes[0].part, scores[0].part, form, objectness[0].part if objectness else None, activation=activation,
-        background=background, grid=grid if scaled else None, stride=stride if scaled and grid is not None else 1.0,
-    )  # fmt: skip
-
-
-def _score_kind(scores: Array) -> tuple[Activation, int | None]:
-    if not _shares(scores):
-        return "sigmoid", None
-    return "none", 0 if scores.shape[1] > 1 and sums_to_one(scores, 1) else None
-
-
-def _box_format(boxes: Array, background: int | None, *, placed: bool) -> tuple[Format, bool]:
-    """How boxes are written, and whether in cells of a grid."""
-    if not placed and _cornered(boxes):
-        return "xyxy", False
-    if float(boxes.min()) >= -1e-3 and not placed:
-        return "cxcywh", False
-    if float((boxes >= -0.05 * np.abs(boxes).max()).mean()) > 0.99:
-        return "ltrb", True
-    return ("ssd", False) if background is not None else ("log", True)
-
-
-def _grid(anchors: int, name: str, facts: ModelFacts) -> tuple[tuple[int, int, int] | None, float]:
-    """Rows, columns and anchors of a cell of the grid that so many anchors fill, and its stride."""
-    strides = [int(s) for s in STRIDE_IN_NAME.findall(name)] or [*STRIDES, 4]
-    for stride in strides:
-        ((height, width),) = _grid_sizes(facts, (stride,))
-        cells = height * width
-        if cells and anchors % cells == 0 and anchors // cells in (1, 2, 3):
-            return (height, width, anchors // cells), float(stride)
-    return None, 1.0
-
-
-def _whole(column: Array) -> bool:
-    return bool(np.isfinite(column).all() and (column == np.rint(column)).all())
-
-
-def _shares(scores: Array) -> bool:
+def shares(scores: Array) -> bool:
+    """Whether numbers may be probabilities."""
     return bool(scores.size and scores.min() >= -1e-3 and scores.max() <= 1 + 1e-3)
 
 
 def sums_to_one(array: Array, axis: int) -> bool:
     """Whether numbers along an axis are probabilities of which one comes true."""
-    return _shares(array) and bool((np.abs(array.sum(axis) - 1) < 0.02).all())
+    return shares(array) and bool((np.abs(array.sum(axis) - 1) < 0.02).all())
 
 
 def _cornered(boxes: Array) -> bool:

@@ -3,13 +3,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.measure import Outputs, Tally, common_part, rows_of, share, total
+from hexforge.analysis.quality.decisions.measure import Outputs, Tally, TallySum, common_part, rows_of, share, total
 from hexforge.ir import Array
+
+LEAST_SPREAD = 0.05
+"""The part of their squares that numbers spread by at least: one that is 24 in every sample is not far off at 24.4."""
+FOLLOWED = 4096
+"""Places of an output that are followed from sample to sample; of larger ones every so manieth."""
+TELLING = 0.2
+"""Samples tell what they differ by where they move numbers by this part of the spread."""
+COUNTED, LEFT = 0.1, 0.9
+"""How much of the error beside what samples differ by counts: numbers are good (0.99) where 90 % of that is explained.
+Numbers that are near in units of their spread stay usable: samples may differ by little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +63,11 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Numbers that are read as they are: how much of what they tell is kept."""
+    """Numbers that are read as they are: their error beside how far they lie apart, and how far samples move them."""
 
     output: str
+    about: str = "error beside the numbers' spread and what the samples differ by"
     kind: str = "numbers"
-    about: str = "how much of the numbers' variance is explained"
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -65,31 +76,49 @@ class Numbers:
 
     def decide(self, outputs: Outputs) -> Array:
         """The numbers."""
-        return np.ravel(outputs[self.output]).astype(np.float64)
+        return np.ravel(outputs[self.output])
 
     def compare(self, reference: Array, other: Array) -> Tally:
-        """Sums that variance and error follow from; elements that are no finite number in float are left out."""
-        first, second = common_part(reference, other)
+        """Sums that spread, variation and error follow from; what is no finite number in float is left out."""
+        first, second = (part.astype(np.float64) for part in common_part(reference, other))
         told = np.isfinite(first)
-        first, second = first[told], np.nan_to_num(second[told], nan=0.0, posinf=0.0, neginf=0.0)
+        first, second = np.where(told, first, 0.0), np.where(told & np.isfinite(second), second, 0.0)
+        some = first[:: max(1, -(-first.size // FOLLOWED))]
+        error = first - second
         return {
-            "count": first.size,
-            "sum": float(first.sum()),
-            "squares": float(first @ first),
-            "noise": float(np.square(first - second).sum()),
-        }
+            "count": int(told.sum()), "sum": float(first.sum()), "squares": float(first @ first),
+            "noise": float(error @ error), "samples": 1, "places": some, "place_squares": np.square(some),
+            "size": first.size,
+        }  # fmt: skip
 
     def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
-        """The part of the variance, or of the square of a single number, that is not lost."""
+        """The part of the spread that is kept; less where the error is near what samples differ by, if they differ."""
         count, whole, squares, noise = (total(tallies, key) for key in ("count", "sum", "squares", "noise"))
         if not count:
             return {"agreement": float("nan")}
-        variance = squares - whole * whole / count
-        against = variance if variance > 1e-9 * squares else squares
+        variance = max(squares - whole * whole / count, 0.0)
+        against = max(variance, LEAST_SPREAD * squares)
         if not against:
             return {"agreement": 1.0 if not noise else 0.0}
-        return {"agreement": max(0.0, 1 - noise / against)}
+        sums = TallySum()
+        for tally in tallies:
+            sums.add({key: tally[key] for key in ("samples", "places", "place_squares", "size")})
+        whole_tally = sums.tally()
+        moved = _variation(whole_tally) * whole_tally["size"]
+        figures = {"agreement": max(0.0, 1 - noise / against), "error_of_spread": math.sqrt(noise / against)}
+        if moved > 0:
+            figures["error_of_variation"] = math.sqrt(noise / moved)
+        if moved >= TELLING**2 * against:
+            figures["agreement"] = min(figures["agreement"], max(LEFT, 1 - COUNTED * noise / moved))
+        return figures
 
     def words(self, decision: Array) -> str:
         """The first numbers."""
         return " ".join(f"{x:.4g}" for x in decision[:6]) + (" …" if decision.size > 6 else "")
+
+
+def _variation(tally: Tally) -> float:
+    """The mean variance of a place over samples; 0 of one sample."""
+    samples = tally["samples"]
+    variance = tally["place_squares"] / samples - np.square(tally["places"] / samples)
+    return float(np.maximum(variance, 0.0).mean()) if samples > 1 and variance.size else 0.0

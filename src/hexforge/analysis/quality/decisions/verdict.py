@@ -22,6 +22,10 @@ numbers are read as they are, so both need more.
 """
 
 
+FEW_SAMPLES = 3
+"""Fewer samples than these are no evidence; one of five is held out of calibration."""
+
+
 @dataclass(frozen=True, slots=True)
 class Alarm(Result):
     """An output, or channels of one, that the second model has lost whatever the average says."""
@@ -141,6 +145,7 @@ class Decisions(Result):
         "kind",
         Key("agreement", rounded=6),
         "verdict samples",
+        Key("caution", omit_empty=True),
         Key("sqnr_db", rounded=3),
         "alarms",
         Key("outputs", of="parts"),
@@ -180,10 +185,18 @@ class Decisions(Result):
         """True unless decisions are lost or an alarm rings."""
         return self.verdict != "unusable"
 
+    @property
+    def caution(self) -> str:
+        """What makes the verdict weak; empty where enough samples were judged."""
+        if self.samples >= FEW_SAMPLES:
+            return ""
+        judged = "one sample" if self.samples == 1 else f"{self.samples} samples"
+        return f"judged by {judged} alone: give {5 * FEW_SAMPLES} or more"
+
     def text(self) -> str:
         """The verdict with the decisions that count, in one line."""
         figures = "nothing to decide by" if self.decisive is None else self.decisive.text()
-        return f"{self.verdict}: {figures}"
+        return f"{self.verdict}{f' ({self.caution})' if self.caution else ''}: {figures}"
 
 
 def figure_text(name: str, value: float) -> str:
@@ -192,7 +205,9 @@ def figure_text(name: str, value: float) -> str:
         return "not known"
     if name.endswith("psnr"):
         return "exact" if math.isinf(value) else f"{value:.1f} dB"
-    return f"{value:g}" if name in ("boxes", "labels") else f"{100 * value:.1f} %" if value < 1 else "100 %"
+    return (
+        f"{value:g}" if name in ("boxes", "labels") else f"{100 * value:.1f} %" if value < 1 else f"{100 * value:.0f} %"
+    )
 
 
 def _margin(part: OutputDecisions) -> float:

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands do with a .tflite or a bundle: say what is inside, and write it as ONNX."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from hexforge.cli.arguments import Model, Out, Output, file_to_write
+from hexforge.cli.say import say
+from hexforge.cli.screen import console, print_json, spinner, table
+from hexforge.request_fields import option
+
+
+def convert(
+    model: Model,
+    out: Out = None,
+    tolerance: float = option(1e-4, "How far numbers may be apart, in parts of the largest; integers one step."),
+    output: Output = None,
+) -> None:
+    """Write the ONNX model of a .tflite, checked by running both where LiteRT is installed."""
+    from hexforge.addons.tflite.compare import compare
+    from hexforge.addons.tflite.convert import onnx_model
+    from hexforge.addons.tflite.model_file import parse
+    from hexforge.formats.files import require_another_file, write_atomically
+
+    target = file_to_write(out, output)
+    data, name = _model(model)
+    require_another_file(target, model)
+    with spinner(f"converting {model.name}"):
+        made = onnx_model(parse(data, name)).SerializeToString()
+        compared = compare(bytes(data), made, tolerance)
+    write_atomically(target, made)
+    say(f"wrote {target}: {compared}")
+
+
+def print_models(file: Path, soc: str, as_json: bool) -> None:
+    """Print what the models of a file are: tensors, operators, signatures, and what the file says of them."""
+    from hexforge.addons.tflite.bundle import models_of_file
+    from hexforge.addons.tflite.model_file import parse
+
+    with spinner(f"reading {file.name}"):
+        facts = [_facts(name, parse(data, name)) for name, data in models_of_file(file).items()]
+    if as_json:
+        print_json({"file": file.name, "models": facts})
+        return
+    screen = console()
+    for model in facts:
+        operators = ", ".join(f"{name} x{count}" for name, count in model["operators"].items())
+        rows = [("model", model["name"]), ("says", model["description"]), ("operators", operators)]
+        rows += [("not translated", ", ".join(model["not_translated"]))] if model["not_translated"] else []
+        rows += [("left to the CPU by LiteRT", ", ".join(model["not_delegated"]))] if model["not_delegated"] else []
+        rows += [("signatures", ", ".join(model["signatures"]))] if model["signatures"] else []
+        rows += [(name, text) for name, text in model["metadata"].items()]
+        screen.print(table("", ("", ""), rows))
+        tensors = [(side, t["name"], t["type"], str(t["shape"]), t["encoding"]) for side in ("inputs", "outputs")
+                   for t in model[side]]  # fmt: skip
+        screen.print(table("", ("", "tensor", "type", "shape", "encoding"), tensors))
+
+
+def _model(path: Path) -> tuple[memoryview, str]:
+    """The bytes of the model that a path names."""
+    from hexforge.addons.tflite.bundle import model_bytes
+    from hexforge.errors import UnsupportedError
+    from hexforge.formats.file_kinds import file_and_member, kind_of
+
+    kind = kind_of(path)
+    if "addons.tflite" not in kind.as_onnx:
+        raise UnsupportedError(f"{path}: is {kind.name}, and a .tflite is converted; {kind.advice}")
+    file, member = file_and_member(path)
+    return model_bytes(file.read_bytes(), file.name, member)
+
+
+def _facts(name: str, model: Any) -> dict[str, Any]:
+    from hexforge.addons.tflite.convert import is_translated
+    from hexforge.addons.tflite.delegate import DELEGATED
+    from hexforge.addons.tflite.metadata import texts
+
+    first = model.subgraphs[0]
+    counts = Counter(o.name for subgraph in model.subgraphs for o in subgraph.operators)
+    refused = {o.name for s in model.subgraphs for o in s.operators if not is_translated(o)}
+
+    def tensors(indices: tuple[int, ...]) -> list[dict[str, Any]]:
+        found = [first.tensors[i] for i in indices]
+        return [
+            {"name": t.name, "type": t.type_name, "shape": list(t.signature or t.shape),
+             "encoding": _encoding(t.quantization)} for t in found
+        ]  # fmt: skip
+
+    return {
+        "name": name,
+        "description": model.description,
+        "subgraphs": [subgraph.name for subgraph in model.subgraphs],
+        "operators": dict(counts.most_common()),
+        "not_translated": sorted(refused),
+        "not_delegated": sorted(set(counts) - DELEGATED),
+        "signatures": {s.key: {"inputs": dict(s.inputs), "outputs": dict(s.outputs)} for s in model.signatures},
+        "metadata": texts(model),
+        "inputs": tensors(first.inputs),
+        "outputs": tensors(first.outputs),
+    }
+
+
+def _encoding(quantization: Any) -> str:
+    if quantization is None:
+        return ""
+    if len(quantization.scales) > 1:
+        return f"{len(quantization.scales)} scales along axis {quantization.axis}"
+    return f"scale {quantization.scales[0]:g}, zero point {quantization.zero_points[0]}"

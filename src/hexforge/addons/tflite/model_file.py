@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Model file: a .tflite as checked data. Everything that a number in the file names is there when this has read it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from hexforge.addons.tflite.schema import CUSTOM, IDENTIFIER, OPERATORS, OTHER_TYPES, TYPES
+from hexforge.errors import FormatError
+from hexforge.formats.flatbuffer import Flatbuffer, FlatTable
+
+T = TypeVar("T")
+MOST_RANK = 16
+MOST_ELEMENTS = 1 << 31
+"""Of one tensor; nothing that a phone runs has as many."""
+LONGEST_VECTOR = 1 << 22
+"""Of what is computed and has one dimension: onnx's shape inference looks at each of its elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorScales:
+    """real = scale * (integer - zero point), one pair for all or one for each index of an axis."""
+
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class SparseDimension:
+    """One level of a sparse tensor: dense with a size, or the segments and indices of what is there."""
+
+    size: int
+    segments: tuple[int, ...] | None
+    indices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sparsity:
+    """The order in which a sparse tensor's dimensions are walked, blocks last."""
+
+    order: tuple[int, ...]
+    blocks: tuple[int, ...]
+    dimensions: tuple[SparseDimension, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a subgraph; `data` are the bytes of a constant, None for what is computed."""
+
+    name: str
+    type: int
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    """The shape with -1 where a size is open; empty where all are fixed."""
+    data: memoryview | None
+    quantization: TensorScales | None
+    sparsity: Sparsity | None
+    is_variable: bool
+
+    @property
+    def type_name(self) -> str:
+        """The type in words."""
+        return OTHER_TYPES.get(self.type) or np.dtype(TYPES[self.type]).name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operator:
+    """An operator: its name, its tensors by number (-1: none) and its options, still in their tables."""
+
+    name: str
+    version: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    intermediates: tuple[int, ...]
+    options: FlatTable | None
+    custom_options: memoryview
+    is_custom: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subgraph:
+    """A function of the model: the first one is the model itself unless a signature says otherwise."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    operators: tuple[Operator, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Names that an application calls a subgraph's inputs and outputs by."""
+
+    key: str
+    subgraph: int
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TfliteModel:
+    """A whole file."""
+
+    where: str
+    description: str
+    subgraphs: tuple[Subgraph, ...]
+    signatures: tuple[Signature, ...] = ()
+    metadata: Mapping[str, memoryview] = field(default_factory=dict)
+    buffer_count: int = 0
+
+
+def parse(content: bytes | memoryview, where: str) -> TfliteModel:
+    """The model in the bytes of a file."""
+    whole = memoryview(content)
+    if bytes(whole[4:8]) != IDENTIFIER:
+        raise FormatError(f"{where}: is no TensorFlow Lite model: it does not say TFL3 at its fourth byte", 4)
+    root = Flatbuffer(whole, where).root()
+    if (version := root.integer(0, "I")) != 3:
+        raise root.fault(f"has version {version} of the schema; 3 is read, which converters write since 2017")
+    buffers = [_buffer(table, whole) for table in root.tables(4)]
+    codes = [_code(table) for table in root.tables(1)]
+    subgraphs = tuple(_subgraph(table, buffers, codes) for table in root.tables(2))
+    if not subgraphs:
+        raise root.fault("has no subgraph, so nothing to run; get the file again")
+    metadata = {}
+    for table in root.tables(6):
+        data = _item(table, buffers, table.integer(1, "I"), "a buffer")
+        metadata[table.text(0) or ""] = memoryview(b"") if data is None else data
+    signatures = tuple(_signature(table, subgraphs) for table in root.tables(7))
+    return TfliteModel(where, root.text(3) or "", subgraphs, signatures, metadata, len(buffers))
+
+
+def _buffer(table: FlatTable, whole: memoryview) -> memoryview | None:
+    """The bytes of a buffer, which in files of 2 GB and more lie behind the flatbuffer; None for an empty one."""
+    offset, size = table.integer(1, "Q"), table.integer(2, "Q")
+    if offset > 1:
+        if offset + size > len(whole):
+            raise table.fault(f"has a buffer of {size} bytes at {offset}, outside its {len(whole)} bytes")
+        return whole[offset : offset + size]
+    data = table.raw(0)
+    return data if data else None
+
+
+def _code(table: FlatTable) -> tuple[str, int, bool]:
+    """Name and version of an operator, and whether it is somebody's own; old files have the number in one byte."""
+    number = max(table.integer(0, "b"), table.integer(3, "i"))
+    if not 0 <= number < len(OPERATORS):
+        raise table.fault(
+            f"uses builtin operator {number}, which is newer than the schema read here (0 to {len(OPERATORS) - 1})"
+        )
+    name = OPERATORS[number]
+    return (table.text(1) or CUSTOM if name == CUSTOM else name), table.integer(2, "i", 1), name == CUSTOM
+
+
+def _subgraph(
+    table: FlatTable, buffers: Sequence[memoryview | None], codes: Sequence[tuple[str, int, bool]]
+) -> Subgraph:
+    tensors = tuple(_tensor(t, number, buffers) for number, t in enumerate(table.tables(0)))
+
+    def indices(of: FlatTable, field_number: int, optional: bool) -> tuple[int, ...]:
+        found = of.numbers(field_number, "i")
+        for index in found:
+            if not (-1 if optional else 0) <= index < len(tensors):
+                raise of.fault(f"names tensor {index} of a subgraph with {len(tensors)}")
+        return found
+
+    operators = []
+    for entry in table.tables(3):
+        name, version, custom = _item(entry, codes, entry.integer(0, "I"), "an operator code")
+        options = entry.table(4) or entry.table(12)
+        inputs, outputs, between = indices(entry, 1, True), indices(entry, 2, False), indices(entry, 8, True)
+        own = entry.raw(5) or memoryview(b"")
+        operators.append(Operator(name, version, inputs, outputs, between, options, own, custom))
+    return Subgraph(table.text(4) or "", tensors, indices(table, 1, False), indices(table, 2, False), tuple(operators))
+
+
+def _tensor(table: FlatTable, number: int, buffers: Sequence[memoryview | None]) -> Tensor:
+    shape, kind = table.numbers(0, "i"), table.integer(1, "b")
+    name = table.text(3) or f"tensor_{number}"
+    if kind not in TYPES and kind not in OTHER_TYPES:
+        raise table.fault(f"tensor {name!r} has type {kind}, which the schema read here does not have")
+    if len(shape) > MOST_RANK or any(size < 0 for size in shape) or math.prod(shape) > MOST_ELEMENTS:
+        raise table.fault(f"tensor {name!r} has shape {list(shape)[:MOST_RANK]}, which no sound file has")
+    if len(shape) == 1 and shape[0] > LONGEST_VECTOR and not table.integer(2, "I"):
+        raise table.fault(f"tensor {name!r} is a vector of {shape[0]} elements; at most {LONGEST_VECTOR} are read")
+    if table.integer(10, "I"):
+        raise table.fault(f"tensor {name!r} lies in another file; convert the model again with its weights inside")
+    data = _item(table, buffers, table.integer(2, "I"), "a buffer")
+    quantization, sparsity = table.table(4), table.table(6)
+    return Tensor(
+        name,
+        kind,
+        shape,
+        table.numbers(7, "i"),
+        data,
+        None if quantization is None else _quantization(quantization, shape, name),
+        None if sparsity is None else _sparsity(sparsity, len(shape)),
+        table.flag(5),
+    )
+
+
+def _quantization(table: FlatTable, shape: tuple[int, ...], name: str) -> TensorScales | None:
+    scales = table.numbers(2, "f")
+    zero_points = table.numbers(3, "q")
+    if table.integer(4, "B") > 1:
+        raise table.fault(f"tensor {name!r} has one scale for each block, which is not translated; use per-channel")
+    if not scales:
+        return None
+    axis = table.integer(6, "i")
+    if len(scales) > 1 and (not 0 <= axis < len(shape) or shape[axis] != len(scales)):
+        raise table.fault(f"tensor {name!r} of shape {list(shape)} has {len(scales)} scales along axis {axis}")
+    if any(not math.isfinite(scale) or scale < 0 for scale in scales):
+        raise table.fault(f"tensor {name!r} has a scale that is no positive number")
+    if len(zero_points) not in (0, 1, len(scales)):
+        raise table.fault(f"tensor {name!r} has {len(scales)} scales and {len(zero_points)} zero points")
+    full = zero_points * len(scales) if len(zero_points) == 1 else zero_points or (0,) * len(scales)
+    return TensorScales(tuple(map(float, scales)), full, axis)
+
+
+_INDEX_CODES = {1: "i", 2: "H", 3: "B"}
+
+
+def _sparsity(table: FlatTable, rank: int) -> Sparsity:
+    order, blocks = table.numbers(0, "i"), table.numbers(1, "i")
+    dimensions = tuple(_sparse_dimension(entry) for entry in table.tables(2))
+    if sorted(order) != list(range(rank + len(blocks))) or len(dimensions) != len(order):
+        raise table.fault("has a sparse tensor whose dimensions do not match its shape")
+    if any(not 0 <= axis < rank for axis in blocks):
+        raise table.fault("has a sparse tensor with a block along a dimension that it has not")
+    return Sparsity(order, blocks, dimensions)
+
+
+def _sparse_dimension(table: FlatTable) -> SparseDimension:
+    if table.integer(0, "b") == 0:
+        return SparseDimension(table.integer(1, "i"), None, ())
+    parts = []
+    for number in (2, 4):
+        kind, vector = table.union(number)
+        if kind not in _INDEX_CODES:
+            raise table.fault(f"has a sparse tensor with indices of kind {kind}, which the schema has not")
+        parts.append(vector.numbers(0, _INDEX_CODES[kind]))
+    return SparseDimension(0, parts[0], parts[1])
+
+
+def _signature(table: FlatTable, subgraphs: Sequence[Subgraph]) -> Signature:
+    number = table.integer(4, "I")
+    tensors = _item(table, subgraphs, number, "a subgraph").tensors
+    sides: list[dict[str, int]] = []
+    for side in (0, 1):
+        named = {entry.text(0) or "": entry.integer(1, "I") for entry in table.tables(side)}
+        for index in named.values():
+            _item(table, tensors, index, "a tensor")
+        sides.append(named)
+    return Signature(table.text(2) or "", number, *sides)
+
+
+def _item(table: FlatTable, items: Sequence[T], number: int, what: str) -> T:
+    if not 0 <= number < len(items):
+        raise table.fault(f"names {what} by number {number}, and has {len(items)}")
+    return items[number]
