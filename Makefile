@@ -157,7 +157,7 @@ fuzz: $(VENV)/.dev
 	@for target in container context steps step_wiring native_context adapter lora_config safetensors graph_text encodings_file recipe_text onnx_model profile_log profile_text pte_program ptd_file compile_spec gguf_file checkpoint_files peft_adapter bundle_description; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --runs $(RUNS) > build/fuzz-$$target.log 2>&1 || exit 1; \
 	  grep -E 'DONE|number_of_executed_units' build/fuzz-$$target.log; done
-	@for target in differential_float differential_qdq odd_models hostile_names device_scenarios device_messages api_sequences damaged_tflite; do \
+	@for target in differential_float differential_qdq arbitrated_qdq odd_models hostile_names device_scenarios device_messages api_sequences damaged_tflite; do \
 	  echo "fuzz: $$target"; $(BIN)/python -m fuzz $$target --seconds $(SECONDS_EACH) > build/fuzz-$$target.log 2>&1 \
 	    || { grep seed build/fuzz-$$target.log; exit 1; }; tail -n 1 build/fuzz-$$target.log; done
 

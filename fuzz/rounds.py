@@ -12,11 +12,12 @@ from fuzz.device_rounds import device_messages, device_scenarios
 from fuzz.hostile_names import hostile_names
 from fuzz.odd_models import odd_models
 from fuzz.tflite_files import damaged_tflite
-from tests.ort.differential import float_disagreements, qdq_disagreements
+from tests.ort.differential import arbitrated_ops, float_disagreements, qdq_disagreements
 
 ROUNDS: dict[str, Callable[[int], Sequence[object]]] = {
     "differential_float": float_disagreements,
     "differential_qdq": lambda seed: qdq_disagreements(seed, 6),
+    "arbitrated_qdq": arbitrated_ops,
     "odd_models": odd_models,
     "hostile_names": hostile_names,
     "device_scenarios": device_scenarios,

@@ -569,3 +569,20 @@ def test_sizes_that_are_counted_here_are_those_of_the_schemas(case):
     (made,) = read(proto).ir.graph.outputs
     shape = [d.dim_value for d in wanted.type.tensor_type.shape.dim]
     assert ([] if made.shape is None else list(made.shape.numpy())) == shape
+
+
+@pytest.mark.parametrize("opset", [11, 18, 21, 22])
+@pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride"), [((9, 7), (2, 2), (3, 1)), ((6,), (2,), (3,)), ((7, 3, 4), (3, 3, 2), (1, 3, 2))]
+)
+def test_ceiled_pools_with_same_pads_have_the_shape_that_kernels_give(size, kernel, stride, auto, opset):
+    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 2, *size))]
+    given = {"kernel_shape": kernel, "strides": stride, "auto_pad": auto}
+    pools = ["AveragePool", "MaxPool"] + (["LpPool"] if opset >= 18 else [])
+    nodes = [helper.make_node(op, ["x"], [op], ceil_mode=1, **given) for op in pools]
+    outputs = [helper.make_empty_tensor_value_info(op) for op in pools]
+    graph = helper.make_graph(nodes, "g", infos, outputs)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    for value in read(proto).ir.graph.outputs:
+        assert value.shape.numpy() == (1, 2, *(-(-n // s) for n, s in zip(size, stride, strict=True)))

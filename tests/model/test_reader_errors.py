@@ -277,3 +277,14 @@ def test_types_that_an_op_does_not_take(nodes: str, words: str):
         proto.graph.initializer.append(numpy_helper.from_array(np.ones((3, 3, 1, 1), kind), name))
     with pytest.raises(ModelError, match=words):
         read(proto)
+
+
+@pytest.mark.parametrize("op", ["AveragePool", "MaxPool", "LpPool"])
+@pytest.mark.parametrize("opset", [11, 18, 22])
+def test_a_window_larger_than_its_input_is_refused_before_onnxruntime_divides_by_nothing(op: str, opset: int):
+    node = helper.make_node(op, ["x"], ["y"], name="p", kernel_shape=[7, 1], strides=[2, 50], pads=[2, 0, 2, 0])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 1, 5])
+    graph = helper.make_graph([node], "g", [x], [helper.make_empty_tensor_value_info("y")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    with pytest.raises(ModelError, match=rf"node 'p' \({op}\): the window \[7, 1\] is larger than its input \[1, 5\]"):
+        read(proto)

@@ -97,7 +97,7 @@ def test_an_option_beside_the_file_wins(model: Path, tmp_path: Path) -> None:
 def test_a_section_for_another_graph_is_said_not_to_act(model: Path, tmp_path: Path) -> None:
     made = session(model, written(tmp_path, {"graphs": [{"graph_names": ["other"], "vtcm_mb": 2}]}))
     assert made._device_parts[0].config.graph.vtcm_mb == 0
-    assert any("none of them is for this model, whose graph is called 'net'" in note for note in made.notes)
+    assert any("changes nothing: the graphs here are 'net'" in note for note in made.notes)
 
 
 def test_a_bad_file_is_an_error_with_its_keys(model: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -58,3 +59,21 @@ def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     options = {"backend_type": "htp", "soc_model": "57", "op_affinity": str(tmp_path / "absent.json")}
     with pytest.raises(HexforgeError, match="there is no such file"):
         hexforge.InferenceSession(model(), providers=[(QNN, options)])
+
+
+def test_ceiled_pools_left_to_the_cpu_have_onnxruntimes_shapes(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"kernel_shape": [2, 3], "strides": [3, 2], "auto_pad": "SAME_UPPER"}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("AveragePool", ["a"], ["b"], ceil_mode=1, count_include_pad=1, **given),
+        helper.make_node("Relu", ["b"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 9, 6])
+    graph = helper.make_graph(nodes, "g", [x], [helper.make_empty_tensor_value_info("y")])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    (tmp_path / "a.json").write_text(json.dumps({"op_type": {"AveragePool": "CPU"}}))
+    options = {"backend_type": "htp", "op_affinity": str(tmp_path / "a.json")}
+    feeds = {"x": np.random.default_rng(0).standard_normal((1, 2, 9, 6)).astype(np.float32)}
+    got = hexforge.InferenceSession(made, providers=[(QNN, options)]).run(None, feeds)[0]
+    want = onnxruntime.InferenceSession(made, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+    np.testing.assert_allclose(got, want, atol=0.01)

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from hexforge.cli.say import say
 from hexforge.formats.backend_extensions import Config, load
+from hexforge.runtime.tool_config import unmatched_graphs
 
 
 def read_config(path: Path | None, tool: str) -> Config:
@@ -20,6 +22,12 @@ def read_config(path: Path | None, tool: str) -> Config:
         if tool not in readers:
             print_notice(tool, f"{config.where}: {key} is not read by {tool}, but by {' and '.join(readers)}")
     return config
+
+
+def print_unmatched_graphs(config: Config, tool: str, graphs: Sequence[str]) -> None:
+    """Say which sections of a config file are for no graph that the tool has."""
+    for note in unmatched_graphs(config, graphs):
+        print_notice(tool, f"{config.where}: {note}")
 
 
 def print_notice(tool: str, message: str) -> None:

@@ -40,7 +40,7 @@ def typographic_mark(text: str) -> str | None:
 
 def read_json(path: Path, most_bytes: int = MOST_BYTES) -> Any:
     """What a JSON file says, comments aside; FormatError with line and column."""
-    return parse_json(_text(path, most_bytes), str(path))
+    return parse_json(read_utf8(path, most_bytes), str(path))
 
 
 def read_yaml(path: Path, most_bytes: int = MOST_BYTES) -> Any:
@@ -49,7 +49,7 @@ def read_yaml(path: Path, most_bytes: int = MOST_BYTES) -> Any:
 
     if path.suffix.lower() == ".json":
         return read_json(path, most_bytes)
-    text = _text(path, most_bytes)
+    text = read_utf8(path, most_bytes)
     try:
         data = yaml.load(text, _yaml_loader())
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError, *_OF_TAGS) as error:
@@ -73,7 +73,8 @@ def _yaml_loader() -> Any:
     return loader
 
 
-def _text(path: Path, most_bytes: int) -> str:
+def read_utf8(path: Path, most_bytes: int = MOST_BYTES) -> str:
+    """The text of a file; CallError or FormatError where it is none, or larger than such a file is."""
     try:
         if path.exists() and not path.is_file():
             raise CallError(f"{path}: is no file that can be read whole; name a file")

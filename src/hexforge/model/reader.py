@@ -21,6 +21,7 @@ from hexforge.model.element_types import check_element_types
 from hexforge.model.flat_graph import LateShapes, flat_model, is_flat_proto
 from hexforge.model.load_check import RUNTIME_IR
 from hexforge.model.open_dimensions import suggested_size
+from hexforge.model.simplifying.full_pools import require_full_pools
 from hexforge.model.simplifying.inlining import inline_functions
 from hexforge.model.simplifying.simplify import name_nodes, simplify
 from hexforge.model.simplifying.tidying import is_flat
@@ -173,6 +174,7 @@ def read(
     before = [(node.name or "", node.op_type) for node in model.graph]
     declared = {value: functools.partial(_late_shape, shape, bound) for value, shape in late_shapes.items()}
     simplify(model, where, fold, declared)
+    require_full_pools(model, where)
     after = {node.name for node in model.graph}
     folded = tuple(FoldedNode(name, op_type) for name, op_type in before if name not in after)
     opset = model.opset_imports.get("", 0)

@@ -98,14 +98,28 @@ def power_of(config: Config, perf_profile: str = "") -> Power:
 
 def session_notes(config: Config, graph: str) -> list[str]:
     """The keys of a file that change nothing in a session, for the graph of this name."""
-    named = [name for section in config.htp.graphs for name in section.graph_names or ()]
     notes = list(config.warnings)
-    if config.htp.graphs and named and graph not in named:
-        notes.append(f"graphs: none of them is for this model, whose graph is called {graph!r}; there is {named[0]!r}")
+    notes += [] if named_graphs(config) & {graph} else unmatched_graphs(config, [graph])
     for key, _, _ in config.set_keys():
         if (name := key.rpartition(".")[2]) in _NOT_A_SESSIONS:
             notes.append(f"{key} has no effect in a session: {_NOT_A_SESSIONS[name]}")
     return [f"backend_extensions={config.where}: {note}" for note in notes]
+
+
+def named_graphs(config: Config) -> set[str]:
+    """The graphs that sections of a file are for."""
+    return {name for section in config.htp.graphs for name in section.graph_names or ()}
+
+
+def unmatched_graphs(config: Config, graphs: Sequence[str]) -> list[str]:
+    """The sections of a file that are for none of these graphs, so that what they ask for is lost."""
+    notes = []
+    for number, section in enumerate(config.htp.graphs):
+        named = section.graph_names
+        if named is not None and not set(named) & set(graphs):
+            there, asked = " and ".join(map(repr, graphs)), " and ".join(map(repr, named)) or "none"
+            notes.append(f"graphs[{number}] is for {asked}, and changes nothing: the graphs here are {there}")
+    return notes
 
 
 def effects(config: Config, soc: Soc) -> Iterator[Effect]:

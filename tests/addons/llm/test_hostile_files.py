@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models
 
 from fuzz import language_model_files
 from hexforge.addons.llm import LanguageModel, load
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.addons.llm.graphs.bundle_graphs import BundleGraphs
-from hexforge.errors import HexforgeError
+from hexforge.addons.llm.text_tokens import TextTokens
+from hexforge.errors import FormatError, HexforgeError
 from tests.addons.llm import REFERENCE
 from tests.addons.llm.conftest import Bundled
 
@@ -48,6 +50,40 @@ def test_changed_files_are_refused_or_read(target: str) -> None:
         read(seed)
         for data in changed(seed, rng, 60 if target == "bundle_description" else 300):
             read(data)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 1/0 }}",
+        "{{ '{x}'.format(1) }}",
+        "{{ '{}'.format() }}",
+        "{{ 'x'.encode('no such encoding') }}",
+        "{{ cycler().next() }}",
+        "{{ range(3)|slice(0)|list }}",
+        "{{ messages[5].content.x }}",
+        "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+        "{{ 'abc'.index('z') }}",
+        "{% for i in range(999999999) %}{% endfor %}",
+        "{% include 'x' %}",
+        "{{" * 5000,
+    ],
+)
+def test_templates_that_fail_say_so(template: str) -> None:
+    tokens = TextTokens(None, {}, template)  # type: ignore[arg-type]
+    with pytest.raises(FormatError, match="the model's chat template fails"):
+        tokens.chat([{"role": "user", "content": "hi"}])
+
+
+@pytest.mark.parametrize("kind", ["WordLevel", "WordPiece", "Unigram"])
+def test_a_tokenizer_without_a_token_for_the_unknown_says_so(kind: str, tmp_path: Path) -> None:
+    model = models.Unigram([("a", 0.0)], None, False) if kind == "Unigram" else getattr(models, kind)({"a": 0})
+    Tokenizer(model).save(str(tmp_path / "tokenizer.json"))
+    tokens = TextTokens.of_folder(tmp_path, 100)
+    with pytest.raises(FormatError, match=r"tokenizer\.json fails on a text"):
+        tokens.encode("hello \ud800")
+    with pytest.raises(FormatError, match=r"tokenizer\.json fails on a text"):
+        tokens.decode([1 << 40])
 
 
 @pytest.mark.parametrize("target", ["gguf_file", "checkpoint_files"])

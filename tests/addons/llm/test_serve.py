@@ -193,6 +193,7 @@ def test_a_pace_is_kept(model: LanguageModel) -> None:
         ({"messages": [{"role": "user", "content": "x"}], "temperature": "hot"}, 400, "temperature is a number"),
         ({"messages": [{"role": "user", "content": "x"}], "seed": -1}, 400, "seed is"),
         ({"messages": [{"role": "user", "content": "x"}], "stop": [1]}, 400, "stop is a text"),
+        ({"messages": [{"role": "user", "content": "x"}], "stop": "a" * 1_000_000}, 400, "at most 1,000 characters"),
         ({"messages": [{"role": "user", "content": "x"}], "tools": [{}]}, 400, "tools is not supported"),
         ({"messages": [{"role": "user", "content": "word " * 2000}]}, 400, "and the context 512; shorten it"),
         (b" " * 1_100_000, 413, "more than 1,048,576 bytes"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from hexforge.addons.llm import ExportRequest, LanguageModel, Sampling, export, load
 from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
+from hexforge.addons.llm.generate import HeldText
 from hexforge.addons.llm.graphs.bundle_graphs import BundleGraphs
 from hexforge.errors import CallError
 from tests import ROOT
@@ -151,6 +153,15 @@ def test_a_stop_text_ends_before_it(loaded: Loaded) -> None:
     pieces = list(model.session().generate(PROMPT, 60, stop=[word]))
     assert "".join(piece.text for piece in pieces) == text[: text.index(word)]
     assert pieces[-1].end == "stop"
+
+
+def test_a_stop_text_costs_nothing_by_its_length() -> None:
+    held, spent = HeldText(["a" * 1_000_000, "xyz"]), time.process_time()
+    assert "".join(held.add("ab") for _ in range(200)) == "ab" * 200
+    assert held.add("a") + held.add("xy") == "a"
+    assert held.add("zq") == ""
+    assert held.stopped
+    assert time.process_time() - spent < 1
 
 
 def test_an_end_token_ends(loaded: Loaded) -> None:

@@ -146,3 +146,14 @@ def test_a_link_itself_can_be_removed(phone: Phone, adb: Adb, tmp_path: Path) ->
     (phone.storage.folder / "link").symlink_to(phone.storage.folder / "sdcard")
     assert adb("shell", "rm -rf /link").code == 0
     assert (phone.storage.folder / "sdcard").is_dir()
+
+
+def test_a_copied_folder_goes_through_no_link_out_of_the_phone(phone: Phone, adb: Adb, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "letter.txt").write_text("dear")
+    adb("shell", "mkdir -p /sdcard/new/sub /sdcard/old/new; echo x > /sdcard/new/sub/letter.txt")
+    (phone.storage.folder / "sdcard/old/new/sub").symlink_to(outside)
+    assert "Permission denied" in adb("shell", "cp -r /sdcard/new /sdcard/old 2>&1; true").out
+    assert (outside / "letter.txt").read_text() == "dear"
+    assert [path.name for path in outside.iterdir()] == ["letter.txt"]

@@ -88,6 +88,11 @@ def test_net_run_prints_the_memory_of_contexts_that_share(folder: Path, section:
         assert "group spill-fill 30,081,024" in text
 
 
+def test_a_section_for_a_graph_that_is_not_there_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said("qnn-net-run", *RUN, config={"htp": {"graphs": [{"graph_names": ["bb"], "vtcm_mb": 2}]}})
+    assert "graphs[0] is for 'bb', and changes nothing: the graphs here are 'a' and 'b'" in capsys.readouterr().err
+
+
 @pytest.mark.feature("DSP heap profiling", guide="163-169, 1670-1743")
 def test_profiles_have_the_heap_before_the_first_context_and_after_the_last(folder: Path) -> None:
     said("qnn-net-run", *RUN, "--profiling_level", "basic")

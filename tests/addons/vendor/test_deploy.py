@@ -21,6 +21,7 @@ from hexforge.addons.vendor.deploy import DeployRequest, deploy, verify
 from hexforge.addons.vendor.folder import changed_files, read_manifest, read_samples, whole_folder
 from hexforge.addons.vendor.package import find_package
 from hexforge.errors import CallError, ExistingFileError, FormatError, ModelError, PackageError
+from hexforge.model.reader import read
 from hexforge.qnn_api import releases
 from tests import ROOT
 from tests.addons.vendor import HERE, needs_package, write_worker
@@ -45,21 +46,21 @@ def test_without_the_package_all_but_the_contexts(no_package: None, tmp_path: Pa
     assert (result.package, result.contexts, result.proofs) == (None, {}, {})
     assert left_in(tmp_path) == ["out"]
     manifest = read_manifest(tmp_path / "out")
-    assert manifest["make_contexts"] == "python make_contexts.py"
-    assert manifest["versions"]["onnxruntime-qnn"] is None
-    assert [chip["context_model"] for chip in manifest["chips"].values()] == [None, None]
-    assert list(manifest["chips"]) == ["SM8650", "SM8750"]
-    assert {"run.py", "cpp/main.cpp", KOTLIN, "model.onnx", "samples.npz"} <= set(manifest["files"])
+    assert manifest.make_contexts == "python make_contexts.py"
+    assert (manifest.versions or {})["onnxruntime-qnn"] is None
+    assert [chip.context_model for chip in manifest.chips.values()] == [None, None]
+    assert list(manifest.chips) == ["SM8650", "SM8750"]
+    assert {"run.py", "cpp/main.cpp", KOTLIN, "model.onnx", "samples.npz"} <= set(manifest.files)
     assert changed_files(tmp_path / "out", manifest) == []
-    kept = read_samples(tmp_path / "out")
+    kept = read_samples(tmp_path / "out", read(tmp_path / "out" / "model.onnx").inputs)
     assert [np.array_equal(a["x"], b["x"]) for a, b in zip(kept, REQUEST.samples, strict=True)] == [True, True]
     assert onnx.load(tmp_path / "out" / "model.onnx").graph.output[0].name == "pool1_r"
     for name in ("run.py", "make_contexts.py"):
         compile((tmp_path / "out" / name).read_text(), name, "exec")
     assert '"soc_model" to "57",' in (tmp_path / "out" / KOTLIN).read_text()
     assert "@" not in (tmp_path / "out" / "cpp" / "main.cpp").read_text()
-    assert manifest["doctor"] == []
-    assert manifest["versions"]["android"]["qairt"] == "2.51.0"
+    assert manifest.doctor == ()
+    assert (manifest.versions or {})["android"]["qairt"] == "2.51.0"
 
 
 def test_the_android_project_is_one_that_the_doctor_passes(no_package: None, tmp_path: Path) -> None:
@@ -267,6 +268,70 @@ def test_manifests_are_not_trusted(text: str, tmp_path: Path) -> None:
         verify(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda m: m.update(chips=[]),
+        lambda m: m.update(chips={}),
+        lambda m: m["chips"].update(SM8650=3),
+        lambda m: m["chips"]["SM8650"].update(context_model=[1]),
+        lambda m: m["chips"]["SM8650"].update(context_model="/etc/passwd"),
+        lambda m: m["chips"]["SM8650"].pop("context_model"),
+        lambda m: m["chips"]["SM8650"].update(provider_options={"soc_model": 57}),
+        lambda m: m["chips"].update({"C:\\x": m["chips"]["SM8650"]}),
+        lambda m: m.update(files=[]),
+        lambda m: m["files"].update({"run.py": 3}),
+        lambda m: m["files"]["run.py"].pop("sha256"),
+        lambda m: m["files"]["run.py"].update(bytes="9"),
+        lambda m: m["files"].update({"../run.py": m["files"]["run.py"]}),
+        lambda m: m["files"].update({"a\0b": m["files"]["run.py"]}),
+        lambda m: m.update(more=1),
+    ],
+)
+def test_a_manifest_that_was_edited_badly_is_a_damaged_one(edit: Any, no_package: None, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    deploy(saved(small_chain(), tmp_path), out, DeployRequest(["SM8650"], [sample()]))
+    manifest = json.loads((out / "manifest.json").read_text())
+    edit(manifest)
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(FormatError, match="is no manifest, or a damaged one"):
+        verify(out)
+
+
+def test_what_has_no_checksum_is_named(no_package: None, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    deploy(saved(small_chain(), tmp_path), out, DeployRequest(["SM8650"], [sample()]))
+    manifest = json.loads((out / "manifest.json").read_text())
+    long = "x" * 5000
+    manifest["files"] = {long: {"bytes": 1, "sha256": ""}}
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    unknown = [f"{name} has no checksum in manifest.json" for name in ("model.onnx", "samples.npz")]
+    assert verify(out).changed == (*unknown, f"{long} is missing")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "fault"),
+    [
+        ({"0/x": np.zeros((20_000, 1_000), np.float32)}, "must be"),
+        ({"0/y": np.zeros(4, np.float32)}, "has no place here"),
+        ({"7/x": None}, "does not hold the model's inputs"),
+        ({"0/x": None, "x": np.zeros(4, np.float32)}, "has no place here"),
+        ({"0/x": np.array([None])}, "must be"),
+    ],
+)
+def test_samples_of_a_folder_are_of_its_model(arrays: dict[str, Any], fault: str, tmp_path: Path) -> None:
+    inputs = read(saved(small_chain(), tmp_path)).inputs
+    (name,) = sample()
+    arrays = {key.replace("x", name): sample()[name] if value is None else value for key, value in arrays.items()}
+    np.savez_compressed(tmp_path / "samples.npz", **arrays)
+    with pytest.raises(FormatError, match=fault):
+        read_samples(tmp_path, inputs)
+    whole = (tmp_path / "samples.npz").read_bytes()
+    (tmp_path / "samples.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(FormatError, match=r"samples\.npz"):
+        read_samples(tmp_path, inputs)
+
+
 class TestInstalled:
     pytestmark = needs_package
 
@@ -280,7 +345,7 @@ class TestInstalled:
         proof = said["proofs"]["SM8650"]
         assert (said["holds"], proof["context_loads"], proof["placement"]["alike"]) == (True, True, True)
         assert proof["tensors_that_agree"] == proof["tensors_compared"] == 5
-        assert {"SM8650/model_ctx.onnx", "SM8650/model_ctx_qnn.bin"} <= set(read_manifest(out)["files"])
+        assert {"SM8650/model_ctx.onnx", "SM8650/model_ctx_qnn.bin"} <= set(read_manifest(out).files)
         assert verify(out).holds
         package = find_package()
         assert package is not None

@@ -309,9 +309,14 @@ class HeldText:
             self.stopped = True
             shown, self._held = self._held[: min(places)], ""
             return shown
-        keep = max((n for word in self._stop for n in range(1, len(word)) if self._held.endswith(word[:n])), default=0)
+        keep = max(map(self._begun, self._stop), default=0)
         shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return shown
+
+    def _begun(self, word: str) -> int:
+        """How much of the end of the held text is a beginning of `word`; its cost does not grow with `word`."""
+        most = min(len(word) - 1, len(self._held))
+        return next((n for n in range(most, 0, -1) if word.startswith(self._held[-n:])), 0)
 
     def rest(self) -> str:
         """What was held back and is no stop text after all."""

@@ -10,11 +10,11 @@ from typing import Any
 
 from hexforge.addons.llm.generate import LanguageModel
 from hexforge.addons.llm.sampling import Sampling
-from hexforge.errors import CallError
+from hexforge.errors import CallError, HexforgeError
 
 MOST_BODY = 1 << 20
 DEFAULT_TOKENS = 256
-MOST_STOPS = 4
+MOST_STOPS, MOST_STOP_LENGTH = 4, 1000
 _REFUSED = ("tools", "functions", "logprobs", "logit_bias", "suffix", "best_of", "echo", "audio")
 """What is not done here; an empty or false one is no matter."""
 
@@ -106,7 +106,7 @@ def _chat_tokens(body: Mapping[str, Any], model: LanguageModel) -> list[int]:
         return model.text.encode(model.text.chat([_plain(message) for message in messages]), special=False)
     except RequestError:
         raise
-    except CallError as error:
+    except HexforgeError as error:
         raise RequestError(400, str(error), "messages") from None
 
 
@@ -128,7 +128,10 @@ def _prompt_tokens(body: Mapping[str, Any], model: LanguageModel) -> list[int]:
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
         prompt = prompt[0]
     if isinstance(prompt, str):
-        tokens = model.text.encode(prompt)
+        try:
+            tokens = model.text.encode(prompt)
+        except HexforgeError as error:
+            raise RequestError(400, str(error), "prompt") from None
     elif isinstance(prompt, list) and all(type(token) is int for token in prompt):
         tokens = [int(token) for token in prompt]
         if any(not 0 <= token < model.bundle.vocabulary for token in tokens):
@@ -144,6 +147,8 @@ def _stops(value: Any) -> tuple[str, ...]:
     stops = [] if value is None else [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or len(stops) > MOST_STOPS or not all(isinstance(s, str) and s for s in stops):
         raise RequestError(400, f"stop is a text or up to {MOST_STOPS} of them", "stop")
+    if (longest := max(map(len, stops), default=0)) > MOST_STOP_LENGTH:
+        raise RequestError(400, f"a stop text has at most {MOST_STOP_LENGTH:,} characters, not {longest:,}", "stop")
     return tuple(stops)
 
 

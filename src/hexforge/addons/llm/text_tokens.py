@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hexforge.errors import CallError, FormatError
-from hexforge.formats.json_text import read_json
+from hexforge.errors import CallError, FormatError, HexforgeError
+from hexforge.formats.json_text import read_json, read_utf8
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -45,12 +46,13 @@ class TextTokens:
         if count > vocabulary:
             raise FormatError(f"{path}: has {count} tokens, and the model knows {vocabulary}; it is another model's")
         settings = read_json(folder / SETTINGS) if (folder / SETTINGS).is_file() else {}
-        template = (folder / TEMPLATE).read_text(encoding="utf-8") if (folder / TEMPLATE).is_file() else None
+        template = read_utf8(folder / TEMPLATE) if (folder / TEMPLATE).is_file() else None
         return cls(tokenizer, settings, template)
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """The tokens of a text; `special`: with those that the tokenizer puts around a text."""
-        return list(self.tokenizer.encode(text, add_special_tokens=special).ids)
+        with _tokenizing():
+            return list(self.tokenizer.encode(_valid(text), add_special_tokens=special).ids)
 
     def number(self, word: str) -> int | None:
         """The token of exactly this text, where there is one."""
@@ -59,7 +61,8 @@ class TextTokens:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones left out."""
-        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+        with _tokenizing():
+            return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     def stream(self) -> TextStream:
         """Text that comes token by token."""
@@ -81,7 +84,6 @@ class TextTokens:
 
     def _filled(self, template: str, messages: Sequence[Message]) -> str:
         try:
-            from jinja2 import TemplateError
             from jinja2.sandbox import ImmutableSandboxedEnvironment
         except ImportError:
             raise CallError(f"a chat template needs the jinja2 package: {INSTALL}") from None
@@ -95,7 +97,9 @@ class TextTokens:
         try:
             made = environment.from_string(template)
             return str(made.render(messages=list(messages), add_generation_prompt=True, **words))
-        except (TemplateError, TypeError, ValueError, RecursionError, OverflowError, MemoryError) as error:
+        except HexforgeError:
+            raise
+        except Exception as error:  # a template is a program, which can fail in every way
             raise FormatError(f"the model's chat template fails: {error}") from None
 
     def _word(self, name: str) -> str:
@@ -114,7 +118,24 @@ class TextStream:
 
     def text(self, token: int) -> str:
         """What one more token adds; nothing while a letter is not whole."""
-        return self._stream.step(self._tokenizer, token) or ""
+        with _tokenizing():
+            return self._stream.step(self._tokenizer, token) or ""
+
+
+def _valid(text: str) -> str:
+    """A text whose bytes that are no letters are replaced; they come from command lines and from JSON."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+@contextmanager
+def _tokenizing() -> Iterator[None]:
+    """FormatError where the tokenizers package fails on a text: it raises plain Exception, or what is not even that."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise FormatError(f"the model's {TOKENIZER} fails on a text: {error}") from None
+        raise
 
 
 def _read(path: Path) -> Tokenizer:

@@ -61,8 +61,7 @@ class FileTokens(TextTokens):
     def encode(self, text: str, special: bool = True) -> list[int]:
         """The tokens of a text; `special`: behind the one that begins a text."""
         text = f" {text}" if text and self._space else text
-        valid = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        return [self._first] * special + super().encode(valid, special=False)
+        return [self._first] * special + super().encode(text, special=False)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, those that begin and end a text left out."""

@@ -166,6 +166,9 @@ def cp(call: CommandCall) -> int:
         if source.is_dir():
             if not recursive:
                 raise OSError(21, "Is a directory")
+            storage = call.shell.phone.storage
+            for inner in source.rglob("*"):  # a link that is there already may lead out of the phone
+                storage.host(storage.phone_path(target / inner.relative_to(source)))
             shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
         else:
             shutil.copy2(source, target)

@@ -80,6 +80,7 @@ def run(flags: GeneratorFlags, version: Version = False) -> None:
     for path in paths:
         graphs.require_model(path)
     names = tuple(graphs.graph_name(path) for path in paths)
+    config_files.print_unmatched_graphs(config, TOOL, names)
     made = graphs.tool_backend(flags.backend, config, TOOL, names)
     adapters = AdapterConfig((), ())
     if flags.adapter_weight_config is not None:

@@ -55,6 +55,7 @@ def run(flags: NetRunFlags, version: Version = False) -> None:
     config = config_files.read_config(flags.config_file, TOOL)
     level = level_of(flags.profiling_level, flags.profiling_option, config)
     programs = _programs(flags, config, heap=bool(level))
+    config_files.print_unmatched_graphs(config, TOOL, list(programs))
     for name, adapter in _adapters(flags.binary_updates, programs):
         programs[name].apply(adapter)  # type: ignore[attr-defined]
     jobs = _jobs(programs, flags.input_list, flags.output_dir)

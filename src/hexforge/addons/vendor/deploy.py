@@ -253,21 +253,21 @@ def verify(
     """
     manifest = read_manifest(folder)
     changed = changed_files(folder, manifest)
-    missing = tuple(chip for chip, facts in manifest["chips"].items() if not facts["context_model"])
+    missing = tuple(chip for chip, facts in manifest.chips.items() if not facts.context_model)
     proofs: dict[str, Proof] = {}
     if not changed:
         try:
             package = require_package()
         except PackageError as error:
-            count = len(manifest["files"])
+            count = len(manifest.files)
             raise PackageError(
                 f"{folder}: all {count} files are as deployed; the rest is not proven: {error}"
             ) from None
-        samples = read_samples(folder)
+        samples = read_samples(folder, read(folder / manifest.model).inputs)
         with VendorProcess(package, limits) as process:
-            for chip, facts in manifest["chips"].items():
-                given = {k: v for k, v in facts["provider_options"].items() if k != "soc_model"}
-                context = folder / facts["context_model"] if facts["context_model"] else None
+            for chip, facts in manifest.chips.items():
+                given = {k: v for k, v in facts.provider_options.items() if k != "soc_model"}
+                context = folder / facts.context_model if facts.context_model else None
                 asked = ProofRequest(samples, groups, lambda what, d, of, chip=chip: progress(f"{chip}: {what}", d, of))  # type: ignore[misc]
-                proofs[chip] = prove(folder / manifest["model"], VendorOptions(chip, given), process, asked, context)[0]
+                proofs[chip] = prove(folder / manifest.model, VendorOptions(chip, given), process, asked, context)[0]
     return VerifyResult(folder, tuple(changed), proofs, missing)

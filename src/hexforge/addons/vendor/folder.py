@@ -18,16 +18,17 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.addons.vendor.manifest import FORMAT, FolderManifest, read_manifest_file
 from hexforge.addons.vendor.package import PACKAGE, WANTED
 from hexforge.errors import CallError, ExistingFileError, FormatError
+from hexforge.formats.npy_files import read_npz
 from hexforge.ir import Array
+from hexforge.model.declarations import Declared
 from hexforge.qnn_api.releases import pair_for, qairt_of
 
 MANIFEST, MODEL, SAMPLES, PAGE = "manifest.json", "model.onnx", "samples.npz", "report.html"
 CONTEXT = "model_ctx"
 """What the files of a context begin with."""
-FORMAT = 1
-_MOST_MANIFEST_BYTES = 64 << 20
 
 
 @contextmanager
@@ -100,39 +101,31 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
     (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> FolderManifest:
     """The manifest of a deployed folder; FormatError where it is none."""
     path = folder / MANIFEST
     if not path.is_file():
         raise FormatError(f"{folder}: has no {MANIFEST}; it is no folder that hexforge deployed")
-    if path.stat().st_size > _MOST_MANIFEST_BYTES:
-        raise FormatError(f"{path}: is larger than any manifest")
-    try:
-        content = json.loads(path.read_text("utf-8"))
-        chips, files = content["chips"], content["files"]
-        names = [content["model"], *chips, *files, *(c["context_model"] or "" for c in chips.values())]
-        sound = content["format"] == FORMAT and all(isinstance(c["provider_options"], dict) for c in chips.values())
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise FormatError(f"{path}: is no manifest, or a damaged one") from None
-    if not sound or any(not isinstance(n, str) or Path(n).is_absolute() or ".." in Path(n).parts for n in names):
-        raise FormatError(f"{path}: is no manifest of this version, or a damaged one")
-    result: dict[str, Any] = content
-    return result
+    return read_manifest_file(path)
 
 
-def changed_files(folder: Path, manifest: Mapping[str, Any]) -> list[str]:
-    """What is missing, was added or is not what the manifest says, each in a sentence."""
-    faults = []
-    for name, facts in manifest["files"].items():
+def changed_files(folder: Path, manifest: FolderManifest) -> list[str]:
+    """What is missing, was added, is not what the manifest says or has no checksum there, each in a sentence."""
+    faults = [f"{name} has no checksum in {MANIFEST}" for name in manifest.without_checksum(SAMPLES)]
+    for name, facts in manifest.files.items():
         path = folder / name
-        if not path.is_file():
+        try:
+            is_there = path.is_file()
+        except OSError:  # a name that no file can have
+            is_there = False
+        if not is_there:
             faults.append(f"{name} is missing")
-        elif path.stat().st_size != facts["bytes"] or sha256(path) != facts["sha256"]:
+        elif path.stat().st_size != facts.bytes or sha256(path) != facts.sha256:
             faults.append(f"{name} is not what was deployed")
-    made_here = {Path(c["context_model"]).parent for c in manifest["chips"].values() if c["context_model"]}
+    made_here = {Path(facts.context_model).parent for facts in manifest.chips.values() if facts.context_model}
     for path in sorted(folder.rglob("*")):
         place = path.relative_to(folder)
-        kept = place.as_posix() in manifest["files"] or place == Path(MANIFEST)
+        kept = place.as_posix() in manifest.files or place == Path(MANIFEST)
         if not kept and not path.is_dir() and not (place.parent in made_here and _is_context(place)):
             faults.append(f"{place.as_posix()} was added")
     return faults
@@ -150,19 +143,15 @@ def write_samples(folder: Path, samples: Sequence[Mapping[str, Array]]) -> None:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
-def read_samples(folder: Path) -> list[dict[str, Array]]:
-    """The inputs that a proof was made on."""
-    samples: list[dict[str, Array]] = []
-    try:
-        with np.load(folder / SAMPLES, allow_pickle=False) as file:
-            for key in file.files:
-                number, _, name = key.partition("/")
-                while len(samples) <= int(number):
-                    samples.append({})
-                samples[int(number)][name] = file[key]
-    except (OSError, ValueError, EOFError, KeyError) as error:
-        raise FormatError(f"{folder / SAMPLES}: cannot be read: {error}") from None
-    return samples
+def read_samples(folder: Path, inputs: Sequence[Declared]) -> list[dict[str, Array]]:
+    """The samples that a proof was made on, by the inputs of the folder's model."""
+    shapes = {str(tensor.name): tensor.shape for tensor in inputs}
+    arrays = read_npz(folder / SAMPLES, lambda key: shapes.get(key.partition("/")[2]))
+    count, left = divmod(len(arrays), len(shapes))
+    wanted = {f"{number}/{name}" for number in range(count) for name in shapes}
+    if left or wanted != set(arrays):
+        raise FormatError(f"{folder / SAMPLES}: does not hold the model's inputs {', '.join(shapes)} for each sample")
+    return [{name: arrays[f"{number}/{name}"] for name in shapes} for number in range(count)]
 
 
 # -- the example programs -------------------------------------------------------------------------------------------

@@ -94,15 +94,15 @@ def push_deployment(folder: Path, device: AdbDevice, request: PushRequest) -> Pu
     if faults := changed_files(folder, manifest):
         raise FormatError(f"{folder}: is not pushed, it is not what was deployed: {'; '.join(faults[:4])}")
     chip = chip_of(device).name
-    if chip not in manifest["chips"]:
-        made = ", ".join(manifest["chips"])
+    if chip not in manifest.chips:
+        made = ", ".join(manifest.chips)
         raise CallError(f"{folder}: was deployed for {made}; {device.serial} has {chip}: deploy with --soc {chip}")
-    facts = manifest["chips"][chip]
-    ran = str(manifest["model"] if device.is_virtual or not facts["context_model"] else facts["context_model"])
+    facts = manifest.chips[chip]
+    ran = manifest.model if device.is_virtual or not facts.context_model else facts.context_model
     model = read(folder / ran)
     programs, runner = _programs(device, request.programs)
-    samples = read_samples(folder)
-    options = {MODE_KEY: MODE} | {str(key): str(value) for key, value in facts["provider_options"].items()}
+    samples = read_samples(folder, read(folder / manifest.model).inputs)
+    options = {MODE_KEY: MODE} | facts.provider_options
     given = VendorOptions(chip, {key: value for key, value in options.items() if key != "soc_model"})
     pushed = [folder / ran] if "/" not in ran else sorted((folder / ran).parent.glob(f"{Path(ran).stem}*"))
     with tempfile.TemporaryDirectory(prefix="hexforge-push-") as scratch:
@@ -111,8 +111,8 @@ def push_deployment(folder: Path, device: AdbDevice, request: PushRequest) -> Pu
         command = _command(runner, Path(ran).name, request.times, options)
         came = [OUTPUTS] if runner == RUNNER else []
         said = device.run_folder([*pushed, inputs, *programs], command, came, Path(scratch))
-        outputs = _compared(folder / str(manifest["model"]), given, model, samples, Path(scratch)) if came else {}
-    time = with_estimate(device, said, folder / str(manifest["model"]), chip, request.costs, options[MODE_KEY])
+        outputs = _compared(folder / manifest.model, given, model, samples, Path(scratch)) if came else {}
+    time = with_estimate(device, said, folder / manifest.model, chip, request.costs, options[MODE_KEY])
     why = "" if came else f"{PERF_TEST} writes no outputs; build {RUNNER} of the folder's cpp/ into --programs"
     return PushedDeployment(time, ran, outputs, len(samples), why)
 

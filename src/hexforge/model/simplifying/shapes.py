@@ -83,7 +83,8 @@ def _pooled(node: onnx_ir.Node, shape: onnx_ir.Shape) -> onnx_ir.Shape:
     """The shape of a pool as kernels have it.
 
     With ceil_mode a last window that starts beyond the input and its first pads is dropped, as opset 22 does; the shape
-    inference of older opsets counts it. The SAME pads of a dilated pool are those without dilations.
+    inference of older opsets counts it, beside SAME pads too. The SAME pads of a dilated pool are those without
+    dilations.
     """
     source = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
     spatial = len(shape) - 2
@@ -93,7 +94,7 @@ def _pooled(node: onnx_ir.Node, shape: onnx_ir.Shape) -> onnx_ir.Shape:
     if source is None:
         return shape
     if auto.startswith("SAME"):
-        return shape if max(dilations, default=1) == 1 else _same_dilated(node, shape, source[2:], strides, dilations)
+        return _same_pool(node, shape, source[2:], strides, dilations)
     if not integer(node, "ceil_mode", 0):
         return shape
     sizes: list[Dim] = list(shape)
@@ -109,7 +110,7 @@ def _pooled(node: onnx_ir.Node, shape: onnx_ir.Shape) -> onnx_ir.Shape:
     return onnx_ir.Shape(sizes)
 
 
-def _same_dilated(
+def _same_pool(
     node: onnx_ir.Node, shape: onnx_ir.Shape, source: Sequence[Dim], strides: Sequence[int], dilations: Sequence[int]
 ) -> onnx_ir.Shape:
     sizes: list[Dim] = list(shape)
