@@ -136,6 +136,7 @@ class PyProgram {
   // The addresses of the arrays of a loaded program: step, name, address.
   std::vector<std::tuple<std::size_t, std::string, std::uintptr_t>> constants() const {
     std::vector<std::tuple<std::size_t, std::string, std::uintptr_t>> all;
+    all.reserve(constants_.size());
     for (const LoadedSegment::Constant& constant : constants_)
       all.emplace_back(constant.step, constant.name, reinterpret_cast<std::uintptr_t>(constant.data));
     return all;
@@ -294,7 +295,7 @@ nb::tuple load_program(const std::string& name, const nb::bytes& text, nb::objec
     if (const Json* cast = data.find("bfloat16")) {
       nb::list tensors;
       for (const Json& tensor : cast->list()) tensors.append(tensor.text());
-      narrow = tensors;
+      narrow = std::move(tensors);
     }
   } catch (const ContextError& error) {
     if (std::string_view(error.what()).starts_with(subject)) throw;
@@ -375,6 +376,7 @@ void bind_program(nb::module_& module) {
           }
         }
         std::vector<StoredArray*> all;
+        all.reserve(arrays.size());
         for (StoredArray& array : arrays) all.push_back(&array);
         move_to_large_pages(std::span(all).first(packed.size()), std::span(all).subspan(packed.size()));
         std::vector<std::optional<Shown>> moved;

@@ -186,6 +186,7 @@ std::vector<std::size_t> Program::last_steps() const {
 
 std::vector<std::string> Program::kinds_of_steps() const {
   std::vector<std::string> all;
+  all.reserve(steps_.size());
   for (const Step& step : steps_) all.push_back(step.kind);
   return all;
 }

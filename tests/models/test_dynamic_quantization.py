@@ -15,9 +15,9 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 import hexforge
 from hexforge.addons.tuning.advice.advise import advise_and_rewrite
 from hexforge.chips.deployment import Deployment
-from hexforge.model.dynamic_quantization import is_dynamically_quantized
 from hexforge.model.reader import read
 from hexforge.model.save import to_bytes
+from hexforge.model.simplifying.dynamic_quantization import is_dynamically_quantized
 from hexforge.quant.float_source import as_float
 from tests.models.test_models import fixed, sample  # noqa: F401 - a fixture
 

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from hexforge.errors import CallError
-from hexforge.model.dynamic_quantization import DYNAMIC, is_dynamically_quantized, to_float
 from hexforge.model.reader import Model
+from hexforge.model.simplifying.dynamic_quantization import DYNAMIC, is_dynamically_quantized, to_float
 from hexforge.quant.compare import require_float
 
 

@@ -17,8 +17,8 @@ from hexforge.addons.phone.adb_device import WORKSPACE, DeviceFullError, DeviceG
 from hexforge.addons.phone.phones import VARIABLE, Phone, add_phone, plug, unplug
 from hexforge.addons.phone.script_folders import adb_folder, write_marked
 from hexforge.addons.vendor import deploy as deploying
+from hexforge.addons.vendor.commands.pushed_deployment import PERF_TEST, RUNNER, PushRequest, push_deployment
 from hexforge.addons.vendor.deploy import DeployRequest, deploy
-from hexforge.addons.vendor.pushed_deployment import PERF_TEST, RUNNER, PushRequest, push_deployment
 from hexforge.cli import main
 from hexforge.errors import CallError, FormatError
 from tests.addons.vendor.models import sample, saved, small_chain

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from hexforge.addons.tuning.rewrites.rule import Place, Rewrite, RewriteRule
-from hexforge.model.dynamic_quantization import float_form, is_dynamically_quantized
+from hexforge.model.simplifying.dynamic_quantization import float_form, is_dynamically_quantized
 from hexforge.patterns.language import any_node
 from hexforge.patterns.nodes import dequantizes
 

@@ -12,14 +12,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hexforge.addons.vendor.pushed_deployment import PANEL, PushRequest
+from hexforge.addons.vendor.commands.pushed_deployment import PANEL, PushRequest
 from hexforge.cli.screen import console, interruptible, print_json, spinner, table
 from hexforge.errors import CallError
 from hexforge.request_fields import option
 
 if TYPE_CHECKING:
     from hexforge.addons.phone.adb_device import AdbDevice
-    from hexforge.addons.vendor.pushed_deployment import PushedDeployment
+    from hexforge.addons.vendor.commands.pushed_deployment import PushedDeployment
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class PushArguments:
         """Run a deployed folder on a phone."""
         from hexforge.addons.phone.adb_device import DeviceRunError
         from hexforge.addons.phone.measured_time import add_row
-        from hexforge.addons.vendor.pushed_deployment import push_deployment
+        from hexforge.addons.vendor.commands.pushed_deployment import push_deployment
 
         again = f"hexforge deploy {quote(str(folder))} --push -s {quote(device.serial)}"
         with interruptible(f"{folder} stands; try again: {again}"), spinner(f"running {folder} on {device.serial}"):
