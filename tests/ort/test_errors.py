@@ -113,7 +113,7 @@ def test_zero_point_out_of_range() -> None:
     nodes = [node("DequantizeLinear", ["x", "s", "z"], ["y"], name="dq")]
     constants = {"s": np.array(0.1, np.float32), "z": np.array(300, np.int32)}
     source = model(nodes, {"x": (TensorProto.UINT8, [4])}, {"y": (FLOAT, [4])}, constants)
-    with raises(ModelError, "node 'dq' (DequantizeLinear): zero point 'z' is 300, outside 0 to 255 of UINT8"):
+    with raises(ModelError, "node 'dq' (DequantizeLinear) reads 'z', which is int32, with 'x', which is uint8"):
         session(source)
 
 

@@ -247,18 +247,6 @@ def test_resize_by_scales(mode: str, scales: tuple[float, ...], attributes: dict
     assert op in compare("Resize", {"x": f32(1, 2, 5, 6)}, constants, mode=mode, **attributes)
 
 
-@pytest.mark.parametrize("mode", ["linear", "nearest"])
-@pytest.mark.parametrize("scales", [(0.9, 1.99), (2.13, 0.62), (1.3, 2.7)])
-@pytest.mark.parametrize("transformation", ["align_corners", "tf_crop_and_resize", "pytorch_half_pixel"])
-def test_a_resized_length_is_a_whole_number(mode: str, scales: tuple[float, float], transformation: str) -> None:
-    constants = {
-        "r": np.array([0, 0, 0.1, -0.1, 1, 1, 0.85, 1.15], np.float32),
-        "s": np.array([1, 1, *scales], np.float32),
-    }
-    attributes: dict[str, Any] = {"coordinate_transformation_mode": transformation, "nearest_mode": "floor"}
-    compare("Resize", {"x": f32(1, 2, 5, 6)}, constants, mode=mode, **attributes)
-
-
 def test_resize_10_and_upsample() -> None:
     x, scales = {"x": f32(1, 2, 3, 4)}, np.asarray([1, 1, 2, 3], np.float32)
     for mode in ("nearest", "linear"):

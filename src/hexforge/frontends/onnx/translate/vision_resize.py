@@ -142,27 +142,28 @@ def _spatial(x: Value, out: Value) -> bool:
 
 
 def _coordinates(spec: _Spec, axis: int, size: int, out: int) -> Array:
-    """Where each output position lies on an axis: ONNX's formulas, whose resized length is the output's whole one."""
+    """Where each output position lies on an axis: ONNX's formulas, whose resized length may not be whole."""
     at, scale = np.arange(out, dtype=np.float64), spec.scales[axis]
+    length = scale * size
     match spec.transformation:
         case "align_corners":
-            return at * (size - 1) / (out - 1) if out != 1 else np.zeros(out)
+            return at * (size - 1) / (length - 1) if length != 1 else np.zeros(out)
         case "asymmetric":
             return at / scale
         case "tf_crop_and_resize":
             # in float32, as onnxruntime: whether a place on the border is inside hangs on it
             start, end = np.float32(spec.regions[axis][0]), np.float32(spec.regions[axis][1])
-            last = np.float32(size - 1)
-            if out > 1:
-                span = (at.astype(np.float32) * (end - start) * last) / np.float32(out - 1)
+            last, length32 = np.float32(size - 1), np.float32(length)
+            if length32 > 1:
+                span = (at.astype(np.float32) * (end - start) * last) / (length32 - np.float32(1))
                 return np.asarray(start * last + span).astype(np.float64)
             return np.full(out, 0.5 * float(start + end) * (size - 1))
-        case "pytorch_half_pixel" if out == 1:
+        case "pytorch_half_pixel" if length <= 1:
             return np.zeros(out)
         case "tf_half_pixel_for_nn":
             return (at + 0.5) / scale
         case "half_pixel_symmetric":
-            return size / 2 * (1 - out / (scale * size)) + (at + 0.5) / scale - 0.5
+            return size / 2 * (1 - out / length) + (at + 0.5) / scale - 0.5
         case _:
             return (at + 0.5) / scale - 0.5
 
