@@ -86,36 +86,15 @@ class OnChipSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         """A session for these shapes, which says where the nodes are."""
         options = SessionOptions()
         options.intra_op_num_threads = self._threads
-        soc, source = _chip[0], self._fixed(arrays)
+        soc, shapes = _chip[0], {name: array.shape for name, array in arrays.items()}
         token = _at_work.set(True)
         try:
             made = QnnSession.__new__(QnnSession)
-            made.load(source, options, {QNN: {"soc_model": soc}, CPU: {}})
+            made.load(self._source, options, {QNN: {"soc_model": soc}, CPU: {}}, shapes)
         finally:
             _at_work.reset(token)
         taken = sum(row.where == QNN for row in made.placements)
-        name = "a model" if isinstance(self._source, bytes) else Path(self._source).name
-        sizes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
-        print(f"hexforge: {name} ({sizes}): {taken} of {len(made.placements)} nodes on {soc}", file=sys.stderr)
+        model = "a model" if isinstance(self._source, bytes) else Path(self._source).name
+        sizes = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+        print(f"hexforge: {model} ({sizes}): {taken} of {len(made.placements)} nodes on {soc}", file=sys.stderr)
         return made
-
-    def _fixed(self, arrays: Mapping[str, Array]) -> str | bytes | os.PathLike[str]:
-        """The model with its inputs' open dimensions as the arrays have them."""
-        if all(isinstance(size, int) for argument in self.get_inputs() for size in argument.shape):
-            return self._source
-        import onnx
-
-        proto = onnx.load_from_string(self._source) if isinstance(self._source, bytes) else onnx.load(self._source)
-        for value in proto.graph.input:
-            if value.name not in arrays:
-                continue
-            dims = value.type.tensor_type.shape.dim
-            if len(dims) != arrays[value.name].ndim:
-                raise CallError(f"input {value.name!r} has {len(dims)} dimensions, not {arrays[value.name].ndim}")
-            for dim, size in zip(dims, arrays[value.name].shape, strict=True):
-                dim.dim_value = size
-        del proto.graph.value_info[:]  # sizes of the open model, some of them named
-        for value in proto.graph.output:
-            for dim in value.type.tensor_type.shape.dim:
-                dim.Clear()
-        return bytes(proto.SerializeToString())

@@ -56,8 +56,14 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
     saved: Report | None
     """The context that was written (ep.context_enable=1), and its sizes."""
 
-    def load(self, source: str | bytes | os.PathLike[str], sess_options: Any, wanted: Requested) -> None:
-        """Place and compile the model."""
+    def load(
+        self,
+        source: str | bytes | os.PathLike[str],
+        sess_options: Any,
+        wanted: Requested,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        """Place and compile the model; `shapes` are those of inputs that it leaves open."""
         super(onnxruntime.InferenceSession, self).__init__(enable_fallback=False)
         self._sess = _Absent()
         self._sess_options = sess_options if sess_options is not None else SessionOptions()
@@ -80,7 +86,7 @@ class QnnSession(onnxruntime.InferenceSession):  # type: ignore[misc]
             self._record = hook(Hook.PROFILE_SESSION)(traced, self._running_power)
         began = time.monotonic_ns()
         with self._record.span("Session", "session_initialization"):
-            prepared = prepare(source, self._sess_options, entries.config, options, output, parsed.no_backend)
+            prepared = prepare(source, self._sess_options, entries.config, options, output, parsed.no_backend, shapes)
         took_us = (time.monotonic_ns() - began) // 1000
         self._plan: Stages = prepared.plan
         self._notes.tell_placements(prepared.plan.rows, prepared.backend.name)

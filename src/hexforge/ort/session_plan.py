@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,8 +107,12 @@ def prepare(
     options: ProviderOptions,
     output: Output | None = None,
     no_backend: str = "",
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Prepared:
-    """Open a context model, or place and compile any other and write its context model where one is wanted."""
+    """Open a context model, or place and compile any other and write its context model where one is wanted.
+
+    `shapes` are those of inputs that the model leaves open.
+    """
     if not isinstance(source, (str, bytes, os.PathLike)):
         raise CallError(f"a model is given by path or as bytes, not as {type(source).__name__}")
     for spec in options.op_packages:
@@ -130,7 +134,7 @@ def prepare(
         )
     if output is not None:
         output.check()
-    model = read_model(source, sess_options, config.compatibility == LIKE_THE_EP)
+    model = read_model(source, sess_options, config.compatibility == LIKE_THE_EP, shapes or {})
     return _compile_model(model, backend, sess_options, config, options, output, no_backend)
 
 
@@ -221,8 +225,10 @@ def extension_notes(options: ProviderOptions, source: ModelSource) -> list[str]:
     return session_notes(file, names_of([source], None)[0])
 
 
-def read_model(source: ModelSource, sess_options: Any, open_shapes: bool = False) -> Model:
-    """The model, with free-dimension overrides applied; CallError where a shape is open and must not be."""
+def read_model(
+    source: ModelSource, sess_options: Any, open_shapes: bool, given: Mapping[str, tuple[int, ...]]
+) -> Model:
+    """The model, with free-dimension overrides and shapes given for open inputs; CallError where one stays open."""
     from hexforge.model.declarations import open_inputs
     from hexforge.model.reader import read
     from hexforge.model.source import open_source
@@ -233,7 +239,7 @@ def read_model(source: ModelSource, sess_options: Any, open_shapes: bool = False
         return read(opened)
     symbols = {dim for shape in open_shapes_of.values() for dim in shape or ()}
     inputs = [v for v in opened.proto.graph.input if v.name in open_shapes_of]
-    shapes = overridden_shapes(inputs, sess_options)
+    shapes = overridden_shapes(inputs, sess_options) | {n: s for n, s in given.items() if n in open_shapes_of}
     dims = {name: size for name, size in named_dims(sess_options).items() if name in symbols}
     model = read(opened, shapes=shapes, dims=dims)
     if not open_shapes:

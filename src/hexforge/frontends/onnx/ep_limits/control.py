@@ -30,13 +30,17 @@ def _outer_values(subject: Subject) -> list[onnx_ir.Value]:
     return [value for value in read if value not in own]
 
 
+def _is_constant(value: onnx_ir.Value) -> bool:
+    return value.const_value is not None and not value.meta.get(OF_A_BRANCH)
+
+
 def _outer_constant(subject: Subject) -> bool:
-    return any(v.const_value is not None and not v.meta.get(OF_A_BRANCH) for v in _outer_values(subject))
+    return any(map(_is_constant, _outer_values(subject)))
 
 
 def _outer_constant_and_result(subject: Subject) -> bool:
     values = _outer_values(subject)
-    return _outer_constant(subject) and any(value.producer() is not None for value in values)
+    return any(map(_is_constant, values)) and any(value.producer() is not None for value in values)
 
 
 LIMITS: tuple[EpRule, ...] = (
