@@ -350,7 +350,7 @@ def test_backends_are_told_apart_by_what_they_can_do() -> None:
 
 # Those who must know the HTP itself: the registry names it, `latency` fits its time model, and `hexforge ops` lists
 # what it refuses. Everybody else asks the contract.
-KNOW_THE_HTP = ("runtime.registry", "addons.latency", "cli.inspect.ops")
+KNOW_THE_HTP = ("runtime.registry", "addons.latency", "cli.commands.listings")
 
 
 def test_the_htp_is_known_to_few() -> None:

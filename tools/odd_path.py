@@ -19,7 +19,7 @@ TESTS = (
     "tests/addons/adapters/test_command.py",
     "tests/addons/tools/test_full_disk_and_ctrl_c.py",
     "tests/addons/tools/test_tools.py",
-    "tests/cli/models/test_quantize.py",
+    "tests/cli/commands/test_quantize.py",
     "tests/cli/test_startup.py",
     "tests/docs",
     "tests/addons/executorch/test_executor_runner.py",

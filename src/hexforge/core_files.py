@@ -23,9 +23,9 @@ OURS = (
         "`hexforge wrap` makes an ONNX model of it, `hexforge info` says what is in it",
         start=_CONTAINER,
         does={
-            "info": f"{_CLI}.inspect.info:print_context",
+            "info": f"{_CLI}.commands.info:print_context",
             "run": f"{_CLI}.runnable:open_context",
-            "show": f"{_CLI}.inspect.show:show_context",
+            "show": f"{_CLI}.commands.info:show_context",
             "estimate": f"{_ANALYSIS}.timed_graphs:graphs_of_context",
             "validate": "hexforge.runtime.contexts.compatibility:validate",
         },
@@ -40,7 +40,7 @@ ONNX = "an ONNX model without compiled graphs"
 """The kind of what an add-on makes of files that are taken as ONNX is (`FileKind.as_onnx`)."""
 _MODEL = {
     "check": "hexforge.ort.check:check_file",
-    "show": f"{_CLI}.inspect.show:show_model",
+    "show": f"{_CLI}.commands.info:show_model",
     "run": f"{_CLI}.runnable:open_placed_model",
     "estimate": f"{_ANALYSIS}.timed_graphs:model_to_time",
 }
@@ -129,7 +129,7 @@ OTHERS = (
         "`hexforge info` says what it is, `hexforge run` runs it; give the context it names, or the model it is of",
         start=_PROTOBUF,
         recognised_by="hexforge.model.wire:holds_contexts",
-        does={"info": f"{_CLI}.inspect.info:print_context", "run": f"{_CLI}.runnable:open_context_model"},
+        does={"info": f"{_CLI}.commands.info:print_context", "run": f"{_CLI}.runnable:open_context_model"},
         is_compiled=True,
     ),
     FileKind(

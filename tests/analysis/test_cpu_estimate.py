@@ -17,7 +17,7 @@ import hexforge
 from hexforge.chips.cpu_cores import CPU_CORES, cpu_core
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import SOCS
-from hexforge.cli.inspect.estimate import estimate
+from hexforge.cli.commands.estimate import estimate
 from hexforge.cli.request_options import CommandGroup
 from hexforge.errors import CallError
 from hexforge.model.load_check import Extract

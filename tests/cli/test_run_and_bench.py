@@ -14,7 +14,7 @@ import onnx.parser
 import pytest
 from PIL import Image
 
-from hexforge.cli.inspect.bench import BenchTimes, time_calls
+from hexforge.cli.commands.bench import BenchTimes, time_calls
 from tests.cli.test_cli import run
 from tests.digits import MODEL, held_out
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hexforge.formats.file_names import file_names, file_stem
+from hexforge.formats.files import file_names, file_stem
 
 NAMES = st.lists(st.text(max_size=300) | st.sampled_from(["a/b", "a_b", "a_b~2", "..", ".", "", "/x", "../x"]))
 

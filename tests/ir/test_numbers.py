@@ -10,7 +10,7 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.errors import FormatError
 from hexforge.ir import Block, BlockwiseExpansion, DType, Graph, TensorType, text
 from hexforge.ir.fixed_point import dequantize, encoding_fault
-from hexforge.ir.numbers import MANY, NumberArray, many
+from hexforge.ir.types import MANY, NumberArray, many
 
 
 @pytest.mark.parametrize(

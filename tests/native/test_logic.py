@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hexforge.backends.htp.numbers.lower.adapt import nest
 from hexforge.ir import DType
-from hexforge.ops.pointwise.convert import cast
-from hexforge.ops.pointwise.elementwise import divide
+from hexforge.ops.pointwise_activation import cast
+from hexforge.ops.pointwise_elementwise import divide
 from tests.native.halves import half
 from tests.native.kernels import FIXED, KIND, RANGE, assert_bits, round_and_clamp, run
 from tests.native.several import halves

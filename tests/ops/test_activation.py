@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from hexforge.ops.pointwise.activation import erf
+from hexforge.ops.pointwise_activation import erf
 
 
 def test_erf_matches_the_c_library() -> None:

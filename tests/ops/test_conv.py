@@ -15,8 +15,8 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.errors import ModelError
 from hexforge.ir import AxisScaleOffset, Call, DType, ScaleOffset, TensorType, lookup
 from hexforge.ir.fixed_point import dequantize, quantize
+from hexforge.ops import products_conv as conv_module
 from hexforge.ops.evaluate import evaluate
-from hexforge.ops.products import conv as conv_module
 
 
 def _call(op: str, arrays: list[np.ndarray], params: dict[str, Any]) -> Call:

@@ -12,7 +12,7 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.errors import ModelError
 from hexforge.ir import DType, Encoding, Graph, Role, ScaleOffset, TensorType
 from hexforge.ops.evaluate import evaluate
-from hexforge.ops.pointwise.convert import cast
+from hexforge.ops.pointwise_activation import cast
 
 quick = settings(max_examples=40, deadline=None)
 INTEGERS = [d for d in DType if d.is_integer]

@@ -14,6 +14,7 @@ from hexforge.ir import Role
 from hexforge.ir.text import loads
 from hexforge.model.reader import read
 from hexforge.patterns.language import (
+    QNN,
     Match,
     Term,
     any_node,
@@ -28,7 +29,6 @@ from hexforge.patterns.language import (
     times,
 )
 from hexforge.patterns.nodes import ONNX
-from hexforge.patterns.qnn_nodes import QNN
 
 X = anything()
 SWISH = op("Mul", X, op("Sigmoid", X))

@@ -21,7 +21,7 @@ from hexforge.request_fields import option, spelled
 
 if TYPE_CHECKING:
     from hexforge.model.reader import Model as ReadModel
-    from hexforge.runtime.model_request import ModelRequest
+    from hexforge.runtime.prepare import ModelRequest
 
 DEFAULT_BACKEND = "htp"
 
@@ -133,7 +133,7 @@ class InputArguments:
         What is compiled already has its sizes; CallError where others are given.
         """
         from hexforge.formats.file_kinds import kind_of
-        from hexforge.runtime.model_request import ModelRequest
+        from hexforge.runtime.prepare import ModelRequest
 
         if kind_of(model).is_compiled:
             if self.fix_inputs:

@@ -12,7 +12,7 @@ from hexforge.addon import Command, addons
 CORE = (
     Command(
         "check",
-        "hexforge.cli.inspect.check:check",
+        "hexforge.cli.commands.check:check",
         "Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work.",
         (
             'hexforge check model.onnx --soc "Galaxy S24"',
@@ -22,7 +22,7 @@ CORE = (
     ),
     Command(
         "estimate",
-        "hexforge.cli.inspect.estimate:estimate",
+        "hexforge.cli.commands.estimate:estimate",
         "Say how long a model takes on a chip, where the time goes and what bounds each op.",
         (
             'hexforge estimate model.onnx --soc "8 Gen 3" --precision w8a8 --report page.html',
@@ -33,7 +33,7 @@ CORE = (
     ),
     Command(
         "quantize",
-        "hexforge.cli.models.quantize:quantize",
+        "hexforge.cli.commands.quantize:quantize",
         "Quantize a float model for the NPU by samples of its inputs.",
         (
             "hexforge quantize model.onnx --data samples/ -o model.qdq.onnx",
@@ -43,7 +43,7 @@ CORE = (
     ),
     Command(
         "compare",
-        "hexforge.cli.models.compare:compare",
+        "hexforge.cli.commands.compare:compare",
         "Show how far a quantized model's tensors are from the float model's, the worst first.",
         (
             "hexforge compare model.onnx model.qdq.onnx --data samples/ --report page.html",
@@ -53,7 +53,7 @@ CORE = (
     ),
     Command(
         "compile",
-        "hexforge.cli.models.compile:compile",
+        "hexforge.cli.commands.compile:compile",
         "Compile models into one context file; nothing is run. A node the backend refuses is an error.",
         (
             'hexforge compile model.qdq.onnx -o model.bin --soc "8 Gen 3" --soc "8 Elite"',
@@ -62,37 +62,37 @@ CORE = (
     ),
     Command(
         "info",
-        "hexforge.cli.inspect.info:info",
+        "hexforge.cli.commands.info:info",
         "Say what a context is: producer, chips, options, graphs, tensors, sizes, shared weights; checksums verified.",
         ('hexforge info model.bin --soc "Galaxy S24"',),
     ),
     Command(
         "wrap",
-        "hexforge.cli.models.wrap:wrap",
+        "hexforge.cli.commands.conversions:wrap",
         "Write one ONNX model around each graph of a context, which InferenceSession runs.",
         ("hexforge wrap model.bin -o models/",),
     ),
     Command(
         "prune",
-        "hexforge.cli.models.prune:prune",
+        "hexforge.cli.commands.conversions:prune",
         "Keep one chip of a context that was made for several.",
         ('hexforge prune model.bin --soc "8 Gen 3" -o one.bin',),
     ),
     Command(
         "ops",
-        "hexforge.cli.inspect.ops:ops",
+        "hexforge.cli.commands.listings:ops",
         "Which ONNX ops become which QNN ops, what those are, and what of them is refused, why, and how that is known.",
         ("hexforge ops", "hexforge ops Conv", "hexforge ops --refused-by ep --json"),
     ),
     Command(
         "show",
-        "hexforge.cli.inspect.show:show",
+        "hexforge.cli.commands.info:show",
         "Print the QNN graphs that a model becomes, as text.",
         ("hexforge show model.onnx", "hexforge show model.onnx --no-passes --onnx-units"),
     ),
     Command(
         "run",
-        "hexforge.cli.inspect.run:run",
+        "hexforge.cli.commands.run:run",
         "Run a model or a context once and print what came out; inputs not given are random, from a fixed seed.",
         (
             "hexforge run model.onnx -i image=cat.npy --top 5 --classes labels.txt",
@@ -101,13 +101,13 @@ CORE = (
     ),
     Command(
         "bench",
-        "hexforge.cli.inspect.bench:bench",
+        "hexforge.cli.commands.bench:bench",
         "Time a model or a context on this computer: warm-up, percentiles, throughput, threads; and the chip's time.",
         ("hexforge bench model.onnx --duration 10", "hexforge bench model.bin --iterations 1000 --threads 4 --json"),
     ),
     Command(
         "fix-shapes",
-        "hexforge.cli.models.fix_shapes:fix_shapes",
+        "hexforge.cli.commands.conversions:fix_shapes",
         "Write a copy of a model with dynamic dimensions fixed, by their name or by whole input shapes.",
         (
             "hexforge fix-shapes model.onnx fixed.onnx --dim batch=1 --dim height=320",
@@ -116,31 +116,31 @@ CORE = (
     ),
     Command(
         "convert-opset",
-        "hexforge.cli.models.convert_opset:convert_opset",
+        "hexforge.cli.commands.conversions:convert_opset",
         "Write a copy of a model in another version of ONNX's operators.",
         ("hexforge convert-opset model.onnx newer.onnx --opset 17",),
     ),
     Command(
         "options",
-        "hexforge.cli.inspect.options:options",
+        "hexforge.cli.commands.listings:options",
         "List provider options, session keys, run options and dynamic options.",
         ("hexforge options",),
     ),
     Command(
         "addons",
-        "hexforge.cli.inspect.addons:addons",
+        "hexforge.cli.commands.listings:addons",
         "List the add-ons: what each adds, and what it needs and misses.",
         ("hexforge addons", "hexforge addons --json"),
     ),
     Command(
         "socs",
-        "hexforge.cli.inspect.socs:socs",
+        "hexforge.cli.commands.listings:socs",
         "List the chips: architecture, VTCM, HVX threads, clocks, memory and abilities, each figure marked by source.",
         ("hexforge socs", 'hexforge socs "Galaxy S24"'),
     ),
     Command(
         "eval",
-        "hexforge.cli.models.evaluate:evaluate",
+        "hexforge.cli.commands.evaluate:evaluate",
         "Run a model on samples and score its outputs; the score is the same for any number of jobs.",
         (
             "hexforge eval model.qdq.onnx --data samples/ --labels labels.csv --metric top5",

@@ -21,7 +21,7 @@ from hexforge.errors import CallError
 from hexforge.formats.file_kinds import open_model
 from hexforge.formats.npy_files import read_npy
 from hexforge.ir import Array
-from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
+from hexforge.runtime.prepare import DEFAULT_REQUEST, ModelRequest
 
 if TYPE_CHECKING:
     from hexforge.ort.options.provider_options import ProviderOptions

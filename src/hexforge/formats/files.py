@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files: written whole or not at all."""
+"""Files: written whole or not at all, under names that any graph, tensor or model may have."""
 
 from __future__ import annotations
 
 import glob
 import os
+import re
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -150,3 +151,34 @@ def _flush_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+_ODD = re.compile(r"[^\w.+-]")
+_MOST_BYTES = 180
+"""Of a stem: file systems take 255 for a whole name, and writers add endings and the mark of a temporary."""
+
+
+def file_stem(name: str) -> str:
+    """A name as a file may be called: without separators, never empty or hidden, not too long."""
+    stem = _ODD.sub("_", name)
+    stem = "_" + stem[1:] if stem.startswith(".") else stem
+    return stem.encode()[:_MOST_BYTES].decode(errors="ignore") or "unnamed"
+
+
+def file_names(names: Iterable[str], endings: Sequence[str] = ("",), *, taken: Collection[str] = ()) -> dict[str, str]:
+    """A stem for each of different names, no two of which are one file, with whichever of the endings.
+
+    A name that is a file name as it is stays so. Another has `_` for each odd character and, where that is another's
+    name, a number behind it. `taken` are file names of others in the same folder.
+    """
+    known = list(dict.fromkeys(names))
+    used = set(taken)
+    stems: dict[str, str] = {}
+    for name in sorted(known, key=lambda name: file_stem(name) != name):  # those that stay as they are come first
+        stem, number = file_stem(name), 1
+        while any(f"{stem}{ending}" in used for ending in endings):
+            number += 1
+            stem = f"{file_stem(name)}~{number}"
+        stems[name] = stem
+        used.update(f"{stem}{ending}" for ending in endings)
+    return {name: stems[name] for name in known}

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.ir.numbers import NumberArray
 from hexforge.ir.types import (
     Array,
     AxisScaleOffset,
@@ -16,6 +15,7 @@ from hexforge.ir.types import (
     BlockwiseExpansion,
     DType,
     Encoding,
+    NumberArray,
     ScaleOffset,
     TensorType,
 )

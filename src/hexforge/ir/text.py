@@ -25,11 +25,18 @@ import numpy as np
 
 from hexforge.errors import FormatError, ModelError
 from hexforge.ir.graph import Graph, Node, Value
-from hexforge.ir.numbers import NumberArray
-from hexforge.ir.packing import pack
-from hexforge.ir.text_reader import Get, TextReader
-from hexforge.ir.text_tokens import literal_text, name_text, quoted
-from hexforge.ir.types import Array, AxisScaleOffset, Block, BlockwiseExpansion, DType, ScaleOffset, TensorType
+from hexforge.ir.text_reader import Get, TextReader, literal_text, name_text, quoted
+from hexforge.ir.types import (
+    Array,
+    AxisScaleOffset,
+    Block,
+    BlockwiseExpansion,
+    DType,
+    NumberArray,
+    ScaleOffset,
+    TensorType,
+    pack,
+)
 
 _INLINE = 16  # elements; more are printed as base64
 Put = Callable[[bytes], tuple[int, int]]

@@ -10,26 +10,49 @@ import json
 import math
 import re
 from collections.abc import Callable
+from json.encoder import encode_basestring_ascii
 from typing import Any, NoReturn
 
 import numpy as np
 
 from hexforge.errors import FormatError
 from hexforge.ir.graph import Graph, Role, Value
-from hexforge.ir.numbers import KINDS, NumberArray
 from hexforge.ir.op import lookup
-from hexforge.ir.packing import unpack
-from hexforge.ir.text_tokens import WORD, literal_text, name_text
 from hexforge.ir.types import (
+    KINDS,
     Array,
     AxisScaleOffset,
     Block,
     BlockwiseExpansion,
     DType,
     Encoding,
+    NumberArray,
     ScaleOffset,
     TensorType,
+    unpack,
 )
+
+WORD = re.compile(r"[A-Za-z0-9_./-]+")
+KEYWORDS = ("graph", "return")
+
+
+quoted = encode_basestring_ascii
+"""A text as JSON has it."""
+
+
+def name_text(name: str) -> str:
+    """A name, quoted as in JSON where it is not a plain word."""
+    return name if WORD.fullmatch(name) and name not in KEYWORDS else quoted(name)
+
+
+def literal_text(value: Any) -> str:
+    """A number, a boolean, none or nested tuples of them."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(literal_text, value))}]"
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return repr(value)
+
 
 Get = Callable[[int, int], bytes | memoryview]
 """The bytes that were put there; FormatError where there are none."""

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data types, encodings and tensor types: frozen leaves of the IR."""
+"""Data types, encodings and tensor types: frozen leaves of the IR; and the elements of tensors as bytes."""
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,66 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from hexforge.errors import ModelError
-from hexforge.ir.numbers import many
+from hexforge.errors import FormatError, ModelError
+
+MANY = 4096
+"""More numbers than these are an array, fewer a tuple: equal ones are then of one kind."""
+_PIECE = 1 << 16
+_KINDS = {"f": ("float16", "float32", "float64"), "i": ("int8", "int16", "int32", "int64")}
+KINDS = tuple(kind for kinds in _KINDS.values() for kind in kinds)
+"""The types that numbers are kept in: the smallest that holds all of them exactly."""
+
+
+class NumberArray(Sequence[Any]):
+    """Floats or integers that never change, as an array of the smallest type that holds them."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, values: Any) -> None:
+        given = np.asarray(values).reshape(-1)
+        self.array = next(
+            kept for kind in _KINDS["f" if given.dtype.kind == "f" else "i"] for kept in _kept(given, kind)
+        )
+        self.array.flags.writeable = False
+
+    def __len__(self) -> int:
+        return int(self.array.size)
+
+    def __getitem__(self, index: Any) -> Any:
+        part = self.array[index]
+        return tuple(part.tolist()) if isinstance(part, np.ndarray) else part.item()
+
+    def __iter__(self) -> Iterator[Any]:
+        for first in range(0, self.array.size, _PIECE):
+            yield from self.array[first : first + _PIECE].tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return self.array.astype(self.array.dtype if dtype is None else dtype, copy=bool(copy))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, NumberArray) and np.array_equal(self.array, other.array)
+
+    def __hash__(self) -> int:
+        return hash((self.array.dtype.str, self.array.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"NumberArray({len(self)} of {self.array.dtype.name})"
+
+
+def _kept(values: np.ndarray[Any, Any], kind: str) -> Iterator[np.ndarray[Any, Any]]:
+    """The numbers as a smaller type, where that holds them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        kept = values.astype(kind)
+    if np.array_equal(kept, values) or kept.dtype == np.promote_types(values.dtype, kind):
+        yield kept
+
+
+def many(values: Sequence[Any]) -> Sequence[Any]:
+    """A sequence as encodings have it: a tuple, or an array of many."""
+    if len(values) > MANY:
+        return values if isinstance(values, NumberArray) else NumberArray(values)
+    return values if isinstance(values, tuple) else tuple(values)
+
 
 Array = NDArray[Any]
 
@@ -197,3 +256,32 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.dtype.value}[{', '.join(map(str, self.shape))}]"
+
+
+_NIBBLES = (DType.INT4, DType.UINT4)
+
+
+def pack(data: Array, dtype: DType) -> bytes:
+    """The elements as QNN stores them: little-endian, row-major, 4-bit types two to a byte (low nibble first)."""
+    flat = np.ascontiguousarray(data).reshape(-1)
+    if dtype in _NIBBLES:
+        nibbles = flat.astype(np.int8).view(np.uint8) & 15
+        nibbles = np.append(nibbles, np.zeros(len(nibbles) % 2, np.uint8))
+        return (nibbles[::2] | nibbles[1::2] << 4).tobytes()
+    return (flat.byteswap() if sys.byteorder == "big" else flat).tobytes()
+
+
+def unpack(raw: bytes | memoryview, type: TensorType) -> Array:
+    """The array whose `pack` bytes are `raw`, which must be exactly as many as the type has."""
+    if len(raw) != type.nbytes:
+        raise FormatError(f"{type} has {type.nbytes} bytes, not {len(raw)}")
+    if type.dtype in _NIBBLES:
+        pairs = np.frombuffer(raw, np.uint8)
+        nibbles = np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(-1)[: type.size]
+        if type.dtype is DType.INT4:
+            nibbles = (nibbles.astype(np.int8) ^ 8) - 8
+        return nibbles.astype(type.dtype.numpy).reshape(type.shape)
+    if type.dtype is DType.BOOL and bytes(raw).translate(None, b"\0\1"):
+        raise FormatError(f"{type} has bytes other than 0 and 1")
+    flat = np.frombuffer(raw, type.dtype.numpy)
+    return (flat.byteswap() if sys.byteorder == "big" else flat).reshape(type.shape)

@@ -19,9 +19,8 @@ from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.results import Key, Result, rows
 from hexforge.runtime import registry
 from hexforge.runtime.cpu_part import CpuPart
-from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.plan import Plan, no_cpu_part
-from hexforge.runtime.prepare import prepare_model
+from hexforge.runtime.prepare import DEFAULT_REQUEST, ModelRequest, prepare_model
 
 QNN = "QNNExecutionProvider"
 Waiting = Callable[[str], AbstractContextManager[Any]]

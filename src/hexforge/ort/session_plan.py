@@ -26,14 +26,13 @@ from hexforge.ort.options.session_options import (
     session_entries,
 )
 from hexforge.ort.signature import NodeArg, arguments
-from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_model import Output, Report, context_in_memory, save
 from hexforge.runtime.contexts.context_plan import PrecompiledPlan
 from hexforge.runtime.contexts.request import names_of
 from hexforge.runtime.cpu_part import CpuPart
-from hexforge.runtime.model_request import ModelRequest
+from hexforge.runtime.prepare import ModelRequest, without_collecting_cycles
 from hexforge.runtime.stages import Stages
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 """Neutral rewrites: a graph in, the same numbers out, with less to do."""
 
 from hexforge.passes.channel_last import channel_last
-from hexforge.passes.clean import clean
-from hexforge.passes.fold import fold
+from hexforge.passes.clean import clean, fold
 from hexforge.passes.rewrite import Observe, Pass, run
 
 NEUTRAL: tuple[Pass, ...] = (clean, fold, channel_last, fold, clean)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clean: remove what does nothing, join what is done in two steps, do once what is done twice."""
+"""Clean: what does nothing is removed, what depends on constants is computed, what is done twice is done once."""
 
 from __future__ import annotations
 
-from hexforge.ir import Graph, Node, Role, ScaleOffset, Value, Work
+from hexforge.errors import HexforgeError
+from hexforge.ir import Array, Graph, Node, Role, ScaleOffset, Value, Work
+from hexforge.ir.fixed_point import permute_type
 from hexforge.ops import of_kind
-from hexforge.patterns.language import anything, find_ending, op
-from hexforge.patterns.permutation import compose, moves_nothing
-from hexforge.patterns.qnn_nodes import QNN
+from hexforge.ops.evaluate import evaluate
+from hexforge.patterns.language import QNN, anything, find_ending, op
+from hexforge.patterns.nodes import compose, moves_nothing
 
 _SHARED = (Work.TRANSPOSE, Work.RESHAPE, Work.CONVERT)
 """Kinds of nodes of which one serves all that want the same of a value."""
@@ -119,3 +121,54 @@ def _does_nothing(node: Node) -> bool:
             return True
         case _:
             return False
+
+
+_SMALL_BYTES = 1 << 20  # results up to this are folded even if they are larger than their inputs
+_MOST_REPEATED = 1 << 24  # elements of a constant that repeats a few numbers; computing on more takes too long
+
+
+def fold(graph: Graph) -> int:
+    """Make what nodes compute from STATIC values alone STATIC; transposes and reshapes are views where possible."""
+    graph.sort()
+    changes = 0
+    for node in graph.nodes:
+        if not node.inputs or any(v is not None and v.data is None for v in node.inputs):
+            continue
+        if any(v.role is not Role.NATIVE for v in node.outputs) or node.op.kind is Work.RANDOM:
+            continue
+        results = _views(node) or _computed(node)
+        if results is not None:
+            graph.remove(node)
+            for value, data in zip(node.outputs, results, strict=True):
+                graph.freeze(value, data)
+            changes += 1
+    return changes + remove_dead(graph) if changes else 0
+
+
+def _views(node: Node) -> tuple[Array] | None:
+    x, y = node.operand(0), node.outputs[0]
+    assert x.data is not None
+    if node.op.name == "Transpose" and y.type == permute_type(x.type, node.params["perm"]):
+        return (x.data.transpose(node.params["perm"]),)
+    if node.op.kind is Work.RESHAPE and y.encoding == x.encoding and not hasattr(x.encoding, "scales"):
+        return (x.data.reshape(y.shape),)
+    return None
+
+
+def _computed(node: Node) -> tuple[Array, ...] | None:
+    arrays = [None if v is None else v.data for v in node.inputs]
+    if any(a is not None and a.size > _MOST_REPEATED and a.size * a.itemsize > _held_bytes(a) for a in arrays):
+        return None
+    room = max(_SMALL_BYTES, sum(a.nbytes if any(a.strides) else a.itemsize for a in arrays if a is not None))
+    if sum(v.type.nbytes for v in node.outputs) > room:
+        return None
+    try:
+        return evaluate(node.call, arrays)
+    except HexforgeError:  # wrong for these data: the run will say so, should it come to it
+        return None
+
+
+def _held_bytes(array: Array) -> int:
+    """The bytes of memory that an array's elements lie in: fewer than they would take where they are repeated."""
+    steps = zip(array.shape, array.strides, strict=True)
+    return sum((int(size) - 1) * abs(int(stride)) for size, stride in steps) + int(array.itemsize)

@@ -1,16 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The language of patterns: a shape of nodes is declared as a term and found in a graph.
-
-    X = anything()
-    SWISH = op("Mul", X, op("Sigmoid", X))
-
-says: a value multiplied by the Sigmoid of the same value. Mul and Add read their operands in either order. What a term
-stands for is the same wherever the term stands, so shapes may share values. Only the last node of what is found is read
-from outside, so that another node can take the place of all.
-
-A graph is whatever answers the questions of `Questions`: the nodes of an ONNX model (`nodes.ONNX`), its units
-(`frontends.onnx.fusions.net.Net`) and QNN graphs (`qnn_nodes.QNN`) do.
-"""
+"""The language of patterns: a shape of nodes is declared as a term and found in a graph, of ONNX or of QNN."""
 
 from __future__ import annotations
 
@@ -19,7 +8,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from hexforge.ir import Array
+from hexforge.ir import Array, Node, Role, Value
 
 V = TypeVar("V", bound=Hashable)
 """What the values of a graph are."""
@@ -285,3 +274,42 @@ def find_at(
     lasts = [last for last in reversed(reached) if shape.ends_in(graph.op(last))]
     found = (find_ending(shape, graph, last, has_start, tolerance) for last in lasts)
     return next((match for match in found if match is not None), None)
+
+
+class _QnnNodes:
+    def writer(self, value: Value) -> Node | None:
+        """The node that writes a value."""
+        return value.producer
+
+    def readers(self, value: Value) -> Sequence[Node]:
+        """The nodes that read a value."""
+        return tuple(value.users)
+
+    def op(self, node: Node) -> str:
+        """The name of a node's op."""
+        return node.op.name
+
+    def inputs(self, node: Node) -> Sequence[Value | None]:
+        """What a node reads."""
+        return node.inputs
+
+    def outputs(self, node: Node) -> Sequence[Value | None]:
+        """What a node writes."""
+        return node.outputs
+
+    def is_constant(self, value: Value) -> bool:
+        """True where the numbers of a value are known."""
+        return value.data is not None
+
+    def constant(self, value: Value) -> Array | None:
+        """The numbers of a constant, as they are stored."""
+        return value.data
+
+    def closed(self, nodes: Sequence[Node]) -> bool:
+        """True where only the last of some nodes is read by others."""
+        inner = [value for node in nodes[:-1] for value in node.outputs]
+        return all(value.role is Role.NATIVE and value.users.keys() <= set(nodes) for value in inner)
+
+
+QNN = _QnnNodes()
+"""Patterns are found in QNN graphs by asking this."""

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepare: the one road from a model to its parts. Sessions, contexts, estimates, checks and searches all take it.
-
-`prepare_model` is the whole order, step by step, up to graphs of QNN ops. `runtime.plan.Plan` hands these to the
-backend, whose `compile` has passes and a lowering of its own (`backends/htp/pipeline`), and the rest to onnxruntime.
-So the graph that is timed is the graph that is run and the graph that a context holds.
-"""
+"""Prepare: the one road from a model to its parts, and what a request may change of it."""
 
 from __future__ import annotations
 
+import gc
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hexforge.backend import Backend
 from hexforge.errors import UnsupportedError
@@ -28,15 +27,53 @@ from hexforge.frontends.onnx.placing import (
     without_inner_reads,
     writes_of,
 )
-from hexforge.frontends.onnx.zero_scales import write_zeros
+from hexforge.frontends.onnx.unit_encodings import write_zeros
 from hexforge.ir import Graph, Node
 from hexforge.model.reader import Model, read
 from hexforge.model.source import ModelSource
 from hexforge.rules import refusal_lines
 from hexforge.runtime.cpu_part import CPU, QNN
-from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.partition import Part, PartitionStep, partition
 from hexforge.runtime.stages import PlacedNode
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """How a model is to be read and placed. By default it is placed as the backend can, which is what is timed."""
+
+    dims: Mapping[str, int] | None = None
+    """Sizes of symbolic dimensions: a graph has static shapes, and a model's file may leave them open."""
+    shapes: Mapping[str, Sequence[int]] | None = None
+    """Shapes of inputs by name, for dimensions that have no name."""
+    constants: Mapping[str, Any] | None = None
+    """Inputs that are always given the same value, which then is folded into the graph."""
+    offload_io_quantization: bool = False
+    """Leave the quantization of inputs and outputs outside: the application has the integers already."""
+    obey_ep: bool = False
+    """Refuse also what onnxruntime's QNN EP refuses though the backend could take it: placement as on a device."""
+    open_shapes: bool = False
+    """Let shapes stay open: units that read or write them are refused, as by the EP."""
+    no_backend: str = ""
+    """Why the backend takes no unit at all, where that is so."""
+    affinity: Mapping[str, str] = field(default_factory=dict)
+    """Op types pinned to backends by name (op_affinity), to try what a model does without them on this one."""
+
+
+DEFAULT_REQUEST = ModelRequest()
+"""A model as its file has it, placed as the backend can."""
+
+
+@contextmanager
+def without_collecting_cycles() -> Iterator[None]:
+    """Keep Python from looking for cycles while many objects are made, few of them garbage: a third of the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
 
 OFFLOADED = "offload_graph_io_quantization=1"
 """What the reason begins with where a quantization is left outside on purpose."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from hexforge.backend import Backend, PlacingTraits
 from hexforge.model.reader import Model
-from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
-from hexforge.runtime.prepare import PreparedParts, prepare_model
+from hexforge.runtime.prepare import DEFAULT_REQUEST, ModelRequest, PreparedParts, prepare_model
 
 
 @dataclass(slots=True, eq=False)

@@ -11,8 +11,7 @@ from hexforge.frontends.onnx.separate_units import MADE, separated_model, shown_
 from hexforge.ir import Array
 from hexforge.model.reader import read
 from hexforge.runtime.cpu_part import WholeOnCpu
-from hexforge.runtime.model_request import ModelRequest
-from hexforge.runtime.prepare import prepare_model
+from hexforge.runtime.prepare import ModelRequest, prepare_model
 from hexforge.runtime.registry import backend
 from tests.addons.vendor.models import gated, sample, small_chain
 

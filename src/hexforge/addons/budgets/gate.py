@@ -29,7 +29,7 @@ from hexforge.formats.npy_files import read_npy
 from hexforge.model.reader import Model
 from hexforge.quant.data.pictures import PictureFolder, holds_pictures
 from hexforge.results import Column, Key, Result
-from hexforge.runtime.model_request import ModelRequest
+from hexforge.runtime.prepare import ModelRequest
 from hexforge.runtime.registry import backend_for
 
 _MB = 1 << 20

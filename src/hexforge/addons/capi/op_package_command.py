@@ -14,7 +14,7 @@ from hexforge.cli.request_options import CommandGroup
 from hexforge.cli.say import say
 from hexforge.cli.screen import console, print_json, table
 from hexforge.errors import CallError
-from hexforge.ops.package_library import HEADERS
+from hexforge.ops.packages import HEADERS
 from hexforge.request_fields import argument, required
 
 op_package = CommandGroup(no_args_is_help=True, add_completion=False, help="Op packages: compile one, look at one.")

@@ -12,7 +12,7 @@ from hexforge.addons.diagnosis.changes import Difference, compare_sides
 from hexforge.addons.diagnosis.sides import read_side
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError
-from hexforge.runtime.model_request import ModelRequest
+from hexforge.runtime.prepare import ModelRequest
 
 __all__ = ["Difference", "diff"]
 

@@ -17,7 +17,7 @@ from hexforge.formats.npy_files import read_npy
 
 if TYPE_CHECKING:
     from hexforge.addons.diagnosis.dump_comparison import DumpComparison
-    from hexforge.cli.models.compare import DumpArguments
+    from hexforge.cli.commands.compare import DumpArguments
     from hexforge.ir import Array
 
 

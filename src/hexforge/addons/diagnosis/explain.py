@@ -32,6 +32,6 @@ def explain(
     if model is None and context is None:
         return explanation
     from hexforge.addons.diagnosis.proof import with_proofs
-    from hexforge.runtime.model_request import ModelRequest
+    from hexforge.runtime.prepare import ModelRequest
 
     return with_proofs(explanation, model, context, soc, ModelRequest(dims, shapes))

@@ -41,7 +41,7 @@ def explain(
     A file that is named is read; any other text is a code or a line. Exit code 1: nothing of it is known.
     """
     from hexforge.addons.diagnosis.explain import explain as explained
-    from hexforge.runtime.model_request import ModelRequest
+    from hexforge.runtime.prepare import ModelRequest
 
     log = [given.strip() for given in log]
     texts = [_text(given) for given in log]

@@ -21,7 +21,7 @@ from hexforge.errors import FormatError, HexforgeError
 from hexforge.ir import Graph, Node, Value
 from hexforge.runtime.contexts.compatibility import validate
 from hexforge.runtime.contexts.context import Context
-from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
+from hexforge.runtime.prepare import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.registry import timed_backend
 
 MOST_NAMED = 3

@@ -24,7 +24,7 @@ from hexforge.model.open_dimensions import batch_of_one, declared_inputs
 from hexforge.results import Result
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.describe import contexts_of, describe_context
-from hexforge.runtime.model_request import ModelRequest
+from hexforge.runtime.prepare import ModelRequest
 from hexforge.runtime.stages import PlacedNode
 
 SideKind = Literal["context", "model", "profile", "estimate"]

@@ -25,9 +25,8 @@ from hexforge.ir import Array, Graph, Role, ScaleOffset
 from hexforge.ir.fixed_point import dequantize, quantized_range
 from hexforge.options import did_you_mean
 from hexforge.results import Column, Key, Result, select
-from hexforge.runtime.model_request import ModelRequest
 from hexforge.runtime.plan import Plan
-from hexforge.runtime.prepare import prepare_model, read_static
+from hexforge.runtime.prepare import ModelRequest, prepare_model, read_static
 from hexforge.runtime.registry import backend_for
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from hexforge.addons.tuning.advice.command import AskedAdvice
     from hexforge.chips.deployment import Deployment
     from hexforge.cli.arguments import InputArguments
-    from hexforge.cli.inspect.show import ShowRequest
-    from hexforge.cli.models.compare import DumpArguments
+    from hexforge.cli.commands.compare import DumpArguments
+    from hexforge.cli.commands.info import ShowRequest
     from hexforge.ort.check import ModelCheck
-    from hexforge.runtime.model_request import ModelRequest
+    from hexforge.runtime.prepare import ModelRequest
 
 MOST_PLACES = 5
 """Lines about where advice was found."""

@@ -21,7 +21,7 @@ from hexforge.addons.executorch.stock_modules import restore_builtins
 from hexforge.addons.executorch.wrappers import PyQnnOpWrapper, PyQnnTensorWrapper, TensorWrapper
 from hexforge.addons.qnn_graphs.compiling import record_graphs, refusal
 from hexforge.errors import HexforgeError
-from hexforge.formats.file_names import file_stem
+from hexforge.formats.files import file_stem
 from hexforge.ir import AxisScaleOffset, ScaleOffset, TensorType
 from hexforge.runtime.contexts.context import Context
 

@@ -17,7 +17,7 @@ from hexforge.addons.profiler.record import LEVELS, Profile
 from hexforge.addons.profiler.summary import schema, summary
 from hexforge.addons.profiler.topology import topology
 from hexforge.addons.tuning.advice.result import Advice
-from hexforge.formats.file_names import file_names, file_stem
+from hexforge.formats.files import file_names, file_stem
 
 SUMMARY = "qnn_htp_analysis_summary"
 SCHEMA = "qhas_schema.json"

@@ -13,7 +13,7 @@ from hexforge.addons.qnn_graphs.tensor_types import ROLES
 from hexforge.addons.saver.recording import RecordedCall, Recording
 from hexforge.errors import FormatError, HexforgeError
 from hexforge.ir import Array, Graph, Role, text
-from hexforge.ir.packing import unpack
+from hexforge.ir.types import unpack
 
 _MOST_DIMENSIONS = 32
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from hexforge.addons.saver.recording import Recorder
 from hexforge.backend import Backend, ContextBackend, Program, TimedBackend, WrappedProgram
 from hexforge.ir import Array, Graph, Value, text
-from hexforge.ir.packing import pack
+from hexforge.ir.types import pack
 
 FOLDER = "saver_output"
 """Where recordings go, from the folder the process runs in, as QNN's Saver does."""

@@ -18,8 +18,7 @@ from hexforge.cli.say import say
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
-from hexforge.formats.file_names import file_names
-from hexforge.formats.files import write_atomically
+from hexforge.formats.files import file_names, write_atomically
 from hexforge.formats.hmx_layout import FLAT, HMX
 from hexforge.formats.json_text import read_json
 from hexforge.request_fields import option

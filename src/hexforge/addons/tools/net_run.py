@@ -29,7 +29,7 @@ from hexforge.cli.say import say
 from hexforge.cli.screen import bar, interruptible
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
-from hexforge.formats.file_names import file_names
+from hexforge.formats.files import file_names
 from hexforge.ir import Array
 
 if TYPE_CHECKING:

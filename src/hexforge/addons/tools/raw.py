@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hexforge.errors import CallError
-from hexforge.formats.file_names import file_names
-from hexforge.formats.files import write_atomically
+from hexforge.formats.files import file_names, write_atomically
 from hexforge.ir import Array, TensorType
 from hexforge.ir.fixed_point import dequantize, quantize
 

@@ -23,8 +23,7 @@ from hexforge.cli import config_files
 from hexforge.cli.screen import console, spinner, table
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.backend_extensions import Config, load
-from hexforge.formats.file_names import file_stem
-from hexforge.formats.files import require_writable, write_atomically
+from hexforge.formats.files import file_stem, require_writable, write_atomically
 from hexforge.formats.json_text import read_json
 from hexforge.formats.validated import Within, validated
 from hexforge.ir import Array, TensorType

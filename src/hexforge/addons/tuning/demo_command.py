@@ -36,7 +36,7 @@ def demo(
     """Check the built-in night-shot model, run it on new pictures, and make it fast on a chip, with a page."""
     from hexforge import demo as built_in
     from hexforge.analysis.quality.runners import runner
-    from hexforge.cli.inspect.check import print_check
+    from hexforge.cli.commands.check import print_check
     from hexforge.ort.check import check_file
 
     screen = console()

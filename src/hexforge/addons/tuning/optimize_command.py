@@ -15,8 +15,8 @@ from hexforge.addons.tuning.requests import OptimizeRequest
 from hexforge.addons.tuning.search_command import print_alarmed
 from hexforge.analysis.requests import SQNR
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Model, Runtime, Soc
-from hexforge.cli.models.decisions import print_decisions
-from hexforge.cli.models.picture_arguments import PictureArguments
+from hexforge.cli.commands.compare import print_decisions
+from hexforge.cli.commands.picture_arguments import PictureArguments
 from hexforge.cli.screen import bars, console, interruptible, print_json, result_table
 from hexforge.formats.files import write_atomically
 from hexforge.request_fields import option

@@ -17,12 +17,11 @@ from hexforge.amounts import size, with_decibels
 from hexforge.analysis.estimate import Estimate
 from hexforge.analysis.quality.decisions.verdict import figure_text
 from hexforge.analysis.quality.metrics import quality_text
-from hexforge.report.decisions import decisions_section
 from hexforge.report.formatting import npu_part_only
 from hexforge.report.graph import graph_section_of
 from hexforge.report.page import page
 from hexforge.report.pictures import pictures_section
-from hexforge.report.quality import quality_sections
+from hexforge.report.quality import decisions_section, quality_sections
 from hexforge.report.section import Bars, Column, Figure, Figures, Plot, Section, Step, Steps, Table
 
 WORST = 3

@@ -18,7 +18,7 @@ from hexforge.analysis.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import DEFAULT_SOC
 from hexforge.cli.arguments import ClusterArguments, InputArguments, Json, Runtime
-from hexforge.cli.models.picture_arguments import PictureArguments
+from hexforge.cli.commands.picture_arguments import PictureArguments
 from hexforge.cli.screen import bar, bold_start, console, interruptible, print_json, result_table
 from hexforge.errors import CallError
 from hexforge.formats.files import require_writable, write_atomically

@@ -20,7 +20,7 @@ from hexforge.runtime.cpu_part import CPU, QNN
 
 if TYPE_CHECKING:
     from hexforge.cli.runnable import Runnable
-    from hexforge.runtime.model_request import ModelRequest
+    from hexforge.runtime.prepare import ModelRequest
 
 VENDOR = "vendor"
 """The name that stands for the package where a backend can be named."""

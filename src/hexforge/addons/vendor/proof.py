@@ -21,8 +21,7 @@ from hexforge.model.reader import Model, read
 from hexforge.quant.steps import ENOUGH
 from hexforge.results import Key, Result, length
 from hexforge.runtime import registry
-from hexforge.runtime.model_request import ModelRequest
-from hexforge.runtime.prepare import PreparedParts, prepare_model
+from hexforge.runtime.prepare import ModelRequest, PreparedParts, prepare_model
 
 OFFLOAD = "offload_graph_io_quantization"
 

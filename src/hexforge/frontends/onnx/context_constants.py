@@ -14,7 +14,7 @@ from onnx_ir import serde
 
 from hexforge.errors import CallError, ModelError
 from hexforge.frontends.onnx.unit import Refusal, onnx_dtype
-from hexforge.frontends.onnx.unit_scales import encodings_of, is_dequantize
+from hexforge.frontends.onnx.unit_encodings import encodings_of, is_dequantize
 from hexforge.ir import Array, TensorType
 from hexforge.ir.fixed_point import dequantize, quantize
 from hexforge.model.reader import read

@@ -12,7 +12,7 @@ import onnx_ir
 
 from hexforge.errors import HexforgeError, ModelError
 from hexforge.frontends.onnx.unit import Operand, Refusal, Unit, UnitKind, onnx_dtype, onnx_shape, single
-from hexforge.frontends.onnx.unit_scales import (
+from hexforge.frontends.onnx.unit_encodings import (
     DOMAINS,
     QUANTIZED_OPS,
     encodings_of,

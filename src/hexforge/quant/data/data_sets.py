@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hexforge.errors import CallError, FormatError, HexforgeError
-from hexforge.formats.file_names import file_stem
+from hexforge.formats.files import file_stem
 from hexforge.quant.data.model_inputs import Input
 from hexforge.quant.data.parquet_rows import parquet_count, parquet_samples
 from hexforge.quant.data.pictures import PictureOptions

@@ -13,7 +13,7 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from hexforge.errors import CallError
-from hexforge.formats.file_names import file_stem
+from hexforge.formats.files import file_stem
 from hexforge.ir import Array
 from hexforge.quant.data.model_inputs import Input
 from hexforge.quant.data.pictures import SUFFIXES as PICTURE_SUFFIXES

@@ -24,7 +24,7 @@ from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import ContextBuilder, PreparedGraph, model_record, models_metadata
 from hexforge.runtime.contexts.native_kv import NativeCaches, NativeFormat, native_metadata
 from hexforge.runtime.contexts.request import ContextRequest, check_sharing, check_sources, item_of
-from hexforge.runtime.model_request import ModelRequest
+from hexforge.runtime.prepare import ModelRequest
 from hexforge.runtime.registry import backend_for
 from hexforge.runtime.stages import PlacedNode
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from hexforge.backend import ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats.container import Writer
-from hexforge.formats.file_names import file_names
-from hexforge.formats.files import Data, write_atomically, write_together
+from hexforge.formats.files import Data, file_names, write_atomically, write_together
 from hexforge.frontends.onnx.context_node import COMPATIBILITY, EpContext
 from hexforge.model.load_check import require_loads
 from hexforge.runtime import registry
@@ -34,7 +33,7 @@ def wrap(
 
     They lie beside the context, which is copied where another folder is given, unless it is embedded.
     """
-    from hexforge.frontends.onnx.context_wrapper import is_quantized, wrapper
+    from hexforge.frontends.onnx.context_writer import is_quantized, wrapper
     from hexforge.runtime.contexts.context_model import compatibility_text
 
     path = Path(context)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import hexforge
 from hexforge.addons.device.scheduling.concurrent import simulate_estimates
 from hexforge.errors import CallError
-from tests.cli.inspect.test_estimate import app, refused, saved
+from tests.cli.commands.test_estimate import app, refused, saved
 
 
 def test_models_share_a_chip_by_priority(tmp_path: Path) -> None:

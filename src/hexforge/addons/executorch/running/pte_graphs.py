@@ -17,7 +17,7 @@ from hexforge.addons.executorch.running.pte_loading import PteModule
 from hexforge.analysis.timed_graphs import TimedGraphs
 from hexforge.errors import CallError, UnsupportedError
 from hexforge.ir import Graph
-from hexforge.runtime.model_request import DEFAULT_REQUEST, ModelRequest
+from hexforge.runtime.prepare import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.stages import PlacedNode
 
 CPU, QNN = "CPUExecutionProvider", "QNNExecutionProvider"

@@ -11,7 +11,7 @@ from hexforge.addons.gpu.kernels.code import C_TYPES, FLOAT, BufferType, Index, 
 from hexforge.addons.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch
 from hexforge.addons.gpu.kernels.reductions_windows import positions
 from hexforge.ir import Array, Node
-from hexforge.ops.vision.resize import (
+from hexforge.ops.vision_resize import (
     ALIGN_CORNERS,
     ASYMMETRIC,
     FLOOR,

@@ -19,7 +19,7 @@ import onnx_ir
 from onnx.reference import ReferenceEvaluator
 
 from hexforge.errors import FormatError, UnsupportedError
-from hexforge.frontends.onnx.translate.products.matmul_nbits import unpack
+from hexforge.frontends.onnx.translate.products_matmul import unpack
 from hexforge.ir import Array
 
 _MODULES = (

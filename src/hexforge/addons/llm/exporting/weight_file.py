@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from hexforge.ir import Array, DType
-from hexforge.ir.packing import pack
+from hexforge.ir.types import pack
 
 ALIGNMENT = 64
 """Bytes; a mapped weight begins where a vector load likes it."""

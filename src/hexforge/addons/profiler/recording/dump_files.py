@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hexforge.addons.profiler.recording.graph_json import graph_json
 from hexforge.backend import Backend, ContextBackend
-from hexforge.formats.file_names import file_names, file_stem
-from hexforge.formats.files import write_atomically
+from hexforge.formats.files import file_names, file_stem, write_atomically
 from hexforge.ir import Graph, ScaleOffset, text
 from hexforge.ort.options.requested_dumps import RequestedDumps
 from hexforge.runtime.stages import PlacedNode, Stages

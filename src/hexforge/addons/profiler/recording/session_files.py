@@ -14,8 +14,7 @@ from hexforge.addons.profiler.record import LEVELS, SIMULATED, HostEvent, Profil
 from hexforge.addons.profiler.recording.stage import StageProfile, profiled_stages
 from hexforge.backend import Backend
 from hexforge.errors import CallError
-from hexforge.formats.file_names import file_names
-from hexforge.formats.files import write_atomically
+from hexforge.formats.files import file_names, write_atomically
 from hexforge.ort.options.running_power import RunningPower
 from hexforge.runtime.stages import Stage
 

@@ -33,7 +33,7 @@ from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError
 from hexforge.ir import Graph, text
 from hexforge.options import did_you_mean
-from hexforge.runtime.model_request import ModelRequest
+from hexforge.runtime.prepare import ModelRequest
 from hexforge.timeline import Timeline
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from hexforge.addons.vendor.commands.push import PushArguments, print_pushed
 from hexforge.addons.vendor.process import ProcessLimits
 from hexforge.chips.soc import SOCS
 from hexforge.cli.arguments import InputArguments, Json, Options, pairs
-from hexforge.cli.models.picture_arguments import PictureArguments
+from hexforge.cli.commands.picture_arguments import PictureArguments
 from hexforge.cli.screen import bars, console, interruptible, print_json
 from hexforge.cli.sections import print_sections
 from hexforge.errors import CallError

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import onnx_ir
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence
-from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject, builder, preparation
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Evidence, Subject, builder, preparation
 from hexforge.model.simplifying.tidying import OF_A_BRANCH
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence
-from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject, builder, preparation, validation
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Evidence, Subject, builder, preparation, validation
 
 _WIDE = frozenset({"FLOAT", "FLOAT16", "INT32", "INT64", "BOOL", "UINT8", "UINT32"})
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import onnx_ir
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence
-from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject, builder, preparation, validation
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Evidence, Subject, builder, preparation, validation
 
 _NONPAD_KV_SEQLEN = 6
 

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence
-from hexforge.frontends.onnx.ep_limits.subject import EpRule, Subject, builder, validation
+from hexforge.frontends.onnx.ep_limits.subject import EpRule, Evidence, Subject, builder, validation
 
 _REDUCE = "ReduceMax ReduceMin ReduceMean ReduceSum ReduceProd ReduceL2 ReduceLogSumExp"
 _POOLS = "AveragePool MaxPool LpPool"

@@ -1,19 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a limit looks at: the attributes, tensors and numbers of a unit, as the EP sees them."""
+"""What a limit looks at: attributes, tensors and numbers of a unit, as the EP sees them; and who refuses it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import onnx_ir
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence, Refuser
 from hexforge.frontends.onnx.unit import Operand, Unit, constant
-from hexforge.frontends.onnx.unit_scales import first_input, is_dequantize
+from hexforge.frontends.onnx.unit_encodings import first_input, is_dequantize
 from hexforge.ir import Array
 from hexforge.rules import Rule
+
+
+class Refuser(StrEnum):
+    """Who refuses a node."""
+
+    BUILDER = "its op builder"
+    """The EP's own code that turns the node into a QNN op."""
+    VALIDATION = "the HTP's op validation"
+    """The backend, asked by the EP before it takes a node."""
+    PREPARATION = "graph preparation, after the EP took it: the session fails"
+    """Nothing refuses the node, and then there is no session."""
+
+
+class Evidence(StrEnum):
+    """How a limit is known."""
+
+    DOCUMENTED = "documentation of the EP"
+    PUBLIC = "public sources of the EP's builders"
+    OBSERVED = "observed through the API of version 2.7"
+
 
 FLOATS = frozenset({"FLOAT", "FLOAT16", "BFLOAT16"})
 NARROW = frozenset({"INT8", "UINT8", "INT16", "UINT16"})

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from hexforge.frontends.onnx.ep_limits.evidence import Evidence
 from hexforge.frontends.onnx.ep_limits.subject import (
     NARROW,
     EpRule,
+    Evidence,
     Subject,
     builder,
     preparation,

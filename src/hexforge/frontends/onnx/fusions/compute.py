@@ -14,7 +14,7 @@ import onnx_ir
 
 from hexforge.frontends.onnx.fusions.net import Fusion, Net
 from hexforge.frontends.onnx.translate.builder import Builder, Translator
-from hexforge.frontends.onnx.translate.products.matmul import write_softmax
+from hexforge.frontends.onnx.translate.products_matmul import write_softmax
 from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind, detail_of
 from hexforge.ir import ScaleOffset
 from hexforge.patterns.activations import SINCE, Activation, ScaledSoftmax, gelu, hard_swish, scaled_softmax

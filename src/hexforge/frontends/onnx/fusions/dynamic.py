@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from hexforge.frontends.onnx.fusions.net import Fusion, Net
 from hexforge.frontends.onnx.translate.builder import Builder
-from hexforge.frontends.onnx.translate.products.conv import convolve
-from hexforge.frontends.onnx.translate.products.matmul import multiply
+from hexforge.frontends.onnx.translate.products_conv import convolve
+from hexforge.frontends.onnx.translate.products_matmul import multiply
 from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind, detail_of
 from hexforge.patterns.dynamic_products import DynamicProduct, dynamic_product
 

@@ -11,7 +11,7 @@ import onnx_ir
 
 from hexforge.frontends.onnx.fusions.net import Fusion, Net, attribute, is_plain, operand_shape
 from hexforge.frontends.onnx.translate.builder import Builder
-from hexforge.frontends.onnx.translate.products.conv import conv
+from hexforge.frontends.onnx.translate.products_conv import conv
 from hexforge.frontends.onnx.unit import Operand, Unit, UnitKind
 from hexforge.ir import Array, ScaleOffset
 from hexforge.patterns.affine import NORMALIZATION, affine, is_taken_into_conv

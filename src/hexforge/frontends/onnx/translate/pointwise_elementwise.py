@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir
 
-from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
-from hexforge.frontends.onnx.translate.compose import binary, cast, scaled_output
+from hexforge.frontends.onnx.translate.builder import Builder, binary, carried, cast, scaled_output, translates
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import DType, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import dequantize, quantized_range

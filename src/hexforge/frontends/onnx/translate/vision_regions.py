@@ -7,8 +7,7 @@ import itertools
 
 import numpy as np
 
-from hexforge.frontends.onnx.translate.builder import Builder, carried, translates
-from hexforge.frontends.onnx.translate.compose import binary, cast, part, unary
+from hexforge.frontends.onnx.translate.builder import Builder, binary, carried, cast, part, translates, unary
 from hexforge.frontends.onnx.translate.pointwise_activation import wide
 from hexforge.frontends.onnx.unit import Refusal, Unit
 from hexforge.ir import Array, DType, TensorType, Value

@@ -12,7 +12,7 @@ from hexforge.backends.htp.numbers.lower import moves
 from hexforge.backends.htp.numbers.lower.adapt import requantize, same_encoding
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.ir import Array, Node
-from hexforge.ops.vision.resize import (
+from hexforge.ops.vision_resize import (
     ALIGN_CORNERS,
     ASYMMETRIC,
     FLOOR,
