@@ -33,9 +33,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
 from hexforge.addons.cluster.ray_actors import actors
-from hexforge.analysis.worker_pool import WorkerPool
-from hexforge.analysis.worker_processes import ProcessWorker
-from hexforge.analysis.workers import WorkerCode, Workers
+from hexforge.analysis.workers import ProcessWorker, WorkerCode, WorkerPool, Workers
 
 PARTS = ("overhead", "memory", "calls")
 WIDTH = 16

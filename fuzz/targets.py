@@ -25,7 +25,8 @@ from hexforge.addons.executorch.formats.ptd import read_ptd
 from hexforge.addons.executorch.formats.pte import TensorValue, read_pte
 from hexforge.addons.executorch.formats.qnn_options import read_options
 from hexforge.addons.executorch.running.pte_loading import PteModule
-from hexforge.addons.profiler import linting, log
+from hexforge.addons.profiler import log
+from hexforge.addons.profiler.profile_text import parse_all
 from hexforge.backends.htp.backend import HtpBackend
 from hexforge.errors import HexforgeError
 from hexforge.formats import encodings
@@ -369,7 +370,7 @@ def profile_log(data: bytes) -> None:
 def profile_text(data: bytes) -> None:
     """The text of a profile."""
     with contextlib.suppress(HexforgeError):
-        for report in linting.parse_all(data.decode("utf-8", "replace")):
+        for report in parse_all(data.decode("utf-8", "replace")):
             str(report)
 
 

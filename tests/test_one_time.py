@@ -18,7 +18,7 @@ from hexforge.addons.device.scenario.script import read_script
 from hexforge.addons.profiler import log
 from hexforge.addons.profiler.recording.retime import retime
 from hexforge.addons.tools import tool_command
-from hexforge.addons.tools.throughput_on_chip import ChipThread, on_chips
+from hexforge.addons.tools.throughput_net_run import ChipThread, on_chips
 from hexforge.chips.power import Corner
 from hexforge.errors import CallError
 from hexforge.runtime.registry import timed_backend

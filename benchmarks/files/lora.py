@@ -19,8 +19,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.models.quantized import file
-from hexforge.addons.adapters.low_rank import merge_weights
-from hexforge.addons.adapters.making import make_adapter
+from hexforge.addons.adapters.making import make_adapter, merge_weights
 from hexforge.formats.adapter import Adapter
 from hexforge.frontends.onnx.context_constants import Constants
 from hexforge.runtime import registry

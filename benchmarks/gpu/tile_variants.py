@@ -17,8 +17,7 @@ from hexforge.addons.gpu.building import builder
 from hexforge.addons.gpu.config import GpuConfig
 from hexforge.addons.gpu.device import choose
 from hexforge.addons.gpu.kernel_launches import GpuLowering
-from hexforge.addons.gpu.kernels.launch import Epilogue, Launch
-from hexforge.addons.gpu.kernels.machine import Machine
+from hexforge.addons.gpu.kernels.launch import Epilogue, Launch, Machine
 from hexforge.addons.gpu.kernels.products.product import Product
 from hexforge.addons.gpu.kernels.products.tiles import ProductTile
 from hexforge.addons.gpu.tuning import measure

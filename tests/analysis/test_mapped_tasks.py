@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from hexforge.analysis.mapped_tasks import map_tasks, try_tasks
-from hexforge.analysis.worker_pool import SetAside, WorkerPool
-from hexforge.analysis.worker_processes import ProcessWorker
-from hexforge.analysis.workers import WorkerCode, WorkerDiedError, Workers
+from hexforge.analysis.workers import ProcessWorker, SetAside, WorkerCode, WorkerDiedError, WorkerPool, Workers
 from hexforge.errors import CallError, HexforgeError, ModelError
 
 

@@ -11,8 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from hexforge.errors import CallError
-from hexforge.model.declarations import fix_shapes
-from hexforge.model.open_dimensions import batch_of_one, suggested_size, with_batch_of_one
+from hexforge.model.declarations import batch_of_one, fix_shapes, suggested_size, with_batch_of_one
 from hexforge.model.reader import read
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import hexforge
 from hexforge import CallError, FormatError, HexforgeError, ModelError, UnsupportedError
 from hexforge.formats.container import MAGIC
-from hexforge.frontends.onnx.context_node import COMPATIBILITY
+from hexforge.frontends.onnx.context_model import COMPATIBILITY
 from hexforge.model.wire import detach_contexts, has_contexts
 from tests.digits import MODEL, held_out
 from tests.ort.context_models import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mapped tasks: what a function gives for each of many tasks, in order, whoever works on them."""
+"""Mapped tasks: what a function gives for each of many tasks, in order, whoever works on them and reads them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,61 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import chdir
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
 
 from hexforge.addon import Hook, hook
-from hexforge.analysis.worker_pool import SetAside, WorkerPool
-from hexforge.analysis.worker_processes import ProcessWorker
-from hexforge.analysis.workers import WorkerCode, Workers
+from hexforge.analysis.workers import ProcessWorker, SetAside, WorkerCode, WorkerPool, Workers
 from hexforge.errors import HexforgeError
 
 Task = TypeVar("Task")
+
+
+class TaskRange(Protocol):
+    """Some tasks that are read one after another; a part of them is a range too."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: slice, /) -> TaskRange: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RangedTasks(Generic[Task]):
+    """Tasks in order: what `read` gives for one range after the other."""
+
+    ranges: Sequence[TaskRange]
+    read: Callable[[Any], Iterable[Task]]
+    travels: bool
+    """Whether `read` may run in another process, which then opens the files."""
+    anywhere: bool = False
+    """Whether every machine can read them; else only this one can."""
+    short: bool = False
+    """Whether any part of a range is read at once, so that who works on it may read it."""
+
+    def __iter__(self) -> Iterator[Task]:
+        for some in self.ranges:
+            yield from self.read(some)
+
+    def from_here(self) -> RangedTasks[Task]:
+        """The same for other processes of this machine, which may have been started in another folder."""
+        return self if self.anywhere else replace(self, read=_ReadFrom(str(Path.cwd()), self.read))
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadFrom(Generic[Task]):
+    """Reads in a folder, which relative names begin at."""
+
+    folder: str
+    read: Callable[[Any], Iterable[Task]]
+
+    def __call__(self, some: Any) -> Iterator[Task]:
+        with chdir(self.folder):
+            yield from self.read(some)
+
+
 Result = TypeVar("Result")
 
 _AHEAD = 3

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
@@ -17,11 +17,38 @@ from hexforge.chips.soc import DEFAULT_SOC, find_chip
 from hexforge.cli.request_options import typed
 from hexforge.cli.say import say
 from hexforge.errors import CallError
+from hexforge.formats.backend_extensions import Config, load
 from hexforge.request_fields import option, spelled
+from hexforge.runtime.tool_config import unmatched_graphs
 
 if TYPE_CHECKING:
     from hexforge.model.reader import Model as ReadModel
     from hexforge.runtime.prepare import ModelRequest
+
+
+def read_config(path: Path | None, tool: str) -> Config:
+    """The config file of a tool; what it does not read there, and what will do nothing, is logged."""
+    if path is None:
+        return Config()
+    config = load(path)
+    for warning in config.warnings:
+        print_notice(tool, f"{config.where}: {warning}")
+    for key, _, readers in config.set_keys():
+        if tool not in readers:
+            print_notice(tool, f"{config.where}: {key} is not read by {tool}, but by {' and '.join(readers)}")
+    return config
+
+
+def print_unmatched_graphs(config: Config, tool: str, graphs: Sequence[str]) -> None:
+    """Say which sections of a config file are for no graph that the tool has."""
+    for note in unmatched_graphs(config, graphs):
+        print_notice(tool, f"{config.where}: {note}")
+
+
+def print_notice(tool: str, message: str) -> None:
+    """A line on standard error that the user should see."""
+    say(f"{tool}: {message}", colour="yellow", err=True)
+
 
 DEFAULT_BACKEND = "htp"
 
@@ -235,7 +262,7 @@ def sizes(
 
     A batch that is left open becomes one, and a size that the model fixes may be given another; both are printed.
     """
-    from hexforge.model.open_dimensions import with_batch_of_one
+    from hexforge.model.declarations import with_batch_of_one
 
     named, whole = dims(dim), shapes(shape)
     fixed = with_batch_of_one(model, named, whole)

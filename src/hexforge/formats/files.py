@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files: written whole or not at all, under names that any graph, tensor or model may have."""
+"""Files: written whole or not at all, under names that any graph, tensor or model may have.
+
+Every path that is made of such a name is made here. A name becomes one part of a path, never a folder, never one above;
+different names become different files.
+"""
 
 from __future__ import annotations
 

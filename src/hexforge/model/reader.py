@@ -16,11 +16,19 @@ from onnx_ir.passes import common
 
 from hexforge.errors import CallError, HexforgeError, ModelError
 from hexforge.model.constant_inputs import pin_inputs
-from hexforge.model.declarations import Declared, Metadata, check_sizes, declare, is_named, metadata, resize_inputs
+from hexforge.model.declarations import (
+    Declared,
+    Metadata,
+    check_sizes,
+    declare,
+    is_named,
+    metadata,
+    resize_inputs,
+    suggested_size,
+)
 from hexforge.model.element_types import check_element_types
 from hexforge.model.flat_graph import LateShapes, flat_model, is_flat_proto
 from hexforge.model.load_check import RUNTIME_IR
-from hexforge.model.open_dimensions import suggested_size
 from hexforge.model.simplifying.full_pools import require_full_pools
 from hexforge.model.simplifying.inlining import inline_functions
 from hexforge.model.simplifying.simplify import name_nodes, simplify

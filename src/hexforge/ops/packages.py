@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Op packages: ops that a user defines, in Python or in a shared library (hexforge_op_package.h), beside QNN's own."""
+"""Op packages: ops that a user defines, in Python or in a shared library (hexforge_op_package.h), beside QNN's own.
+
+A package is loaded only because the user names it: `<OpType>:<path>:<interface>[:<target>]`, as QNN's option
+op_packages spells it. Its ops are then ops of the table like any other: they are placed, run, timed, kept in contexts.
+"""
 
 from __future__ import annotations
 

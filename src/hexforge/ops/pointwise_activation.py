@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations, rows of a table; conversions between data types and encodings; random numbers."""
+"""Activations, rows of a table; conversions between data types and encodings; random numbers.
+
+The input is what QNN has, the output's sizes as a constant (uint32), or, as in ONNX, a tensor of that shape.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The language of patterns: a shape of nodes is declared as a term and found in a graph, of ONNX or of QNN."""
+"""The language of patterns: a shape of nodes is declared as a term and found in a graph, of ONNX or of QNN.
+
+    X = anything()
+    SWISH = op("Mul", X, op("Sigmoid", X))
+
+says: a value multiplied by the Sigmoid of the same value. Mul and Add read their operands in either order. What a term
+stands for is the same wherever the term stands, so shapes may share values. Only the last node of what is found is read
+from outside, so that another node can take the place of all.
+
+A graph is whatever answers the questions of `Questions`: the nodes of an ONNX model (`nodes.ONNX`), its units
+(`frontends.onnx.fusions.net.Net`) and QNN graphs (`QNN`) do.
+"""
 
 from __future__ import annotations
 

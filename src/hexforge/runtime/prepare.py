@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prepare: the one road from a model to its parts, and what a request may change of it."""
+"""Prepare: the one road from a model to its parts, and what a request may change of it.
+
+`prepare_model` is the whole order, step by step, up to graphs of QNN ops. `runtime.plan.Plan` hands these to the
+backend, whose `compile` has passes and a lowering of its own (`backends/htp/pipeline`), and the rest to onnxruntime.
+So the graph that is timed is the graph that is run and the graph that a context holds.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hexforge
-from hexforge.addons.adapters import low_rank
+from hexforge.addons.adapters import making
 from hexforge.addons.adapters.making import make_adapter
 from hexforge.errors import CallError, FormatError, ModelError
 from hexforge.formats.adapter import Adapter
@@ -179,7 +179,7 @@ def test_a_square_matrix_lies_as_its_reader_says(flip: bool) -> None:
     base = Constants(model([gemm], {"x": (FLOAT, [1, 4])}, {"y": (FLOAT, [1, 4])}, {"net.fc.weight": w}))
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 4)).astype(np.float32), rng.normal(size=(4, 2)).astype(np.float32)
-    found = low_rank.merge_weights(
+    found = making.merge_weights(
         base, {"net.fc.lora_down.weight": a, "net.fc.lora_up.weight": b, "net.fc.alpha": np.array(4.0)}, None, {}
     )
     delta = 2.0 * (b.astype(np.float64) @ a)

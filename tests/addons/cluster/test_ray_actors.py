@@ -15,8 +15,7 @@ import pytest
 from hexforge.addons.cluster.sweep_request import SweepRequest
 from hexforge.addons.cluster.sweep_run import sweep
 from hexforge.analysis.mapped_tasks import map_tasks, try_tasks
-from hexforge.analysis.worker_pool import SetAside
-from hexforge.analysis.workers import Workers
+from hexforge.analysis.workers import SetAside, Workers
 from hexforge.errors import CallError, HexforgeError
 from tests.addons.cluster.ray_clusters import LocalCluster
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper
 import hexforge
 from hexforge.addons.device.codes import Code
 from hexforge.addons.diagnosis.explain import Explanation, explain
-from hexforge.addons.diagnosis.known_lines import HINTS, known_lines
+from hexforge.addons.diagnosis.reading import HINTS, known_lines
 from hexforge.qnn_api.error_codes import code_named, codes_of, error_codes, parse_number
 from tests.digits import MODEL
 

@@ -14,7 +14,7 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.addons.executorch.running.attention_sink import SinkEvictor
 from hexforge.addons.executorch.running.decoder import KV, PREFILL, PteGraphs, read_decoder
 from hexforge.addons.llm import LanguageModel, LlmSession
-from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
+from hexforge.addons.llm.decoder_graphs import DecoderFacts
 from hexforge.cli import app
 from hexforge.errors import CallError, FormatError
 from hexforge.ir import Array, DType, Graph, Role, TensorType

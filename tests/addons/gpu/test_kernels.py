@@ -15,7 +15,7 @@ from hexforge.addons.gpu import grouping, kernel_launches
 from hexforge.addons.gpu.backend import GpuBackend
 from hexforge.addons.gpu.config import GpuConfig
 from hexforge.addons.gpu.device import choose
-from hexforge.addons.gpu.kernels import machine
+from hexforge.addons.gpu.kernels import launch
 from hexforge.backends.cpu import CpuBackend
 from hexforge.ir import Block, DType, Graph, Role, TensorType, Value
 
@@ -376,7 +376,7 @@ def test_kernels_in_half_are_written_for_devices_that_can() -> None:
     graph = Graph("g")
     products(graph, np.random.default_rng(0))
     for can, is_processor in ((True, True), (True, False), (False, True)):
-        made = machine.Machine(is_processor, units=8, local_bytes=32 << 10, half_math=can)
+        made = launch.Machine(is_processor, units=8, local_bytes=32 << 10, half_math=can)
         lowered = kernel_launches.GpuLowering(graph, GpuConfig(gpu_precision="fp16"), made)
         sources = [launch.source for launch in lowered.launches()]
         assert all(("cl_khr_fp16" in source) == can for source in sources)
@@ -420,7 +420,7 @@ def test_channels_times_factors_cost_no_kernel_and_change_no_bit(
 def test_whole_pictures_are_shared_by_many_work_items() -> None:
     graph = Graph("g")
     read(graph, pictures_mean(graph, given(graph, 1, 112, 112, 32)))
-    gpu = machine.Machine(is_processor=False, units=132, local_bytes=48 << 10, most_items=1024)
+    gpu = launch.Machine(is_processor=False, units=132, local_bytes=48 << 10, most_items=1024)
     (pool,) = (x for x in kernel_launches.GpuLowering(graph, GpuConfig(), gpu).launches() if "Pool" in x.name)
     assert pool.global_size[0] >= 4096  # one for each channel before
 
@@ -459,6 +459,6 @@ def test_four_bits_stay_packed() -> None:
 def test_machines_decide_kernels_not_devices() -> None:
     graph = Graph("g")
     deep(graph, np.random.default_rng(0))
-    gpu = machine.Machine(is_processor=False, units=132, local_bytes=48 << 10)
+    gpu = launch.Machine(is_processor=False, units=132, local_bytes=48 << 10)
     made = kernel_launches.GpuLowering(graph, GpuConfig(), gpu).launches()
     assert all(launch.local_size[0] >= 32 for launch in made)

@@ -19,7 +19,7 @@ from hexforge.addons.gpu.backend import GpuBackend
 from hexforge.addons.gpu.cache import DeviceCache, cache_bytes, parse
 from hexforge.addons.gpu.config import GpuConfig
 from hexforge.addons.gpu.device import choose
-from hexforge.addons.gpu.resident.enqueue import mapped_library
+from hexforge.addons.gpu.resident.resident import mapped_library
 from hexforge.errors import CallError
 from hexforge.ir import DType, Graph, Role, TensorType
 from hexforge.ir.arena import arena

@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from hexforge.addons.llm.checkpoints.architecture import EMBEDDING, FINAL_NORM
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM
 from tests.addons.llm import SMALL
 
 BLOCK = 32

@@ -11,11 +11,11 @@ import gguf
 import numpy as np
 import pytest
 
+from hexforge.addons.llm.checkpoints.architecture import weights_of
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
 from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.gguf_file import _PACKED
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.checkpoints.weights import weights_of
 from hexforge.errors import UnsupportedError
 from tests.addons.llm.test_checkpoints import SIZES
 

@@ -18,8 +18,8 @@ from tokenizers import Tokenizer, models
 
 from fuzz import language_model_files
 from hexforge.addons.llm import LanguageModel, load
+from hexforge.addons.llm.bundle_graphs import BundleGraphs
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
-from hexforge.addons.llm.graphs.bundle_graphs import BundleGraphs
 from hexforge.addons.llm.text_tokens import TextTokens
 from hexforge.errors import FormatError, HexforgeError
 from tests.addons.llm import REFERENCE

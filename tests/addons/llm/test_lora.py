@@ -14,10 +14,10 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from hexforge.addons.llm import ExportRequest, LanguageModel, Sampling, export, load
+from hexforge.addons.llm.checkpoints.architecture import weight_shapes
 from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.addons.llm.checkpoints.peft_adapter import adapted_checkpoint, read_adapter
-from hexforge.addons.llm.checkpoints.weights import weight_shapes
 from hexforge.addons.llm.conversation import Conversation
 from hexforge.addons.llm.serve_app import application
 from hexforge.addons.llm.serve_requests import RequestError, model_names, read_request

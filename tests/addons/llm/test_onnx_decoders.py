@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hexforge.addons.llm import LanguageModel, Sampling, load
-from hexforge.addons.llm.graphs.onnx_graphs import OnnxGraphs
+from hexforge.addons.llm.onnx_graphs import OnnxGraphs
 from hexforge.cli import app
 from hexforge.errors import CallError, HexforgeError
 from tests import ROOT

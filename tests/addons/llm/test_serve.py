@@ -17,8 +17,8 @@ import pytest
 import uvicorn
 
 from hexforge.addons.llm import LanguageModel, Sampling
-from hexforge.addons.llm.serve_answers import Pace, device_pace
 from hexforge.addons.llm.serve_app import application, serve
+from hexforge.addons.llm.serve_requests import Pace, device_pace
 from hexforge.errors import CallError
 from tests import ROOT
 

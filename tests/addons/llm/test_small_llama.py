@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from hexforge.addons.llm import ExportRequest, LanguageModel, Sampling, export, load
+from hexforge.addons.llm.bundle_graphs import BundleGraphs
 from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.addons.llm.generate import HeldText
-from hexforge.addons.llm.graphs.bundle_graphs import BundleGraphs
 from hexforge.errors import CallError
 from tests import ROOT
 from tests.addons.llm import REFERENCE, SMALL

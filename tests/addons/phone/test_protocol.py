@@ -18,8 +18,7 @@ import pytest
 
 from hexforge.addons.phone.phones import Phone, add_phone, unplug
 from hexforge.addons.phone.protocol.host_services import AdbServer
-from hexforge.addons.phone.protocol.keys import KnownKeys
-from hexforge.addons.phone.protocol.packets import DaemonConnection, Packet, read_packet
+from hexforge.addons.phone.protocol.packets import DaemonConnection, KnownKeys, Packet, read_packet
 from hexforge.addons.phone.protocol.serving import Served, serving
 from hexforge.addons.phone.protocol.streams import SocketStream
 from hexforge.errors import CallError

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 from hexforge.addons.profiler import log
-from hexforge.addons.profiler.linting import parse, parse_all
+from hexforge.addons.profiler.profile_text import parse, parse_all
 from hexforge.cli import app
 from hexforge.errors import HexforgeError
 from tests.addons.profiler.test_linting import check_invariants

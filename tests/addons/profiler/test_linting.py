@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hexforge.addons.profiler.linting import ACCELERATOR, CRITICAL, RPC, ExecutionReport, parse, parse_all
-from hexforge.addons.profiler.profile_text import execution_report
+from hexforge.addons.profiler.profile_text import (
+    ACCELERATOR,
+    CRITICAL,
+    RPC,
+    ExecutionReport,
+    execution_report,
+    parse,
+    parse_all,
+)
 from hexforge.addons.profiler.record import GraphProfile, OpCost, ProfiledOp, ProfiledRun
 from hexforge.errors import FormatError
 

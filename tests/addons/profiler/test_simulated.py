@@ -12,8 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from hexforge.addons.profiler import log
-from hexforge.addons.profiler.linting import parse
-from hexforge.addons.profiler.profile_text import average_reports, reports
+from hexforge.addons.profiler.profile_text import average_reports, parse, reports
 from hexforge.addons.profiler.record import (
     CHECKPOINT_WAIT,
     FIRST_NODE,

@@ -13,13 +13,13 @@ import jsonschema
 import pytest
 
 from hexforge.addons.profiler.chrometrace import ViewerFeatures, chrometrace
-from hexforge.addons.profiler.dominant import PRIORITIES, dominant_path
+from hexforge.addons.profiler.profile_files import topology
 from hexforge.addons.profiler.profile_text import average_reports
 from hexforge.addons.profiler.record import DMA, HMX, HVX, SERVICES, Activity, Profile
 from hexforge.addons.profiler.recording.simulated import CoRunning, profile
 from hexforge.addons.profiler.recording.zoom import zoom_profile
 from hexforge.addons.profiler.summary import schema, summary
-from hexforge.addons.profiler.topology import topology
+from hexforge.addons.profiler.verdict import PRIORITIES, dominant_path
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError
 from tests import ROOT

@@ -10,7 +10,7 @@ import pytest
 
 from hexforge.addons.qnn_graphs.declarations import QnnOp, QnnTensor, QuantizeParams
 from hexforge.addons.qnn_graphs.graph import build_fragment, build_graph
-from hexforge.addons.qnn_graphs.operations import OPERATIONS
+from hexforge.addons.qnn_graphs.table_forms import OPERATIONS
 from hexforge.errors import ModelError
 from hexforge.ir import AxisScaleOffset, BlockwiseExpansion, Graph, Role, ScaleOffset
 from hexforge.ir.op import table

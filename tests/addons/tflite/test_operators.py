@@ -6,10 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hexforge.addons.tflite.convert import TRANSLATIONS
-from hexforge.addons.tflite.delegate import DELEGATED
-from hexforge.addons.tflite.operators.control import CONTROL
-from hexforge.addons.tflite.schema import OPERATORS
+from hexforge.addons.tflite.convert import DELEGATED, TRANSLATIONS
+from hexforge.addons.tflite.model_file import OPERATORS
+from hexforge.addons.tflite.operators_control import CONTROL
 from tests.addons.tflite.cases import FLOAT, QUANTIZED, Case
 from tests.addons.tflite.judged import every_case, judge, of_litert, recorded, run_npu
 from tests.addons.tflite.operator_cases import CASES

@@ -11,7 +11,7 @@ import flatbuffers
 import ml_dtypes
 import numpy as np
 
-from hexforge.addons.tflite.schema import CUSTOM, OPERATORS, TYPES
+from hexforge.addons.tflite.model_file import CUSTOM, OPERATORS, TYPES
 
 _CODES = {np.dtype(dtype).name: code for code, dtype in TYPES.items()}
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import hexforge
 from hexforge.addons.profiler import log
-from hexforge.addons.profiler.linting import parse, parse_all
+from hexforge.addons.profiler.profile_text import parse, parse_all
 from hexforge.addons.profiler.record import Profile
 from hexforge.addons.profiler.recording.simulated import profile
 from hexforge.addons.tools import tool_command

@@ -21,8 +21,7 @@ from hexforge.analysis.quality.compare import compare
 from hexforge.analysis.quality.decisions.metric import AUTO, required_decisions
 from hexforge.analysis.quality.evaluate import evaluate
 from hexforge.analysis.timed_graphs import TimedSource
-from hexforge.analysis.worker_pool import SetAside
-from hexforge.analysis.workers import Workers
+from hexforge.analysis.workers import SetAside, Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.npy_files import read_npy

@@ -20,7 +20,7 @@ from typing import Any
 
 import hexforge
 from hexforge.addons.cluster.ray_data import TaskBlock, blocks, tasks_of, this_machine
-from hexforge.analysis.ranged_tasks import RangedTasks, TaskRange
+from hexforge.analysis.mapped_tasks import RangedTasks, TaskRange
 from hexforge.analysis.workers import THIS_MACHINE, Worker, WorkerCode, WorkerDiedError, Workers, results_of
 from hexforge.errors import CallError, HexforgeError
 from hexforge.model.tensors import external_files

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, overload
 
-from hexforge.analysis.ranged_tasks import RangedTasks
+from hexforge.analysis.mapped_tasks import RangedTasks
 from hexforge.errors import HexforgeError
 
 _BUNDLE, _PLACE = "bundle", "place"

@@ -20,12 +20,11 @@ from hexforge.analysis.estimate import Estimate, estimates
 from hexforge.analysis.finished_work import FinishedWork
 from hexforge.analysis.mapped_tasks import try_tasks
 from hexforge.analysis.timed_graphs import TimedSource
-from hexforge.analysis.worker_pool import SetAside
-from hexforge.analysis.workers import Workers
+from hexforge.analysis.workers import SetAside, Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.file_kinds import kind_of
-from hexforge.model.open_dimensions import declared_inputs, with_batch_of_one
+from hexforge.model.declarations import declared_inputs, with_batch_of_one
 from hexforge.model.reader import read
 from hexforge.model.tensors import external_files
 

@@ -6,7 +6,7 @@ from hexforge.addon import Addon, Command
 _SIDES = "hexforge.addons.diagnosis.sides"
 _MODEL = {
     "diff": f"{_SIDES}:side_of_model",
-    "compare --dump": "hexforge.addons.diagnosis.dump_command:compare_model_with_dump",
+    "compare --dump": "hexforge.addons.diagnosis.dump_comparison:compare_model_with_dump",
 }
 
 ADDON = Addon(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,6 @@ from hexforge.cli.sections import print_sections
 from hexforge.errors import CallError
 from hexforge.formats.files import write_atomically
 from hexforge.request_fields import option
-
-if TYPE_CHECKING:
-    pass
 
 _File = typer.Argument(
     dir_okay=False, help="A context, a .pte, an ONNX model, a profile, or the JSON of an estimate.", show_default=False

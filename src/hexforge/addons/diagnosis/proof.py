@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from hexforge.addons.diagnosis.known_lines import bytes_of
-from hexforge.addons.diagnosis.reading import ExplainedLine, Explanation
+from hexforge.addons.diagnosis.reading import ExplainedLine, Explanation, bytes_of
 from hexforge.amounts import size
 from hexforge.analysis.timed_graphs import TimedGraphs, graphs_of
 from hexforge.chips.deployment import Deployment

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hexforge.addons.profiler import linting, log
-from hexforge.addons.profiler.profile_text import average
+from hexforge.addons.profiler import log
+from hexforge.addons.profiler.profile_text import average, parse_all
 from hexforge.addons.profiler.record import GraphProfile
 from hexforge.analysis.estimate import estimate
 from hexforge.analysis.timed_graphs import timed_graphs
@@ -20,7 +20,7 @@ from hexforge.errors import CallError, FormatError
 from hexforge.formats.file_kinds import open_model
 from hexforge.formats.json_text import parse_json
 from hexforge.ir import Graph, Node
-from hexforge.model.open_dimensions import batch_of_one, declared_inputs
+from hexforge.model.declarations import batch_of_one, declared_inputs
 from hexforge.results import Result
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.describe import contexts_of, describe_context
@@ -336,7 +336,7 @@ def _profiled(graph: GraphProfile, start: str) -> Iterable[LayerFigures]:
 
 def side_of_reports(path: Path, deployment: Deployment, request: ModelRequest) -> Side:
     """The first report of a text that qnn-profile-viewer printed, the vendor's or ours."""
-    reports = linting.parse_all(_text(path), str(path))
+    reports = parse_all(_text(path), str(path))
     if not reports:
         raise FormatError(
             f"{path}: is no context, model, profiling log, report of qnn-profile-viewer or JSON of `hexforge estimate`"

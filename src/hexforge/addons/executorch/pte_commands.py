@@ -195,7 +195,7 @@ def compare_pte_with_dump(
     path: Path, dump: Path, given: DumpArguments, soc: str, inputs: InputArguments, as_json: bool
 ) -> None:
     """Print which ops of a dump differ from what a program computes on the chip that it was lowered for."""
-    from hexforge.addons.diagnosis.dump_command import given_arrays, print_dump_comparison
+    from hexforge.addons.diagnosis.dump_comparison import given_arrays, print_dump_comparison
     from hexforge.addons.executorch.running import pte_dump_comparison
 
     if soc or inputs.fix_inputs:

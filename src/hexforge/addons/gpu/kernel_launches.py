@@ -14,8 +14,7 @@ from hexforge.addons.gpu.grouping import Groups, group
 from hexforge.addons.gpu.kernels import maps, moves_searching, reductions, reductions_windows, vision
 from hexforge.addons.gpu.kernels.code import FLOAT, BufferType, NotVectorizedError
 from hexforge.addons.gpu.kernels.element import MAPS, Elements
-from hexforge.addons.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Piece, Scratch
-from hexforge.addons.gpu.kernels.machine import Machine
+from hexforge.addons.gpu.kernels.launch import Constant, Epilogue, Kernel, Launch, Machine, Piece, Scratch
 from hexforge.addons.gpu.kernels.moves import ALIASES
 from hexforge.addons.gpu.kernels.products import recurrent, winograd
 from hexforge.addons.gpu.kernels.products.attention import (
@@ -31,7 +30,7 @@ from hexforge.addons.gpu.kernels.products.product import Product
 from hexforge.addons.gpu.kernels.products.registers import register_product
 from hexforge.addons.gpu.kernels.products.tiles import ProductTile, partial_sum, tiled_product
 from hexforge.addons.gpu.kernels.products.tiling import tiles, winograd_pays
-from hexforge.addons.gpu.kernels.reductions_columns import Columns, reduce_columns
+from hexforge.addons.gpu.kernels.reductions_windows import Columns, reduce_columns
 from hexforge.addons.gpu.products import Products
 from hexforge.ir import Array, DType, Graph, Node, Role, Value
 

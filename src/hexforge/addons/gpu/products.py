@@ -12,8 +12,7 @@ import numpy as np
 
 from hexforge.addons.gpu.grouping import Groups
 from hexforge.addons.gpu.kernels.code import FLOAT, BufferType, strides
-from hexforge.addons.gpu.kernels.launch import Constant
-from hexforge.addons.gpu.kernels.machine import Machine
+from hexforge.addons.gpu.kernels.launch import Constant, Machine
 from hexforge.addons.gpu.kernels.products.blocks import FourBitWeight
 from hexforge.addons.gpu.kernels.products.product import ConvWindow, DepthwiseRows, Matrix, Product, ScaledRows
 from hexforge.addons.gpu.kernels.products.registers import COLUMNS

@@ -15,7 +15,7 @@ from hexforge.addons.gpu.building import builder
 from hexforge.addons.gpu.config import GpuConfig
 from hexforge.addons.gpu.device import ClDevice
 from hexforge.addons.gpu.kernel_launches import GpuLowering
-from hexforge.addons.gpu.kernels.machine import Machine
+from hexforge.addons.gpu.kernels.launch import Machine
 from hexforge.addons.gpu.resident.cuda_graph import resident
 from hexforge.addons.gpu.resident.loss import Attempt, MemoryNeeds
 from hexforge.addons.gpu.resident.resident import DeviceTimes, GraphMemory, Resident

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from hexforge.addons.llm.bundle import Bundle, read_bundle
 from hexforge.addons.llm.exporting.bundle_writer import ExportRequest, export
-from hexforge.addons.llm.generate import AnswerPiece, LanguageModel, LlmSession, load
-from hexforge.addons.llm.sampling import Sampling
+from hexforge.addons.llm.generate import AnswerPiece, LanguageModel, LlmSession, Sampling, load
 from hexforge.addons.llm.shape import LlmShape, named_shapes, read_shape
 from hexforge.addons.llm.time.estimate import LlmEstimate, LlmSwitches, estimate_llm
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
+from hexforge.addons.llm.decoder_graphs import DecoderFacts
 from hexforge.errors import CallError, FormatError
 from hexforge.formats.json_text import read_json
 from hexforge.formats.validated import Count, Positive, validated

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from hexforge.addons.llm.generate import AnswerPiece, LanguageModel
-from hexforge.addons.llm.sampling import Sampling
+from hexforge.addons.llm.generate import AnswerPiece, LanguageModel, Sampling
 from hexforge.errors import CallError
 
 

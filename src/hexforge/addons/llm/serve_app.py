@@ -11,8 +11,15 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from hexforge.addons.llm.generate import AnswerPiece, LanguageModel
-from hexforge.addons.llm.serve_answers import Answers, Pace
-from hexforge.addons.llm.serve_requests import MOST_BODY, AnswerRequest, RequestError, model_names, read_request
+from hexforge.addons.llm.serve_requests import (
+    MOST_BODY,
+    AnswerRequest,
+    Answers,
+    Pace,
+    RequestError,
+    model_names,
+    read_request,
+)
 from hexforge.addons.llm.text_tokens import INSTALL
 from hexforge.errors import CallError
 

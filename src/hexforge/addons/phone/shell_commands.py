@@ -13,8 +13,7 @@ from pathlib import Path
 
 from hexforge.addons.phone.file_commands import FILE_COMMANDS, split_flags
 from hexforge.addons.phone.phones import pause
-from hexforge.addons.phone.protocol.ports import listening
-from hexforge.addons.phone.protocol.streams import SocketStream
+from hexforge.addons.phone.protocol.streams import SocketStream, listening
 from hexforge.addons.phone.shell import CommandCall, CommandFunction, Streams
 
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "r": "\r", "0": "\0", "a": "\a", "b": "\b"}

@@ -9,11 +9,10 @@ from typing import Any
 
 from hexforge import amounts
 from hexforge.addons.profiler.before_and_after import comparison_section
-from hexforge.addons.profiler.dominant import PRIORITIES, dominant_path, priority
 from hexforge.addons.profiler.profile_text import average
 from hexforge.addons.profiler.record import DMA, HMX, HVX, MEASURED, SERVICE, GraphProfile, Profile, ProfiledRun
 from hexforge.addons.profiler.summary import summary
-from hexforge.addons.profiler.verdict import findings
+from hexforge.addons.profiler.verdict import PRIORITIES, dominant_path, findings, priority
 from hexforge.addons.tuning.advice.result import Advice
 from hexforge.report.graph import MOST_NODES, GraphNode, GraphPicture, box_positions
 from hexforge.report.page import SIMULATED, assemble_page

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from hexforge.addons.profiler.dominant import dominant_path
 from hexforge.addons.profiler.profile_text import average
 from hexforge.addons.profiler.record import (
     DMA,
@@ -22,6 +21,7 @@ from hexforge.addons.profiler.record import (
     ProfiledRun,
 )
 from hexforge.addons.profiler.recording.main_thread import covered_us
+from hexforge.addons.profiler.verdict import dominant_path
 
 VERSION = 1
 

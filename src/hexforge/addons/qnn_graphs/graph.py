@@ -8,12 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from hexforge.addons.qnn_graphs.declarations import QTI_PACKAGE, QnnOp, QnnTensor, QuantizeParams
-from hexforge.addons.qnn_graphs.grouped import merge_groups
-from hexforge.addons.qnn_graphs.operations import resolve_op
-from hexforge.addons.qnn_graphs.rotary import rotary_embedding
-from hexforge.addons.qnn_graphs.table_forms import from_0_to_1, table_form
-from hexforge.addons.qnn_graphs.tensor_types import data_of, fit_int16_weights, role_of, type_of
+from hexforge.addons.qnn_graphs.declarations import (
+    QTI_PACKAGE,
+    QnnOp,
+    QnnTensor,
+    QuantizeParams,
+    data_of,
+    fit_int16_weights,
+    role_of,
+    type_of,
+)
+from hexforge.addons.qnn_graphs.table_forms import from_0_to_1, merge_groups, resolve_op, rotary_embedding, table_form
 from hexforge.errors import ModelError
 from hexforge.ir import Call, Graph, Node, Role, TensorType, Value
 from hexforge.ir.op import Op, ParamValue

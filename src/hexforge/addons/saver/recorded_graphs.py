@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.addons.qnn_graphs.tensor_types import ROLES
+from hexforge.addons.qnn_graphs.declarations import ROLES
 from hexforge.addons.saver.recording import RecordedCall, Recording
 from hexforge.errors import FormatError, HexforgeError
 from hexforge.ir import Array, Graph, Role, text

@@ -73,9 +73,8 @@ def _model(path: Path) -> tuple[memoryview, str]:
 
 
 def _facts(name: str, model: Any) -> dict[str, Any]:
-    from hexforge.addons.tflite.convert import is_translated
-    from hexforge.addons.tflite.delegate import DELEGATED
-    from hexforge.addons.tflite.metadata import texts
+    from hexforge.addons.tflite.bundle import texts
+    from hexforge.addons.tflite.convert import DELEGATED, is_translated
 
     first = model.subgraphs[0]
     counts = Counter(o.name for subgraph in model.subgraphs for o in subgraph.operators)

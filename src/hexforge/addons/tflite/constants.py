@@ -7,8 +7,7 @@ import math
 
 import numpy as np
 
-from hexforge.addons.tflite.model_file import Sparsity, Tensor
-from hexforge.addons.tflite.schema import OTHER_TYPES, PACKED_BITS, TYPES
+from hexforge.addons.tflite.model_file import OTHER_TYPES, PACKED_BITS, TYPES, Sparsity, Tensor
 from hexforge.errors import CapacityError, FormatError, UnsupportedError
 from hexforge.ir import Array
 

@@ -17,8 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from hexforge.addons.tflite.constants import array_of
-from hexforge.addons.tflite.model_file import Subgraph, Tensor, TensorScales, TfliteModel
-from hexforge.addons.tflite.schema import OTHER_TYPES, TYPES
+from hexforge.addons.tflite.model_file import OTHER_TYPES, TYPES, Subgraph, Tensor, TensorScales, TfliteModel
 from hexforge.errors import UnsupportedError
 from hexforge.ir import Array
 

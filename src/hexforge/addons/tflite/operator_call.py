@@ -13,8 +13,7 @@ import numpy.typing as npt
 from onnx import helper
 
 from hexforge.addons.tflite.graph_writer import GraphWriter, channels_first
-from hexforge.addons.tflite.model_file import Operator, Tensor
-from hexforge.addons.tflite.schema import OTHER_TYPES, TYPES, FusedActivation
+from hexforge.addons.tflite.model_file import OTHER_TYPES, TYPES, FusedActivation, Operator, Tensor
 from hexforge.errors import UnsupportedError
 from hexforge.ir import Array
 

@@ -80,7 +80,7 @@ def _case(row: _UseCaseRow, folder: Path, graphs: Sequence[str], where: str, fau
 
 def changed_constants(cases: Sequence[UseCase], models: Mapping[str, Path]) -> tuple[str, ...]:
     """Patterns of the constants that use cases change, by the model of each graph."""
-    from hexforge.addons.adapters.low_rank import merge_weights
+    from hexforge.addons.adapters.making import merge_weights
     from hexforge.addons.adapters.safetensors import read_arrays
     from hexforge.frontends.onnx.context_constants import Constants
 

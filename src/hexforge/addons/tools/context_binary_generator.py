@@ -13,7 +13,7 @@ from hexforge.addons.tools.adapter_config import AdapterConfig, changed_constant
 from hexforge.addons.tools.flags import NOTHING, ToolFlags, Version
 from hexforge.addons.tools.profiling import level_of
 from hexforge.backend import ContextBackend
-from hexforge.cli import config_files
+from hexforge.cli import arguments
 from hexforge.cli.say import say
 from hexforge.cli.screen import bar
 from hexforge.errors import CallError
@@ -70,7 +70,7 @@ def run(flags: GeneratorFlags, version: Version = False) -> None:
     from hexforge.runtime.tool_config import graph_settings, power_of
 
     graphs.register_packages(flags.op_packages)
-    config = config_files.read_config(flags.config_file, TOOL)
+    config = arguments.read_config(flags.config_file, TOOL)
     level = level_of(flags.profiling_level, flags.profiling_option, config)
     paths = graphs.model_paths(flags.model, flags.dlc_path)
     if any(path.is_file() and open_model(path).does("validate") for path in paths):
@@ -79,13 +79,13 @@ def run(flags: GeneratorFlags, version: Version = False) -> None:
     for path in paths:
         graphs.require_model(path)
     names = tuple(graphs.graph_name(path) for path in paths)
-    config_files.print_unmatched_graphs(config, TOOL, names)
+    arguments.print_unmatched_graphs(config, TOOL, names)
     made = graphs.tool_backend(flags.backend, config, TOOL, names)
     adapters = AdapterConfig((), ())
     if flags.adapter_weight_config is not None:
         adapters = read_adapter_config(flags.adapter_weight_config, names)
         for notice in adapters.notices:
-            config_files.print_notice(TOOL, notice)
+            arguments.print_notice(TOOL, notice)
     models = dict(zip(names, paths, strict=True))
     request = ContextRequest(
         updatable=changed_constants(adapters.cases, models),
@@ -126,7 +126,7 @@ def _write_prepared(flags: GeneratorFlags, config: Config, paths: Sequence[Path]
     context = Context(paths[0])
     names = [row.name for row in context.graphs]
     chips = ", ".join(target.label for target in context.info.targets) or context.info.backend
-    config_files.print_notice(TOOL, f"{paths[0]}: is prepared already, for {chips}, and is written as it is")
+    arguments.print_notice(TOOL, f"{paths[0]}: is prepared already, for {chips}, and is written as it is")
     target = _target(flags, names[0])
     flags.output_dir.mkdir(parents=True, exist_ok=True)
     write_atomically(target, paths[0].read_bytes())

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from hexforge.cli.config_files import print_notice
+from hexforge.cli.arguments import print_notice
 from hexforge.cli.lazy_group import exit_on_interrupt
 from hexforge.cli.say import say
 from hexforge.errors import CallError

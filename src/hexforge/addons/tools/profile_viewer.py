@@ -164,7 +164,7 @@ def with_sources(profile: Profile, path: Path) -> Profile:
 def _sources_of(profile: Profile, path: Path) -> dict[str, tuple[str, ...]]:
     """The nodes of the framework for each op, by the op's name, of the graphs that a file or a recording holds."""
     from hexforge.addons.profiler.record import FIRST_NODE
-    from hexforge.addons.profiler.recording.graph_ops import graph_ops
+    from hexforge.addons.profiler.recording.graph_json import graph_ops
     from hexforge.addons.saver.recorded_graphs import read_session
     from hexforge.addons.saver.recording import Recording
     from hexforge.analysis.timed_graphs import timed_graphs

@@ -7,19 +7,18 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
 from hexforge.addons.tools import graphs
 from hexforge.addons.tools.flags import Version
 from hexforge.addons.tools.raw import OutputType, feeds_of, read_input_list, write_results
-from hexforge.addons.tools.throughput_on_chip import ChipThread, on_chips
-from hexforge.backend import Backend, Program
+from hexforge.backend import Backend, Program, TimedBackend
 from hexforge.chips.power import Power
-from hexforge.cli import config_files
+from hexforge.cli import arguments
 from hexforge.cli.screen import console, spinner, table
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.backend_extensions import Config, load
@@ -28,6 +27,93 @@ from hexforge.formats.json_text import read_json
 from hexforge.formats.validated import Within, validated
 from hexforge.ir import Array, TensorType
 from hexforge.request_fields import option
+
+if TYPE_CHECKING:
+    from hexforge.addons.device import Binary
+    from hexforge.addons.device.scenario.play import PlayedScenario
+
+INFERENCES = 10
+"""Of each thread, that are simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChipThread:
+    """A thread, with what decides its share of a chip."""
+
+    name: str
+    program: Program
+    backend: Backend
+    priority: str
+    interval_us: float
+    power: Power
+
+
+def on_chips(threads: Sequence[ChipThread]) -> list[dict[str, Any]]:
+    """What each thread takes with the others of its chip, simulated; threads of other backends are left out.
+
+    Each drives the chip by its own power: clocks are the highest that somebody votes for at the moment.
+    """
+    chips: dict[str, list[ChipThread]] = {}
+    for thread in threads:
+        if isinstance(thread.backend, TimedBackend):
+            chips.setdefault(thread.backend.chip_name, []).append(thread)
+    rows = []
+    for chip, members in chips.items():
+        played = _played(chip, members)
+        rows += [_row_on_chip(chip, thread, played, number) for number, thread in enumerate(members)]
+    return rows
+
+
+def _played(chip: str, threads: Sequence[ChipThread]) -> PlayedScenario:
+    """Each thread calls its graph again and again, when it is wanted or when the call before has returned."""
+    from hexforge.addons.device.power import PerfProfile
+    from hexforge.addons.device.scenario.play import play
+    from hexforge.addons.device.scenario.script import parse_script
+    from hexforge.chips.priority import Priority
+
+    binaries = {f"{number}": _binary(thread) for number, thread in enumerate(threads)}
+    processes = []
+    for name, thread in zip(binaries, threads, strict=True):
+        config = {"priority": Priority.of(thread.priority).name}
+        create = {"do": "create", "context": name, "binary": name, "config": config}
+        execute = {"do": "execute", "graph": name, "times": INFERENCES, "period_us": thread.interval_us}
+        processes.append({"name": name, "privileged": True, "threads": [[create, execute]]})
+    cores = max(binary.graphs[0].num_cores for binary in binaries.values())
+    script = parse_script({"soc": chip, "cores": cores, "processes": processes}, where="threads", known=binaries)
+    driven = tuple(
+        replace(process, profile=PerfProfile.of(thread.power.through("qnn_dlc")))
+        for process, thread in zip(script.processes, threads, strict=True)
+    )
+    return play(replace(script, processes=driven))
+
+
+def _binary(thread: ChipThread) -> Binary:
+    from hexforge.addons.device import Binary, GraphSpec, SimulatedTime
+    from hexforge.chips.soc import require_chip
+
+    assert isinstance(thread.backend, TimedBackend)
+    graph, config = thread.program.graph, thread.backend.graph_config
+    timed = SimulatedTime(graph, require_chip(thread.backend.chip_name), config)
+    spec = GraphSpec(graph.name, vtcm_bytes=timed.timeline().vtcm_bytes, time=timed, num_cores=config.num_cores)
+    return Binary(thread.name, (spec,))
+
+
+def _row_on_chip(chip: str, thread: ChipThread, played: PlayedScenario, number: int) -> dict[str, Any]:
+    """What became of the calls of a thread."""
+    (ran,) = (step for step in played.steps if (step.process, step.step.do) == (f"{number}", "execute"))
+    label = next(label for label in played.executed if label.startswith(f"{number} "))
+    done, responses_us = played.executed[label], played.responses_us[label]
+    return {
+        "thread": thread.name,
+        "chip": chip,
+        "priority": thread.priority,
+        "per_second": INFERENCES / (ran.end_us - ran.start_us) * 1e6,
+        "mean_ms": sum(responses_us) / INFERENCES / 1e3,
+        "worst_ms": max(responses_us) / 1e3,
+        "yields": sum(result.yields for result in done),
+        "energy_uj_assumed": sum(result.energy_uj for result in done) / INFERENCES,
+    }
+
 
 TOOL = "qnn-throughput-net-run"
 LONGEST_S = 60
@@ -172,7 +258,7 @@ def _report_ignored_settings(plan: ThroughputFile) -> None:
     for backend in plan.backends:
         if backend.profilingLevel.upper() != "OFF":
             ignored = f"backends {backend.backendName!r}: profilingLevel {backend.profilingLevel} changes nothing: "
-            config_files.print_notice(
+            arguments.print_notice(
                 TOOL, f"{ignored}the table is the profile; qnn-net-run --profiling_level writes a log"
             )
 

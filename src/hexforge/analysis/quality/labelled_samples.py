@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from hexforge.analysis.mapped_tasks import RangedTasks
 from hexforge.analysis.quality.labels import FOLDERS, class_folders, class_numbers, read_labels
 from hexforge.analysis.quality.metrics import Metric, TopK
-from hexforge.analysis.ranged_tasks import RangedTasks
 from hexforge.errors import CallError
 from hexforge.quant.data.data_sets import LABELS, ShardSamples
 from hexforge.quant.data.feeds import Feeds

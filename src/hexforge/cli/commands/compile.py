@@ -107,7 +107,7 @@ def compile(
 
 def _config_file(options: Mapping[str, str]) -> Config:
     """The config file among the options; what of it will do nothing is logged."""
-    from hexforge.cli.config_files import read_config
+    from hexforge.cli.arguments import read_config
     from hexforge.formats.config_sections import GENERATOR
 
     path = options.get("backend_extensions")

@@ -12,7 +12,7 @@ from onnx_ir import serde
 
 from hexforge.errors import CapacityError
 from hexforge.formats.context import GraphInfo
-from hexforge.frontends.onnx.context_node import DOMAIN, EpContext
+from hexforge.frontends.onnx.context_model import DOMAIN, EpContext
 from hexforge.ir import Array, DType, ScaleOffset, TensorType
 from hexforge.model.declarations import Declared
 from hexforge.model.extraction import OLDEST_IR

@@ -13,7 +13,7 @@ from hexforge.backend import Backend, ContextBackend
 from hexforge.errors import CallError, CapacityError, ExistingFileError
 from hexforge.formats.context import Info
 from hexforge.formats.files import Data, write_together
-from hexforge.frontends.onnx.context_node import COMPATIBILITY, EpContext
+from hexforge.frontends.onnx.context_model import COMPATIBILITY, EpContext
 from hexforge.model.load_check import MOST_BYTES, Extract
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context_builder import PRODUCER, ContextBuilder, PreparedGraph

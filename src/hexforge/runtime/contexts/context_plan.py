@@ -12,8 +12,7 @@ from typing import Any
 from hexforge.backend import Backend, Program
 from hexforge.errors import FormatError, ModelError, NoFallbackError, UnsupportedError
 from hexforge.formats.container import MAGIC
-from hexforge.frontends.onnx.context_model import ContextModel
-from hexforge.frontends.onnx.context_node import EpContext
+from hexforge.frontends.onnx.context_model import ContextModel, EpContext
 from hexforge.model.load_check import Extract
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.adapted_program import AdaptedProgram, AdapterHolder, Adapters

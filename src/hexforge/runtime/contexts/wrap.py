@@ -11,7 +11,7 @@ from hexforge.backend import ContextBackend
 from hexforge.errors import CallError
 from hexforge.formats.container import Writer
 from hexforge.formats.files import Data, file_names, write_atomically, write_together
-from hexforge.frontends.onnx.context_node import COMPATIBILITY, EpContext
+from hexforge.frontends.onnx.context_model import COMPATIBILITY, EpContext
 from hexforge.model.load_check import require_loads
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.compatibility import chip_backend

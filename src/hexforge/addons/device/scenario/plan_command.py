@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,9 +11,6 @@ from hexforge.cli.arguments import Json
 from hexforge.cli.screen import console, print_json, spinner
 from hexforge.cli.sections import print_sections
 from hexforge.request_fields import argument, option, required
-
-if TYPE_CHECKING:
-    pass
 
 
 def plan(

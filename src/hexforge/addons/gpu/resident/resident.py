@@ -1,10 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resident: what a graph has in a device's context; made when first needed, and again after a context was lost."""
+"""Resident: what a graph has in a device's context; made when first needed, and again after a context was lost.
+
+A wrapper that makes an event for each kernel costs more than the kernel's launch; where the library that pyopencl has
+loaded cannot be found, pyopencl's wrapper does it.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +24,56 @@ from hexforge.addons.gpu.kernel_launches import GpuLowering
 from hexforge.addons.gpu.kernels.code import FAULT
 from hexforge.addons.gpu.kernels.launch import Constant, Launch, Scratch
 from hexforge.addons.gpu.resident import memory
-from hexforge.addons.gpu.resident.enqueue import prepare_launches
 from hexforge.addons.gpu.resident.loss import MemoryNeeds, opencl_error
 from hexforge.ir import Array, Role, Value
 from hexforge.ir.arena import arena
+
+_LIBRARY = re.compile(r"(/[^\n]*/libOpenCL[^/\s]*)(?=\s)")
+"""A path in a line of /proc/self/maps, where it comes last and may have spaces."""
+
+
+def mapped_library(maps: bytes) -> str | None:
+    """The path of OpenCL's library among the files that a process has mapped."""
+    line = _LIBRARY.search(os.fsdecode(maps))
+    return line[1] if line else None
+
+
+@cache
+def _function() -> Any:
+    """clEnqueueNDRangeKernel of the library that is loaded already, or None."""
+    try:
+        library = mapped_library(Path("/proc/self/maps").read_bytes())
+        function = ctypes.CDLL(library).clEnqueueNDRangeKernel if library else None
+    except (OSError, AttributeError):
+        return None
+    if function is not None:
+        sizes = ctypes.POINTER(ctypes.c_size_t)
+        pointer = ctypes.c_void_p
+        function.argtypes = [pointer, pointer, ctypes.c_uint, sizes, sizes, sizes, ctypes.c_uint, pointer, pointer]
+        function.restype = ctypes.c_int
+    return function
+
+
+def prepare_launches(queue: Any, kernels: Sequence[Any], launches: Sequence[Launch]) -> Callable[[], int] | None:
+    """Something that enqueues all kernels in order and gives OpenCL's first error, or None where it cannot be."""
+    function = _function()
+    if function is None:
+        return None
+    calls = []
+    for kernel, launch in zip(kernels, launches, strict=True):
+        count = len(launch.global_size)
+        sizes = ctypes.c_size_t * count
+        whole, local = sizes(*launch.global_size), sizes(*launch.local_size)
+        calls.append((queue.int_ptr, kernel.int_ptr, count, None, whole, local, 0, None, None))
+
+    def enqueue() -> int:
+        for call in calls:
+            error: int = function(*call)
+            if error:
+                return error
+        return 0
+
+    return enqueue
 
 
 @dataclass(slots=True)

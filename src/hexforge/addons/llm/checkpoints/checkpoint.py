@@ -12,8 +12,16 @@ from typing import Any
 import numpy as np
 
 from hexforge.addons.adapters.safetensors import map_safetensors
-from hexforge.addons.llm.checkpoints.architecture import Architecture, architecture_of_config
-from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM, HEAD, fused_rows, weight_shapes, weights_of
+from hexforge.addons.llm.checkpoints.architecture import (
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    Architecture,
+    architecture_of_config,
+    fused_rows,
+    weight_shapes,
+    weights_of,
+)
 from hexforge.addons.llm.shape import CONFIG, read_settings
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json

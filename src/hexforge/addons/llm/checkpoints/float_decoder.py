@@ -10,10 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hexforge.addons.llm.checkpoints.architecture import Architecture
+from hexforge.addons.llm.checkpoints.architecture import EMBEDDING, FINAL_NORM, Architecture
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
 from hexforge.addons.llm.checkpoints.rotation import Rotation
-from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM
 from hexforge.ir import Array
 
 Ranges = dict[str, tuple[float, float]]

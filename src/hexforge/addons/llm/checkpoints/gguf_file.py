@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.addons.llm.checkpoints.architecture import architecture_of_config
+from hexforge.addons.llm.checkpoints.architecture import architecture_of_config, fused_rows
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
-from hexforge.addons.llm.checkpoints.weights import fused_rows
 from hexforge.addons.llm.families import FAMILIES
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.ir import Array

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from hexforge.addons.llm.checkpoints.architecture import architecture_of_config
+from hexforge.addons.llm.checkpoints.architecture import architecture_of_config, fused_rows
 from hexforge.addons.llm.checkpoints.checkpoint import INDEX, WHOLE, Checkpoint
 from hexforge.addons.llm.checkpoints.decoder_architecture import decoder_architecture
 from hexforge.addons.llm.checkpoints.decoder_constants import BlockCodes, DecoderConstants, number
 from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
-from hexforge.addons.llm.checkpoints.weights import fused_rows
-from hexforge.addons.llm.graphs.genai_config import GENAI_CONFIG, genai_settings
-from hexforge.addons.llm.graphs.onnx_decoder import read_onnx_decoder
-from hexforge.addons.llm.graphs.onnx_graphs import CPU_ALONE, open_onnx_graphs
+from hexforge.addons.llm.genai_config import GENAI_CONFIG, genai_settings
+from hexforge.addons.llm.onnx_decoder import read_onnx_decoder
+from hexforge.addons.llm.onnx_graphs import CPU_ALONE, open_onnx_graphs
 from hexforge.addons.llm.shape import CONFIG, read_settings
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from hexforge.addons.adapters.safetensors import read_arrays
-from hexforge.addons.llm.checkpoints.architecture import Architecture
+from hexforge.addons.llm.checkpoints.architecture import WEIGHTS, Architecture, fused_rows, weight_shapes
 from hexforge.addons.llm.checkpoints.checkpoint import ChangedCheckpoint, Checkpoint
-from hexforge.addons.llm.checkpoints.weights import WEIGHTS, fused_rows, weight_shapes
 from hexforge.addons.llm.shape import read_settings
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.ir import Array

@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-from hexforge.addons.llm.commands.chat import chat
-from hexforge.addons.llm.commands.estimate import estimate
-from hexforge.addons.llm.commands.evaluate import evaluate
+from hexforge.addons.llm.commands.estimate import estimate, models
 from hexforge.addons.llm.commands.export import export
 from hexforge.addons.llm.commands.llama_runner import llama_runner
-from hexforge.addons.llm.commands.models import models
-from hexforge.addons.llm.commands.run import run
-from hexforge.addons.llm.commands.serve import serve
+from hexforge.addons.llm.commands.use_bundle import chat, evaluate, run, serve
 from hexforge.cli.request_options import CommandGroup
 
 llm = CommandGroup(

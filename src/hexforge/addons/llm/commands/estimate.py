@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`hexforge llm estimate`: how fast a language model answers on a chip, and where a token's time goes."""
+"""`hexforge llm estimate`: how fast a language model answers on a chip; `hexforge llm models`: those known by name."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from hexforge.cli.sections import print_sections
 from hexforge.errors import CallError, HexforgeError
 from hexforge.formats.files import write_atomically
 from hexforge.request_fields import argument, option
-from hexforge.results import record, select
+from hexforge.results import Column, record, select
 
 if TYPE_CHECKING:
     from hexforge.addons.llm import Bundle, LlmEstimate, LlmShape
@@ -191,3 +191,27 @@ def _compare(shape: LlmShape, chips: Sequence[LlmEstimate], as_json: bool) -> No
         return
     title = f"{shape.name}, {shape.parameters / 1e9:.2f} B parameters"
     console().print(result_table(title, CHIP_COLUMNS, chips))
+
+
+COLUMNS = (
+    Column("model", of="name"),
+    Column("parameters", of=lambda shape: f"{shape.parameters / 1e9:.2f} B"),
+    *(Column(name) for name in ("layers", "hidden", "heads")),
+    Column("keys", of="kv_heads"),
+    Column("head", of="head_dim"),
+    Column("ffn"),
+    Column("vocabulary", "number", 0, of="vocab"),
+    Column("tied", of=lambda shape: "yes" if shape.tied else "no"),
+)
+
+
+def models(as_json: Json = False) -> None:
+    """List the public language models whose shapes are known by name (published)."""
+    from hexforge.addons.llm.shape import named_shapes
+
+    shapes = named_shapes().values()
+    if as_json:
+        print_json([asdict(shape) | {"parameters": shape.parameters} for shape in shapes])
+        return
+    title = f"{len(shapes)} models, as their config.json files say (published)"
+    console().print(result_table(title, COLUMNS, shapes))

@@ -34,7 +34,7 @@ from hexforge.addons.llm.exporting.low_rank_branches import PATTERN, LowRankBran
 from hexforge.addons.llm.exporting.precision import BundlePrecision, precision_named
 from hexforge.addons.llm.exporting.scaled_checkpoint import ScaledCheckpoint, require_free_weights, searched_scales
 from hexforge.addons.llm.exporting.weight_rounding import InputCorrelations
-from hexforge.addons.llm.graphs.genai_config import GENAI_CONFIG, DecoderStage, genai_config
+from hexforge.addons.llm.genai_config import GENAI_CONFIG, DecoderStage, genai_config
 from hexforge.addons.llm.shape import read_settings
 from hexforge.addons.llm.text_tokens import TOKENIZER, TextTokens
 from hexforge.analysis.requests import CHIPS

@@ -20,10 +20,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from hexforge.addons.llm.bundle import LOGITS, PAST, POSITIONS, PRESENT, STATE, TOKENS
+from hexforge.addons.llm.checkpoints.architecture import EMBEDDING, FINAL_NORM
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
 from hexforge.addons.llm.checkpoints.float_decoder import Ranges
 from hexforge.addons.llm.checkpoints.rotation import Rotation
-from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM
 from hexforge.addons.llm.exporting.low_rank_branches import LowRankBranches, quantized_factor
 from hexforge.addons.llm.exporting.precision import BundlePrecision, CodeSteps, cache_steps, steps_between
 from hexforge.addons.llm.exporting.weight_file import WeightFile, small

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hexforge.addons.llm.checkpoints.architecture import weight_shapes
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
 from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder, Ranges, widen
 from hexforge.addons.llm.checkpoints.peft_adapter import LowRankAdapter, Place, adapted_checkpoint
-from hexforge.addons.llm.checkpoints.weights import weight_shapes
 from hexforge.addons.llm.exporting.weight_rounding import READ
 from hexforge.ir import Array
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hexforge.addons.llm.checkpoints.architecture import Architecture
+from hexforge.addons.llm.checkpoints.architecture import EMBEDDING, FINAL_NORM, HEAD, Architecture
 from hexforge.addons.llm.checkpoints.checkpoint import Checkpoint
 from hexforge.addons.llm.checkpoints.peft_adapter import LowRankAdapter
-from hexforge.addons.llm.checkpoints.weights import EMBEDDING, FINAL_NORM, HEAD
 from hexforge.addons.llm.exporting.precision import BundlePrecision
 from hexforge.addons.llm.exporting.weight_rounding import READ, READ_BY, InputCorrelations, rounded_weight
 from hexforge.errors import UnsupportedError

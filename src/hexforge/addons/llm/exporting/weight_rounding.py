@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.addons.llm.checkpoints.weights import EMBEDDING, HEAD
+from hexforge.addons.llm.checkpoints.architecture import EMBEDDING, HEAD
 from hexforge.addons.llm.exporting.precision import BundlePrecision, quantized_weight
 from hexforge.ir import Array
 

@@ -12,8 +12,15 @@ from dataclasses import dataclass, field
 from hexforge.addons.phone.phones import Phone, UnpluggedError
 from hexforge.addons.phone.programs import run_program
 from hexforge.addons.phone.protocol.file_sync import serve_files
-from hexforge.addons.phone.protocol.ports import KINDS, connect_port
-from hexforge.addons.phone.protocol.streams import BrokenStreamError, RefusedError, SocketStream, Stream, join_streams
+from hexforge.addons.phone.protocol.streams import (
+    KINDS,
+    BrokenStreamError,
+    RefusedError,
+    SocketStream,
+    Stream,
+    connect_port,
+    join_streams,
+)
 from hexforge.addons.phone.shell import Shell, Streams
 from hexforge.addons.phone.shell_commands import COMMANDS_OF_THE_SHELL
 

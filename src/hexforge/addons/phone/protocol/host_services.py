@@ -19,8 +19,7 @@ from hexforge.addons.phone.phones import (
     transport_id,
 )
 from hexforge.addons.phone.protocol.device_services import FEATURES, open_service
-from hexforge.addons.phone.protocol.ports import KINDS
-from hexforge.addons.phone.protocol.streams import BrokenStreamError, Listener, RefusedError, SocketStream
+from hexforge.addons.phone.protocol.streams import KINDS, BrokenStreamError, Listener, RefusedError, SocketStream
 from hexforge.errors import HexforgeError
 
 _VERSION = 41

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from hexforge.addons.phone.phones import Phone, list_phones
 from hexforge.addons.phone.protocol.host_services import AdbServer
-from hexforge.addons.phone.protocol.keys import KnownKeys
-from hexforge.addons.phone.protocol.packets import DaemonConnection
+from hexforge.addons.phone.protocol.packets import DaemonConnection, KnownKeys
 from hexforge.addons.phone.protocol.streams import LOOPBACK, Listener, SocketStream
 from hexforge.errors import CallError
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hexforge.addons.profiler.record import MOST_NAMES, OpCost
-from hexforge.addons.profiler.recording.graph_ops import GraphOps
+from hexforge.addons.profiler.recording.graph_json import GraphOps
 from hexforge.timeline import Event, Row, Timeline
 
 Window = tuple[float, float]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hexforge.addons.profiler.record import LEVELS, Activity, GraphProfile, OpCost, ProfiledRun, RunSpan
-from hexforge.addons.profiler.recording.graph_ops import GraphOps, graph_ops
+from hexforge.addons.profiler.recording.graph_json import GraphOps, graph_ops
 from hexforge.addons.profiler.recording.simulated import RUNTRACES
 from hexforge.backend import KernelTime
 from hexforge.ir import Graph

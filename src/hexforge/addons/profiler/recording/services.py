@@ -28,7 +28,7 @@ from hexforge.addons.profiler.record import (
     CounterTrack,
     ProfiledOp,
 )
-from hexforge.addons.profiler.recording.graph_ops import GraphOps
+from hexforge.addons.profiler.recording.graph_json import GraphOps
 from hexforge.addons.profiler.recording.main_thread import (
     Member,
     StepWork,

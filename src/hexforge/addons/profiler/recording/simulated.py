@@ -21,7 +21,7 @@ from hexforge.addons.profiler.record import (
     ProfiledRun,
     RunSpan,
 )
-from hexforge.addons.profiler.recording.graph_ops import graph_ops
+from hexforge.addons.profiler.recording.graph_json import graph_ops
 from hexforge.addons.profiler.recording.main_thread import main_thread
 from hexforge.addons.profiler.recording.services import activities, counters
 from hexforge.addons.profiler.recording.timing_options import options_of

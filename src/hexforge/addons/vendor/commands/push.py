@@ -48,7 +48,7 @@ class PushArguments:
     @staticmethod
     def chip(device: AdbDevice | None) -> str:
         """The chip of the phone."""
-        from hexforge.addons.phone.measured_time import chip_of
+        from hexforge.addons.phone.phone_commands import chip_of
 
         if device is None:
             raise CallError("--soc is missing: the chips that the folder is for")
@@ -57,7 +57,7 @@ class PushArguments:
     def run(self, folder: Path, device: AdbDevice) -> PushedDeployment:
         """Run a deployed folder on a phone."""
         from hexforge.addons.phone.adb_device import DeviceRunError
-        from hexforge.addons.phone.measured_time import add_row
+        from hexforge.addons.phone.phone_commands import add_row
         from hexforge.addons.vendor.commands.pushed_deployment import push_deployment
 
         again = f"hexforge deploy {quote(str(folder))} --push -s {quote(device.serial)}"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.addons.phone.adb_device import AdbDevice
-from hexforge.addons.phone.measured_time import MODE, MeasuredTime, chip_of, with_estimate
+from hexforge.addons.phone.phone_commands import MODE, MeasuredTime, chip_of, with_estimate
 from hexforge.addons.phone.script_folders import write_marked
 from hexforge.addons.vendor.folder import changed_files, read_manifest, read_samples
 from hexforge.addons.vendor.proof import place_by_the_rules

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from hexforge.addons.gpu.kernels.code import HALF
-from hexforge.addons.gpu.kernels.machine import Machine
+from hexforge.addons.gpu.kernels.launch import Machine
 from hexforge.addons.gpu.kernels.products.product import Product
 from hexforge.addons.gpu.kernels.products.tiles import ProductTile
 from hexforge.addons.gpu.kernels.products.winograd import POINTS, Winograd

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hexforge.addons.llm.checkpoints.architecture import token_numbers
-from hexforge.addons.llm.graphs.decoder_graphs import DecoderFacts
-from hexforge.addons.llm.graphs.genai_config import GENAI_CONFIG, genai_settings
+from hexforge.addons.llm.decoder_graphs import DecoderFacts
+from hexforge.addons.llm.genai_config import GENAI_CONFIG, genai_settings
 from hexforge.addons.llm.shape import CONFIG, read_settings
 from hexforge.errors import CallError, FormatError, UnsupportedError
 from hexforge.formats.json_text import read_json

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.addons.llm.graphs.bundle_graphs import session_run
-from hexforge.addons.llm.graphs.decoder_graphs import Caches, Run, graph_size
-from hexforge.addons.llm.graphs.onnx_decoder import BRANCH, OnnxDecoder
+from hexforge.addons.llm.bundle_graphs import session_run
+from hexforge.addons.llm.decoder_graphs import Caches, Run, graph_size
+from hexforge.addons.llm.onnx_decoder import BRANCH, OnnxDecoder
 from hexforge.errors import CallError, HexforgeError, ModelError, UnsupportedError
 from hexforge.ir import Array
 

@@ -10,7 +10,7 @@ import numpy as np
 from flatbuffers import flexbuffers
 
 from hexforge.addons.tflite.operator_call import OperatorCall, Translation
-from hexforge.addons.tflite.operators.products import transpose_conv_with_bias, window_padding
+from hexforge.addons.tflite.operators_products import transpose_conv_with_bias, window_padding
 
 
 def _resize(call: OperatorCall, mode: str) -> None:

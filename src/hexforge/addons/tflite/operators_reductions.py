@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hexforge.addons.tflite.operator_call import OperatorCall, Translation
-from hexforge.addons.tflite.operators.products import window_padding
+from hexforge.addons.tflite.operators_products import window_padding
 
 
 def _reduce(call: OperatorCall, op_type: str) -> None:

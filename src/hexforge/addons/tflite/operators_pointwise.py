@@ -8,8 +8,8 @@ from functools import partial, reduce
 
 import numpy as np
 
+from hexforge.addons.tflite.model_file import TYPES
 from hexforge.addons.tflite.operator_call import OperatorCall, Translation
-from hexforge.addons.tflite.schema import TYPES
 
 Formula = Callable[..., str]
 """From a call and the values of its inputs to the value of its output."""
