@@ -240,13 +240,13 @@ $(TORCH_VENV)/.installed: constraints.txt $(VENV)/.dev
 	  > "$$($(TORCH_VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/hexforge_of_venv.pth"
 	@$(TORCH) -m pip --disable-pip-version-check -q install -c constraints.txt torch expecttest graphviz hydra-core kgb \
 	  omegaconf openpyxl pandas parameterized py-cpuinfo pydot requests ruamel.yaml tabulate tiktoken transformers
-	@$(TORCH) -m pip --disable-pip-version-check -q install -c constraints.txt --no-deps executorch torchao \
+	@$(TORCH) -m pip --disable-pip-version-check -q install -c constraints.txt --no-deps executorch onnxscript torchao \
 	  pytorch-tokenizers sentencepiece timm torchaudio torchsr torchvision
 	@rm -f $(TORCH_VENV)/lib/python3*/site-packages/torchaudio/lib/*.so
 	@touch $@
 
 executorch-check: executorch
-	@$(TORCH) -m pytest -m executorch tests/addons/executorch
+	@$(TORCH) -m pytest -m executorch tests/addons/executorch tests/addons/pytorch
 
 # ExecuTorch's scripts and debugger on virtual phones: minutes each, so beside what CI runs.
 executorch-phone: executorch

@@ -36,7 +36,7 @@ from typing import Any
 import typer
 
 PACKAGE = "hexforge"
-MODULES = ("device", "executorch", "llm", "ort")
+MODULES = ("device", "executorch", "llm", "ort", "pytorch")
 """Modules of the package that are public as a whole."""
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 OWN_VARIABLE = re.compile(r"(HEXFORGE|ANDROID)_[A-Z0-9_]+")

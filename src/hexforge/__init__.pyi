@@ -3,6 +3,7 @@ from hexforge import ort as ort
 from hexforge.addons import device as device
 from hexforge.addons import executorch as executorch
 from hexforge.addons import llm as llm
+from hexforge.addons import pytorch as pytorch
 from hexforge.addons.budgets.gate import GateCheck as GateCheck
 from hexforge.addons.budgets.gate import GateResult as GateResult
 from hexforge.addons.budgets.gate import gate as gate

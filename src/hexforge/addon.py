@@ -48,6 +48,8 @@ class Hook(StrEnum):
     """() -> the devices; UnsupportedError where there is no OpenCL."""
     PROGRAM_GRAPHS = "lower a program of torch"
     """(program) -> the graphs that are timed of it; None for what is no exported program."""
+    ONNX_OF_PROGRAM = "read a program of torch"
+    """(program) -> the ONNX model of it; None for what is no exported program."""
     EXAMINE_FOLDER = "examine a folder that is shipped"
     """(folder) -> what would stop its sessions, as JSON."""
     CLUSTER_WORKERS = "share work with a cluster"
@@ -117,6 +119,9 @@ class FileKind:
 
     A kind that has it is taken wherever an ONNX model is; the member is what stands behind a # in the path.
     """
+    compare: str = ""
+    """The function, as "module:name", that runs one and its ONNX model: (bytes, its name, member, bytes of the model,
+    how far they may be apart) -> how far they are, in words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,11 +46,6 @@ _MODEL = {
 }
 
 _EXPORT = "where it was made, `torch.onnx.export(model, inputs, 'model.onnx', dynamo=True)` makes an ONNX model of it"
-_PROGRAM = FileKind(
-    "an exported program of torch (.pt2)",
-    "`torch.onnx.export(torch.export.load('FILE'), f='model.onnx', dynamo=True)` makes an ONNX model of it",
-    start=rb"PK\x03\x04",
-)
 _TF2ONNX = "`python -m tf2onnx.convert --{} FILE --output model.onnx` makes an ONNX model of it"
 _KERAS = FileKind("a Keras model", _TF2ONNX.format("keras"))
 _CORE_ML = FileKind("a Core ML model", "give the model that it was converted from, as ONNX")
@@ -72,9 +67,6 @@ OTHERS = (
     replace(
         _SAVED_MODEL, name="the graph of a SavedModel of TensorFlow; give its folder", suffixes=("saved_model.pb",)
     ),
-    replace(_PROGRAM, suffixes=(".pt2",)),
-    replace(_PROGRAM, members=("*serialized_exported_program.json",)),
-    replace(_PROGRAM, members=("*archive_format",)),
     FileKind(
         "a TorchScript archive",
         "`torch.onnx.export(torch.jit.load('FILE'), inputs, 'model.onnx')` makes an ONNX model of it",

@@ -9,6 +9,7 @@ import socket
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,6 @@ FILES: Mapping[str, tuple[str, bytes, str]] = {
     "torch": ("m.pt", zipped("archive/data.pkl", "archive/version"), "is a checkpoint of PyTorch; where it was made"),
     "torch, large": ("m.pth", zipped("m/data.pkl", "m/data/0", filler=9999), "is a checkpoint of PyTorch; "),
     "torchscript": ("m.pt", zipped("m/data.pkl", "m/code/m.py", "m/constants.pkl"), "`torch.onnx.export(torch.jit"),
-    "torch.export": ("m.pt2", zipped("archive_format", "models/model.json"), "`torch.onnx.export(torch.export.load("),
-    "older torch.export": ("m.bin", zipped("serialized_exported_program.json", "version"), "exported program of torch"),
     "pickle": ("m.pth", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "never opened here; where it was made"),
     "keras": ("m.keras", zipped("metadata.json", "config.json", "model.weights.h5"), "is a Keras model; `python -m"),
     "hdf5": ("m.h5", b"\x89HDF\r\n\x1a\n" + bytes(40), "is a Keras model; `python -m tf2onnx.convert --keras"),
@@ -133,6 +132,17 @@ def test_python_names_it_too(case: str, tmp_path: Path) -> None:
     name, data, _ = FILES[case]
     (tmp_path / name).write_bytes(data)
     require_named_by_python(tmp_path / name)
+
+
+@pytest.mark.skipif(find_spec("torch") is not None, reason="torch is here and reads it")
+@pytest.mark.parametrize(
+    ("name", "members"),
+    [("m.pt2", ("archive_format", "models/model.json")), ("m.bin", ("serialized_exported_program.json", "version"))],
+)
+def test_a_program_of_torch_is_named_where_torch_is_not(name: str, members: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(zipped(*members))
+    with pytest.raises(CallError, match=r"is an exported program of torch, which torch reads; `pip install torch onnx"):
+        hexforge.check(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", FOLDERS)

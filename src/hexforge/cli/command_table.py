@@ -115,6 +115,12 @@ CORE = (
         ),
     ),
     Command(
+        "convert",
+        "hexforge.cli.commands.conversions:convert",
+        "Write the ONNX model of a .tflite or a .pt2, checked by running both where what runs them is installed.",
+        ("hexforge convert model.tflite -o model.onnx", "hexforge convert face.task#face_detector -o detector.onnx"),
+    ),
+    Command(
         "convert-opset",
         "hexforge.cli.commands.conversions:convert_opset",
         "Write a copy of a model in another version of ONNX's operators.",

@@ -9,21 +9,29 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from hexforge.addon import import_target
-from hexforge.errors import CallError, CapacityError, FormatError, ModelError
+from hexforge.addon import Hook, hook, import_target
+from hexforge.errors import CallError, CapacityError, FormatError, ModelError, UnsupportedError
 from hexforge.formats.file_kinds import UNKNOWN, file_and_member, kind_of, kind_of_bytes, require_plain
 from hexforge.model.load_check import RUNTIME_OPSET
 from hexforge.model.wire import detach_tensors
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
-ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
-"""What a model is read from: a path, its bytes or a ModelProto."""
+
+
+class TorchProgram(Protocol):
+    """What torch.export.export gives: a torch.export.ExportedProgram."""
+
+    graph_signature: Any
+
+
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto | TorchProgram
+"""What a model is read from: a path, its bytes, a ModelProto or an exported program of torch."""
 NO_GRAPH = "has no graph, so it is not an ONNX model; export it again"
 DAMAGED = "is not an ONNX model, or is cut off or damaged; get the file again"
 MOST_NODES = 2_000_000  # after inlining functions, which may nest and so grow exponentially
@@ -82,8 +90,12 @@ def open_source(
         data = _read(file)
         data, detached = _detached(data) if detach else (data, {})
         proto = _parse(data, where, file, member)
+    elif (made := _of_program(source)) is not None:
+        proto, where = made, name or "program"
     else:
-        raise CallError(f"a model is a path, bytes or an onnx.ModelProto, not {type(source).__name__}")
+        raise CallError(
+            f"a model is a path, bytes, an onnx.ModelProto or an exported program of torch, not {type(source).__name__}"
+        )
     if not proto.graph.node and not proto.graph.output:
         raise FormatError(f"{where}: {(data is not None and _another_kind(data, path)) or NO_GRAPH}")
     if not _texts_are_valid(proto):
@@ -142,6 +154,17 @@ def _read(path: Path) -> bytes:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from None
     except MemoryError:
         raise CapacityError(f"{path}: does not fit in memory; save its weights as external data") from None
+
+
+def _of_program(source: Any) -> onnx.ModelProto | None:
+    """The ONNX model of a program that an add-on knows, such as one exported by torch."""
+    try:
+        made: onnx.ModelProto | None = hook(Hook.ONNX_OF_PROGRAM)(source)
+    except UnsupportedError:
+        if type(source).__module__.startswith("torch."):
+            raise
+        return None
+    return made
 
 
 def _detached(data: bytes) -> tuple[bytes, dict[str, memoryview]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +15,7 @@ from hexforge.chips.soc import DEFAULT_SOC, find_chip
 from hexforge.formats.file_kinds import open_model
 from hexforge.frontends.onnx.ep_limits import EP_VERSION
 from hexforge.model.reader import Model, read
+from hexforge.model.source import ModelSource
 from hexforge.ort.options.backend import backend_of
 from hexforge.ort.options.provider_options import ProviderOptions
 from hexforge.results import Key, Result, rows
@@ -81,7 +83,7 @@ class ModelCheck(Result):
 
 
 def check(
-    model: str | Path,
+    model: ModelSource,
     soc: str = "",
     options: Mapping[str, str] | None = None,
     *,
@@ -91,8 +93,9 @@ def check(
     strict: bool = False,
     obey_ep: bool = False,
 ) -> ModelCheck:
-    """Where each node of a model (an ONNX file, or a .pte) runs on a chip, as which QNN ops, or why not and what would
-    work.
+    """Where each node of a model runs on a chip, as which QNN ops, or why not and what would work.
+
+    The model is a file, its bytes, a ModelProto or an exported program of torch.
 
     `options` are provider options, as a session takes them. With `strict` nodes are placed as in a session without
     CPU fallback; with `obey_ep` the limits of onnxruntime's QNN EP hold, too.
@@ -105,31 +108,33 @@ def check(
     elif given.get("backend_type") == registry.DEFAULT and not {"htp_arch", "backend_extensions"} & given.keys():
         given.setdefault("soc_model", DEFAULT_SOC)
     request = ModelRequest(dims=dims, shapes=shapes, constants=constants, obey_ep=obey_ep)
+    if not isinstance(model, (str, os.PathLike)):
+        return check_file(model, given, request, strict)
     checked: ModelCheck = open_model(model).do("check", given, request, strict)
     return checked
 
 
 def check_file(
-    path: Path, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, strict: bool = False
+    model: ModelSource, options: Mapping[str, str], request: ModelRequest = DEFAULT_REQUEST, strict: bool = False
 ) -> ModelCheck:
-    """The same of an ONNX file, with all provider options."""
-    plan = compiled_plan(path, options, request, strict=strict)
-    model, nodes = plan.parts.model, _nodes(plan)
+    """The same of an ONNX model, with all provider options."""
+    plan = compiled_plan(model, options, request, strict=strict)
+    checked, nodes = plan.parts.model, _nodes(plan)
     return ModelCheck(
-        model=model.name,
-        opset=model.opset,
+        model=checked.name,
+        opset=checked.opset,
         backend=dict(options),
         ep_version=EP_VERSION if plan.parts.placed.ep_limited else None,
         ep_obeyed=request.obey_ep,
         arithmetic=next((p.facts.arithmetic for p in plan.programs if p.facts.arithmetic), None),
         nodes=nodes,
-        folded=tuple((node.name, node.op_type) for node in model.folded),
-        totals=_totals(model, plan, nodes),
+        folded=tuple((node.name, node.op_type) for node in checked.folded),
+        totals=_totals(checked, plan, nodes),
     )
 
 
 def compiled_plan(
-    path: Path,
+    source: ModelSource,
     provider_options: Mapping[str, str],
     request: ModelRequest = DEFAULT_REQUEST,
     *,
@@ -144,8 +149,9 @@ def compiled_plan(
     """
     options = ProviderOptions.parse(provider_options)
     backend = backend_of(options)
-    with waiting(f"reading {path.name}"):
-        model = read(path, dims=request.dims, shapes=request.shapes, constants=request.constants)
+    name = Path(source).name if isinstance(source, (str, os.PathLike)) else "the model"
+    with waiting(f"reading {name}"):
+        model = read(source, dims=request.dims, shapes=request.shapes, constants=request.constants)
     with waiting(f"placing {model.node_count} nodes"):
         offload = options.offload_graph_io_quantization and not strict
         whole = replace(request, offload_io_quantization=offload, affinity=options.affinity())

@@ -1,26 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this add-on adds."""
 
-from hexforge.addon import Addon, Command, FileKind
+from hexforge.addon import Addon, FileKind
 
 _AS_ONNX = "hexforge.addons.tflite.convert:onnx_of_file"
+_COMPARE = "hexforge.addons.tflite.compare:compare_file"
 _DOES = {"info": "hexforge.addons.tflite.commands:print_models"}
 _BUNDLE = "`hexforge info FILE` lists the models inside; `hexforge check FILE#NAME` takes one"
 
 ADDON = Addon(
     "tflite",
     "TensorFlow Lite (LiteRT) models and mediapipe's bundles in every command.",
-    commands=(
-        Command(
-            "convert",
-            "hexforge.addons.tflite.commands:convert",
-            "Write the ONNX model of a .tflite, checked by running both where LiteRT is installed.",
-            (
-                "hexforge convert model.tflite -o model.onnx",
-                "hexforge convert face.task#face_detector -o detector.onnx",
-            ),
-        ),
-    ),
     files=(
         FileKind(
             "a TensorFlow Lite model",
@@ -28,8 +18,9 @@ ADDON = Addon(
             start=rb".{4}TFL3",
             does=_DOES,
             as_onnx=_AS_ONNX,
+            compare=_COMPARE,
         ),
-        FileKind("a bundle of LiteRT-LM", _BUNDLE, start=rb"LITERTLM", does=_DOES, as_onnx=_AS_ONNX),
+        FileKind("a bundle of LiteRT-LM", _BUNDLE, start=rb"LITERTLM", does=_DOES, as_onnx=_AS_ONNX, compare=_COMPARE),
         FileKind(
             "a bundle of mediapipe (.task)",
             _BUNDLE,
@@ -37,6 +28,7 @@ ADDON = Addon(
             suffixes=(".task",),
             does=_DOES,
             as_onnx=_AS_ONNX,
+            compare=_COMPARE,
         ),
         FileKind(
             "a bundle of TensorFlow Lite models",
@@ -45,6 +37,7 @@ ADDON = Addon(
             members=("*.tflite",),
             does=_DOES,
             as_onnx=_AS_ONNX,
+            compare=_COMPARE,
         ),
     ),
 )

@@ -7,32 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from hexforge.cli.arguments import Model, Out, Output, file_to_write
-from hexforge.cli.say import say
 from hexforge.cli.screen import console, print_json, spinner, table
-from hexforge.request_fields import option
-
-
-def convert(
-    model: Model,
-    out: Out = None,
-    tolerance: float = option(1e-4, "How far numbers may be apart, in parts of the largest; integers one step."),
-    output: Output = None,
-) -> None:
-    """Write the ONNX model of a .tflite, checked by running both where LiteRT is installed."""
-    from hexforge.addons.tflite.compare import compare
-    from hexforge.addons.tflite.convert import onnx_model
-    from hexforge.addons.tflite.model_file import parse
-    from hexforge.formats.files import require_another_file, write_atomically
-
-    target = file_to_write(out, output)
-    data, name = _model(model)
-    require_another_file(target, model)
-    with spinner(f"converting {model.name}"):
-        made = onnx_model(parse(data, name)).SerializeToString()
-        compared = compare(bytes(data), made, tolerance)
-    write_atomically(target, made)
-    say(f"wrote {target}: {compared}")
 
 
 def print_models(file: Path, soc: str, as_json: bool) -> None:
@@ -57,19 +32,6 @@ def print_models(file: Path, soc: str, as_json: bool) -> None:
         tensors = [(side, t["name"], t["type"], str(t["shape"]), t["encoding"]) for side in ("inputs", "outputs")
                    for t in model[side]]  # fmt: skip
         screen.print(table("", ("", "tensor", "type", "shape", "encoding"), tensors))
-
-
-def _model(path: Path) -> tuple[memoryview, str]:
-    """The bytes of the model that a path names."""
-    from hexforge.addons.tflite.bundle import model_bytes
-    from hexforge.errors import UnsupportedError
-    from hexforge.formats.file_kinds import file_and_member, kind_of
-
-    kind = kind_of(path)
-    if "addons.tflite" not in kind.as_onnx:
-        raise UnsupportedError(f"{path}: is {kind.name}, and a .tflite is converted; {kind.advice}")
-    file, member = file_and_member(path)
-    return model_bytes(file.read_bytes(), file.name, member)
 
 
 def _facts(name: str, model: Any) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from hexforge.addons.tflite.bundle import model_bytes
 from hexforge.addons.tflite.convert import BEGINS
 from hexforge.errors import ModelError
 from hexforge.ir import Array
@@ -20,11 +21,11 @@ MOST_INDEX = 4
 """Integers that may be indices are drawn below this."""
 
 
-def compare(tflite: bytes, made: bytes, tolerance: float) -> str:
-    """How far the two are apart, in words; ModelError where that is too far."""
+def compare_file(data: bytes, where: str, member: str, made: bytes, tolerance: float) -> str:
+    """How far the model of a file and its ONNX model are apart, in words; ModelError where that is too far."""
     if find_spec(JUDGE) is None:
         return "not compared; `pip install ai-edge-litert`, and both models are run"
-    inputs, wanted = run_litert(tflite)
+    inputs, wanted = run_litert(bytes(model_bytes(data, where, member)[0]))
     got = run_onnx(made, inputs)
     worst = max((difference(w, g) for w, g in zip(wanted, got, strict=False)), default=0.0)
     if not worst <= tolerance:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions: commands that make one file of another: `convert-opset`, `fix-shapes`, `prune` and `wrap`."""
+"""Conversions: commands that make one file of another: `convert`, `convert-opset`, `fix-shapes`, `prune`, `wrap`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,34 @@ from hexforge.cli.say import say
 from hexforge.cli.screen import spinner
 from hexforge.formats.files import require_another_file, require_writable
 from hexforge.request_fields import argument, option, required
+
+
+def convert(
+    model: Model,
+    out: Out = None,
+    tolerance: float = option(1e-4, "How far numbers may be apart, in parts of the largest; integers one step."),
+    output: Output = None,
+) -> None:
+    """Write the ONNX model of a .tflite or a .pt2, checked by running both where what runs them is installed."""
+    from hexforge.addon import import_target
+    from hexforge.errors import UnsupportedError
+    from hexforge.formats.file_kinds import file_and_member, kind_of
+    from hexforge.formats.files import write_atomically
+
+    target = file_to_write(out, output)
+    require_another_file(target, model)
+    kind = kind_of(model)
+    if not kind.as_onnx:
+        raise UnsupportedError(f"{model}: is {kind.name}, and a .tflite or a .pt2 is converted; {kind.advice}")
+    file, member = file_and_member(model)
+    with spinner(f"converting {model.name}"):
+        data = file.read_bytes()
+        made = import_target(kind.as_onnx)(data, file.name, member).SerializeToString()
+        compared = (
+            import_target(kind.compare)(data, file.name, member, made, tolerance) if kind.compare else "not compared"
+        )
+    write_atomically(target, made)
+    say(f"wrote {target}: {compared}")
 
 
 def convert_opset(

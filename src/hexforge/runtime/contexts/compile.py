@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hexforge.backend import Backend, ContextBackend, GraphSettings, Program
 from hexforge.chips.deployment import Deployment
@@ -112,7 +112,8 @@ def compile(
     from hexforge.runtime.plan import Plan, no_cpu_part
     from hexforge.runtime.prepare import prepare_model
 
-    sources: list[ModelSource] = [models] if isinstance(models, (str, bytes, os.PathLike)) else list(models)
+    is_one = isinstance(models, (str, bytes)) or not isinstance(models, Sequence)
+    sources = [cast("ModelSource", models)] if is_one else list(cast("Sequence[ModelSource]", models))
     check_sources(sources, output)
     backend, request = backend_for(deployment), request or ContextRequest()
     power = request.power or (deployment.power if isinstance(deployment, Deployment) else BURST)
