@@ -24,7 +24,7 @@ from hexforge.addon import Addon, FileKind, file_kinds, import_target
 from hexforge.cli import main
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from hexforge.formats import file_kinds as recognition
-from hexforge.formats.file_kinds import MOST_BYTES, UNKNOWN, kind_of, kind_of_bytes, open_model
+from hexforge.formats.file_kinds import MOST_BYTES, UNKNOWN, kind_of, kind_of_bytes, open_model, stem_of
 from hexforge.model.reader import read
 from tests.digits import MODEL
 
@@ -267,3 +267,18 @@ def test_an_addon_brings_a_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def time_toy(path: Path, request: Any, graph: str = "") -> Any:
     """What an add-on would read of it."""
     return open_model(MODEL).do("estimate", request, graph)
+
+
+@pytest.mark.parametrize(
+    ("model", "stem"),
+    [
+        ("net.onnx", "net"),
+        ("face.task#detector", "face.detector"),
+        ("face.task#parts/mesh.tflite", "face.parts_mesh.tflite"),
+        ("face.task#.hidden", "face._hidden"),
+    ],
+)
+def test_stem_names_the_file_and_the_model_in_it(tmp_path: Path, model: str, stem: str) -> None:
+    """What a command writes beside a bundle is a file's name, whatever the model in the bundle is called."""
+    (tmp_path / "face.task").write_bytes(b"")
+    assert stem_of(tmp_path / model) == stem

@@ -17,7 +17,7 @@ from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, UnsupportedError
-from hexforge.formats.file_kinds import open_model
+from hexforge.formats.file_kinds import open_model, stem_of
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.rules import refusal_lines
 from hexforge.runtime import registry
@@ -195,7 +195,7 @@ def graphs_of(model: Timeable, backend: Backend, request: ModelRequest = DEFAULT
 def graphs_of_parts(parts: PreparedParts, backend: Backend) -> TimedGraphs:
     """The same of a model that is placed already."""
     source = parts.model
-    name = source.path.stem if source.path is not None else source.name
+    name = stem_of(source.path) if source.path is not None else source.name
     taken = [part for part in parts.parts if part.taken]
     if not taken:
         if not parts.refused:

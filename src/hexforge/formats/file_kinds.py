@@ -20,6 +20,7 @@ from typing import Any
 
 from hexforge.addon import FileKind, file_kinds, import_target
 from hexforge.errors import CallError, FormatError, UnsupportedError
+from hexforge.formats.files import file_stem
 
 MOST_BYTES = 4096
 """Read of a file's beginning, and of its end."""
@@ -122,6 +123,12 @@ def file_and_member(path: Path) -> tuple[Path, str]:
     if not mark or path.exists() or not Path(file).is_file():
         return path, ""
     return Path(file), member
+
+
+def stem_of(path: Path) -> str:
+    """What files that are made of a model are called: its file, and which model in it."""
+    file, member = file_and_member(path)
+    return f"{file.stem}.{file_stem(member)}" if member else file.stem
 
 
 def require_plain(path: Path) -> None:

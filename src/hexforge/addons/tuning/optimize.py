@@ -37,6 +37,7 @@ from hexforge.analysis.workers import Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.soc import require_chip
 from hexforge.errors import CallError, HexforgeError
+from hexforge.formats.file_kinds import stem_of
 from hexforge.formats.files import write_atomically
 from hexforge.model.extraction import model_bytes
 from hexforge.model.reader import read
@@ -178,7 +179,7 @@ def optimize(
 ) -> OptimizeResult:
     """The model made as fast as it gets on a chip at little loss; everything but the page is written into `output`."""
     path, chosen = Path(model), Deployment.of(deployment)
-    folder = OutputFolder(Path(output), path.stem)
+    folder = OutputFolder(Path(output), stem_of(path))
     _make_folder(folder, path)
     before = None
     if require_chip(chosen.soc).float16:
@@ -219,7 +220,7 @@ def optimize(
     compiled = None
     if quantization.placed_whole and choice.recommended:
         compiled = compile_context(
-            folder.quantized, folder.context, backend_for(chosen), ContextRequest(graph_names=(path.stem,)),
+            folder.quantized, folder.context, backend_for(chosen), ContextRequest(graph_names=(stem_of(path),)),
             progress=lambda done, of: progress("compiling", done, of),
         )  # fmt: skip
     left = tuple(a for a in _remaining_advice(folder.quantized, chosen, progress) if not a.keeps_function or a.gain > 0)

@@ -48,9 +48,10 @@ def optimize(
     from hexforge.backend import processors
     from hexforge.chips.deployment import Deployment
     from hexforge.chips.soc import DEFAULT_SOC, require_chip
+    from hexforge.formats.file_kinds import stem_of
 
     chip = require_chip(soc or DEFAULT_SOC).name
-    folder = output or Path(f"{model.stem}.{chip}")
+    folder = output or Path(f"{stem_of(model)}.{chip}")
     fixed = inputs.fixed(model)
     calibration = pictures.data(request.data)
     pictures.say(calibration, quiet=as_json)

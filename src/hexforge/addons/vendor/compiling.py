@@ -14,6 +14,7 @@ from hexforge.addons.vendor.process import VendorProcess
 from hexforge.addons.vendor.session import VendorOptions, VendorPlacement, VendorSession
 from hexforge.chips.soc import find_chip
 from hexforge.errors import CallError, ModelError
+from hexforge.formats.file_kinds import stem_of
 from hexforge.request_fields import option
 from hexforge.results import Key, Result, length
 
@@ -77,7 +78,7 @@ def compile_contexts(
 
     `names` are the stems of the context models, those of the models unless given.
     """
-    stems = list(names or (f"{model.stem}_ctx" for model in models))
+    stems = list(names or (f"{stem_of(model)}_ctx" for model in models))
     if len(set(stems)) < len(stems):
         raise CallError("two of the models have one name; their contexts would overwrite each other")
     if options.share_weights and options.embed:

@@ -17,6 +17,7 @@ from hexforge.cli.arguments import ClusterArguments, InputArguments, Jobs, Json
 from hexforge.cli.commands.compare import print_decisions
 from hexforge.cli.commands.picture_arguments import PictureArguments
 from hexforge.cli.screen import bars, console, interruptible, print_json, result_table, table
+from hexforge.formats.file_kinds import stem_of
 from hexforge.formats.files import require_writable
 from hexforge.request_fields import option
 from hexforge.results import select
@@ -62,7 +63,7 @@ def quantize(
     if given.restrict_quantization_steps:
         chosen = restricted(chosen, given.restrict_quantization_steps)
     samples = pictures.data(request.data)
-    target = request.output if request.output is not None else model.with_name(f"{model.stem}.qdq.onnx")
+    target = request.output if request.output is not None else model.with_name(f"{stem_of(model)}.qdq.onnx")
     fixed = inputs.fixed(model)
     require_writable(target, given.export_encodings, request.state)
     again = "nothing was written; with --state FILE calibration is kept"
