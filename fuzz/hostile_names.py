@@ -45,6 +45,7 @@ UNESCAPED = ("<b id=pwned>", "<img src=x")
 NAMELESS = frozenset(
     {
         "addons",
+        "mcp",
         "op-package",
         "config",
         "ops",

@@ -185,7 +185,9 @@ HOMES = {
     "ray": ("addons.cluster",),
     "ortools": ("addons.device.scenario.proposals",),
     "scipy": ("addons.latency",),
-    **dict.fromkeys(("tokenizers", "safetensors", "gguf", "jinja2", "starlette", "uvicorn"), ("addons.llm",)),
+    **dict.fromkeys(("tokenizers", "safetensors", "gguf", "jinja2", "starlette"), ("addons.llm",)),
+    "uvicorn": ("addons.llm", "addons.mcp"),
+    **dict.fromkeys(("mcp", "mcp_types"), ("addons.mcp",)),
     **dict.fromkeys(("pydantic", "pydantic_core"), ("formats.validated", "formats.config_sections")),
 }
 

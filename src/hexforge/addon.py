@@ -72,6 +72,8 @@ class Command:
     """True for a command whose arguments may be negative numbers, which are no options."""
     is_program: bool = False
     """True for a command that runs a program: what stands behind the program's name is the program's own."""
+    gives: str = ""
+    """The result that --json prints, as "module:Class"; empty where no class describes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,34 @@ def record(result: Any, described: Iterable[str | Key], decimals: int | None = N
     return record
 
 
+def schema(result: type[Result]) -> dict[str, Any]:
+    """The JSON schema of what `to_json` gives: the keys, and a type where the field of that name is a plain one."""
+    written = {f.name: str(f.type) for f in dataclasses.fields(result)}  # type: ignore[arg-type]
+    written |= {n: str(get.__annotations__.get("return", "")) for n, get in _getters(result)}
+    properties: dict[str, Any] = {}
+    for key in keys(result.described or list(written)):
+        if key.inline:
+            continue
+        about = key.about if isinstance(key, Column) else ""
+        source = (key.of or key.json_key) if isinstance(key.of, str) else ""
+        kind, _, optional = written.get(source, "").partition(" | ")
+        properties[key.json_key] = {"description": about} if about else {}
+        if kind in _JSON_TYPES:
+            name = _JSON_TYPES[kind]
+            # a number that is not finite is null in JSON
+            properties[key.json_key]["type"] = [name, "null"] if optional or kind == "float" else name
+    return {"type": "object", "properties": properties}
+
+
+def _getters(result: type[Result]) -> Iterator[tuple[str, Any]]:
+    """The properties of a result by their names."""
+    for each in result.__mro__:
+        yield from ((name, made.fget) for name, made in vars(each).items() if isinstance(made, property))
+
+
+_JSON_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "Path": "string"}
+
+
 def keys(described: Iterable[str | Key]) -> Iterator[Key]:
     """What a description lists; a text names keys that need no more words, with spaces between them."""
     for each in described:

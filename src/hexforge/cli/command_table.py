@@ -30,6 +30,7 @@ CORE = (
             "hexforge estimate model.onnx --co-running other.onnx:high --interval-ms 33",
         ),
         is_about_chips=True,
+        gives="hexforge.analysis.estimate:Estimate",
     ),
     Command(
         "quantize",
@@ -40,6 +41,7 @@ CORE = (
             "hexforge quantize model.onnx --data samples/ --recipe w8a16 --state calibration.npz",
         ),
         is_about_chips=True,
+        gives="hexforge.analysis.quality.quantize:Quantization",
     ),
     Command(
         "compare",
@@ -50,6 +52,7 @@ CORE = (
             "hexforge compare model.onnx model.qdq.onnx --data samples/ --sensitivity all-but-one --jobs 4",
             "hexforge compare model.qdq.onnx --dump off_the_device/ --input x=x.npy --write departure/",
         ),
+        gives="hexforge.analysis.quality.compare:Comparison",
     ),
     Command(
         "compile",

@@ -17,7 +17,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from hexforge.cli.fitted_table import WIDE, FittedTable
-from hexforge.cli.progress_lines import ProgressLines
+from hexforge.cli.progress_lines import ProgressEvents, ProgressLines, wants_events
 from hexforge.results import Column
 from hexforge.terminal_text import visible, visible_json
 
@@ -67,15 +67,21 @@ def _watched_terminal() -> Screen | None:
 
 def spinner(message: str) -> AbstractContextManager[Any]:
     """A spinner on standard error while something long goes on; nothing where nobody looks at it."""
-    screen = _watched_terminal()
-    return screen.status(Text(message)) if screen is not None else nullcontext(HiddenSpinner())
+    screen = None if wants_events() else _watched_terminal()
+    if screen is not None:
+        return screen.status(Text(message))
+    hidden = HiddenSpinner()
+    hidden.update(message)
+    return nullcontext(hidden)
 
 
 class HiddenSpinner:
-    """Stands for a spinner that is not shown."""
+    """Stands for a spinner that is not shown; a program that asked for progress is told."""
 
     def update(self, message: str) -> None:
         """Say what goes on now."""
+        if wants_events():
+            ProgressEvents().update(message, 0, 0)
 
 
 def _progress(screen: Console) -> Progress:
@@ -100,6 +106,9 @@ def bars() -> Iterator[Callable[[str, int, int], None]]:
     A thing is done when the next begins, so its bar is full then. Where there is no terminal, a line now and then says
     it; with --json nothing does.
     """
+    if wants_events():
+        yield ProgressEvents().update
+        return
     screen = _watched_terminal()
     if screen is None:
         lines = ProgressLines()

@@ -18,6 +18,7 @@ ADDON = Addon(
                 "hexforge optimize model.onnx --data samples/ --labels labels.csv --metric top1 -o fast/",
             ),
             is_about_chips=True,
+            gives="hexforge.addons.tuning.optimize:OptimizeResult",
         ),
         Command(
             "advise",

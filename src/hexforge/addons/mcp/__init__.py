@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For agents: hexforge's commands as tools of the Model Context Protocol."""
