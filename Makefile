@@ -11,6 +11,7 @@
 # make tidy   clang-tidy over native/, a part of make test; make clang builds it with clang and runs the kernels' tests
 # make sanitize  kernels, hostile contexts and QNN's C API under AddressSanitizer and UndefinedBehaviorSanitizer
 # make arm64   a wheel for 64-bit ARM Linux by Debian's cross compiler, tried under QEMU: README's lines, models' bits, kernels' tests
+# make four-doors  200 random scenarios through Python, device serve, C and a script: the same codes, numbers and log
 # make windows  what runs contexts and QNN's C API, for 64-bit Windows by mingw-w64, tried under Wine: the same bytes
 # make executorch  ExecuTorch into .venv-executorch, beside what .venv has; make executorch-check tests hexforge behind it,
 #              make executorch-phone its scripts and debugger on virtual phones,
@@ -41,7 +42,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test quick house coverage odd-path core-alone release-check lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
+.PHONY: demo test quick house coverage odd-path core-alone release-check four-doors lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
   executorch executorch-check executorch-phone executorch-test small-llama genai litert adb-clients
 
 demo: $(INSTALLED)
@@ -198,6 +199,9 @@ arm64: $(VENV)/.dev
 
 windows: $(VENV)/.dev
 	@$(BIN)/python -m tools.windows
+
+four-doors: $(VENV)/.dev
+	@$(BIN)/python -m tests.addons.capi.four_doors 200
 
 sanitize: $(VENV)/.dev
 	@mkdir -p build

@@ -3,6 +3,8 @@
 #include <chrono>
 
 #include "capi/functions.h"
+#include "capi/simulated/process.h"
+#include "capi/system_calls/system_calls.h"
 #include "capi/tensors.h"
 
 namespace hexforge::capi {
@@ -49,6 +51,15 @@ const Library kHtp = {"htp", "HTP_QTI_AISW", QNN_BACKEND_ID_HTP, {5, 39, 0}};
 const Library kCpu = {"cpu", "CPU_QTI_AISW", QNN_BACKEND_ID_CPU, {1, 2, 0}};
 const Library kGpu = {"gpu", "GPU_QTI_AISW", QNN_BACKEND_ID_GPU, {3, 7, 0}};
 const Library kSaver = {"saver", "SAVER_QTI_AISW", QNN_BACKEND_ID_SAVER, {1, 0, 0}};
+
+void require_one_library(const char* call) {
+  const auto paths = loaded_libraries();
+  if (paths.size() < 2) return;
+  std::string all;
+  for (const std::string& each : paths) all += (all.empty() ? "" : ", ") + each;
+  throw Failure(QNN_COMMON_ERROR_LOADING_BINARIES,
+                std::string(call) + ": the library is loaded from " + all + "; one process uses one copy");
+}
 
 std::uint64_t now_us() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -110,6 +121,7 @@ Qnn_ErrorHandle_t backend_register_op_package(Qnn_BackendHandle_t handle, const 
       "QnnBackend_registerOpPackage", [&] { return logger_of(backend); },
       [&] {
         backend = backend_of(handle);
+        require_one_library("QnnBackend_registerOpPackage");
         constexpr auto code = static_cast<Qnn_ErrorHandle_t>(QNN_BACKEND_ERROR_INVALID_ARGUMENT);
         std::string spec = checked_text(path, "the package", code) + ":" + checked_text(provider, "the provider", code);
         if (target) spec += std::string(":") + target;
@@ -161,6 +173,7 @@ Qnn_ErrorHandle_t backend_validate_op_config(Qnn_BackendHandle_t handle, Qnn_OpC
       "QnnBackend_validateOpConfig", [&] { return logger_of(backend); },
       [&] {
         backend = backend_of(handle);
+        require_one_library("QnnBackend_validateOpConfig");
         const LoneOp op = lone_op(config);
         Request request("validate", backend->library.backend, chip_options(backend->library));
         request.graph(op.tensors, op.nodes, false);
@@ -189,6 +202,9 @@ Qnn_ErrorHandle_t backend_free(Qnn_BackendHandle_t handle) {
   return guarded("QnnBackend_free", no_logger, [&] {
     if (!Handles::all().take<Backend>(handle))
       throw Failure(QNN_BACKEND_ERROR_INVALID_HANDLE, "there is no such backend");
+    for (const auto& each : Handles::all().living())
+      if (each->kind == Kind::backend || each->kind == Kind::context) return;
+    SimulatedProcess::end_all();
   });
 }
 
@@ -215,6 +231,12 @@ Qnn_ErrorHandle_t signal_trigger(Qnn_SignalHandle_t handle) {
     if (!signal) throw Failure(QNN_SIGNAL_ERROR_INVALID_HANDLE, "there is no such signal");
     if (!signal->in_use) throw Failure(QNN_SIGNAL_ERROR_SIGNAL_IDLE, "no call observes the signal");
     signal->triggered = true;
+    std::function<void()> abort;
+    {
+      std::lock_guard lock(signal->mutex);
+      abort = signal->abort;
+    }
+    if (abort) abort();
   });
 }
 
@@ -237,7 +259,10 @@ Observed::Observed(Qnn_SignalHandle_t handle, Qnn_ErrorHandle_t in_use_code) {
 }
 
 Observed::~Observed() {
-  if (signal_) signal_->in_use = false;
+  if (!signal_) return;
+  std::lock_guard lock(signal_->mutex);
+  signal_->abort = nullptr;
+  signal_->in_use = false;
 }
 
 }  // namespace hexforge::capi

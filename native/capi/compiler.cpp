@@ -174,6 +174,12 @@ Json& Json::null() {
   return *this;
 }
 
+Json& Json::written(std::string_view json) {
+  comma();
+  text_ += json;
+  return *this;
+}
+
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);

@@ -48,6 +48,7 @@ class Json {
   Json& real(double value);  // a number, or {"float": "nan"}
   Json& boolean(bool value);
   Json& null();
+  Json& written(std::string_view json);  // a value that is written already
   const std::string& done() const { return text_; }
 
  private:

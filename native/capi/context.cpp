@@ -6,6 +6,7 @@
 #include "HTP/QnnHtpContext.h"
 #include "capi/check/check.h"
 #include "capi/functions.h"
+#include "capi/simulated/context.h"
 #include "capi/tensors.h"
 #include "core/aligned_memory.h"
 
@@ -14,31 +15,92 @@ namespace {
 
 constexpr std::size_t kMostQueued = 300;  // the deepest queue that QNN's HTP backend has
 constexpr std::uint32_t kExtendedUdma = 11;
+constexpr std::size_t kMostNames = 4096;  // of graphs in a configuration
+
+// What a client's union holds: read as bytes, since a bool of a client may be any number.
+std::uint64_t number_of(const QnnHtpContext_CustomConfig_t& config, std::size_t bytes) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, reinterpret_cast<const std::byte*>(&config) + sizeof(std::uint64_t), bytes);
+  return number;
+}
+
+// Options that the device has by a name of its own: a flag, or a number of so many bytes.
+struct HtpOption {
+  std::uint32_t option;
+  const char* key;
+  std::size_t bytes;  // 0: a flag
+};
+constexpr HtpOption kHtpOptions[] = {
+    {QNN_HTP_CONTEXT_CONFIG_OPTION_PREPARE_ONLY, "prepare_only", 0},
+    {QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES, "share_resources", 0},
+};
+
+void register_group(Context& context, const QnnHtpContext_GroupRegistration_t& group, const char* key,
+                    const char* option) {
+  if (!context.group_key.empty() && context.group_key != key)
+    throw Failure(QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE,
+                  "REGISTER_MULTI_CONTEXTS and REGISTER_CONCURRENT_RESOURCE_SHARING exclude each other");
+  const auto first = group.firstGroupHandle ? context_of(group.firstGroupHandle) : nullptr;
+  context.group_key = key;
+  context.joins_group = first != nullptr;
+  context.first_of_group = first;
+  context.spill_fill_bytes = group.maxSpillFillBuffer;
+  context.group = first ? first->group : next_number();
+  context.group_reason = option;
+}
 
 void apply_custom(Context& context, const QnnHtpContext_CustomConfig_t& config) {
-  switch (static_cast<std::uint32_t>(config.option)) {
+  const auto option = static_cast<std::uint32_t>(config.option);
+  for (const HtpOption& each : kHtpOptions)
+    if (each.option == option) {
+      const std::uint64_t value = number_of(config, each.bytes ? each.bytes : 1);
+      context.creation[each.key] = each.bytes ? std::to_string(value) : value & 0xFF ? "true" : "false";
+    }
+  switch (option) {
     case QNN_HTP_CONTEXT_CONFIG_OPTION_WEIGHT_SHARING_ENABLED:
-      context.weight_sharing = config.weightSharingEnabled;
+      context.weight_sharing = number_of(config, 1) != 0;
       return;
-    case QNN_HTP_CONTEXT_CONFIG_OPTION_PREPARE_ONLY: context.prepare_only = config.prepareOnly; return;
+    case QNN_HTP_CONTEXT_CONFIG_OPTION_PREPARE_ONLY: context.prepare_only = number_of(config, 1) != 0; return;
     case kExtendedUdma:
-      if (config.prepareOnly) context.options["extended_udma"] = "1";  // a flag at the same place
+      if (number_of(config, 1)) context.options["extended_udma"] = "1";  // a flag at the same place
       return;
     case QNN_HTP_CONTEXT_CONFIG_OPTION_REGISTER_MULTI_CONTEXTS:
-      // Buffers of a chip: nothing is shared on this computer.
-      context.spill_fill_bytes = config.groupRegistration.maxSpillFillBuffer;
-      context.group = config.groupRegistration.firstGroupHandle
-                          ? context_of(config.groupRegistration.firstGroupHandle)->group
-                          : next_number();
-      context.group_reason = "QNN_HTP_CONTEXT_CONFIG_OPTION_REGISTER_MULTI_CONTEXTS";
+      register_group(context, config.groupRegistration, "register_multi_contexts",
+                     "QNN_HTP_CONTEXT_CONFIG_OPTION_REGISTER_MULTI_CONTEXTS");
       return;
-    case QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES: context.shares_resources = config.shareResources; return;
-    case QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES_OPTIMIZATION_TYPE: return;
+    case QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES: context.shares_resources = number_of(config, 1) != 0; return;
+    case QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES_OPTIMIZATION_TYPE:
+      switch (number_of(config, sizeof(std::uint32_t))) {
+        case SEQUENTIAL_WITH_VA_OPTIMIZATION: context.sharing_type = "SEQUENTIAL_WITH_VA_OPTIMIZATION"; return;
+        case SEQUENTIAL_WITHOUT_VA_OPTIMIZATION: context.sharing_type = "SEQUENTIAL_WITHOUT_VA_OPTIMIZATION"; return;
+        default:
+          throw Failure(QNN_CONTEXT_ERROR_INVALID_CONFIG,
+                        "share resources optimization type " + std::to_string(number_of(config, 4)) + " is not known");
+      }
     default:
+      for (const HtpOption& each : kHtpOptions)
+        if (each.option == option) return;
       if (context.backend->logger)
-        context.backend->logger->say(QNN_LOG_LEVEL_WARN, "QnnContext: option " + std::to_string(config.option) +
+        context.backend->logger->say(QNN_LOG_LEVEL_WARN, "QnnContext: option " + std::to_string(option) +
                                                              " of the HTP is not known here, and is left out");
   }
+}
+
+// Names of graphs, up to a null pointer.
+std::vector<std::string> names_of(const char* const* names) {
+  std::vector<std::string> made;
+  for (; names && *names; ++names) {
+    if (made.size() >= kMostNames) throw Failure(QNN_CONTEXT_ERROR_INVALID_CONFIG, "a list of graphs has no end");
+    made.push_back(checked_text(*names, "a graph", QNN_CONTEXT_ERROR_INVALID_CONFIG));
+  }
+  return made;
+}
+
+std::string json_of(const std::vector<std::string>& names) {
+  Json json;
+  json.begin('[');
+  for (const std::string& name : names) json.text(name);
+  return json.end(']').done();
 }
 
 std::shared_ptr<Context> made_context(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device) {
@@ -46,7 +108,10 @@ std::shared_ptr<Context> made_context(Qnn_BackendHandle_t backend, Qnn_DeviceHan
   std::shared_ptr<Device> on;
   if (device) on = Handles::all().find<Device>(device);
   if (device && !on) throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "there is no such device");
-  return std::make_shared<Context>(std::move(owner), std::move(on));
+  const bool simulated = owner->library.id == QNN_BACKEND_ID_HTP;
+  auto made = std::make_shared<Context>(std::move(owner), std::move(on));
+  if (simulated) made->simulated = made->device ? made->device->simulated : SimulatedProcess::attached();
+  return made;
 }
 
 Port port_of(const TensorInfo& info) {
@@ -89,21 +154,52 @@ void open_graphs(const std::shared_ptr<Context>& context) {
 }
 
 std::shared_ptr<Context> opened(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device,
-                                const QnnContext_Config_t** config, const void* bytes, Qnn_ContextBinarySize_t size) {
+                                const QnnContext_Config_t** config, const void* bytes, Qnn_ContextBinarySize_t size,
+                                const QnnContext_Config_t** list_config = nullptr) {
   if (!bytes || !size) throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "there are no bytes of a context");
   auto context = made_context(backend, device);
   apply_context_config(*context, config, false);
+  if (!context->simulated) check_creation(*context);  // else the device judges it with the binary
+  if (list_config) {
+    apply_context_config(*context, list_config, false);
+    context->creation.erase("share_resources");  // of the list, and not of its members
+  }
   context->binary = copied(bytes, size);
   if (!CompiledContext::recognises(context->binary.bytes()))
     throw Failure(
         QNN_CONTEXT_ERROR_CREATE_FROM_BINARY,
         "the bytes are no context of hexforge (one of Qualcomm's SDK?); prepare the graphs again with hexforge");
   open_graphs(context);
+  check_suits(*context);
   if (!context->group && context->persistent_binary && context->memory_limited) {
     context->group = next_number();
     context->group_reason = "graphs of a context with QNN_CONTEXT_CONFIG_MEMORY_LIMIT_HINT are switched";
   }
   return context;
+}
+
+// A context of a list, and what became of it.
+struct ListMember {
+  QnnContext_ParamsV1_t params;
+  std::shared_ptr<Context> context;
+  Qnn_ErrorHandle_t status;
+};
+
+// Those that could be opened are created on the device together.
+void place_members(std::vector<ListMember>& members, const std::shared_ptr<Logger>& logger) {
+  std::vector<std::shared_ptr<Context>> opened;
+  std::vector<ListMember*> own;
+  for (ListMember& each : members)
+    if (!each.status) {
+      opened.push_back(each.context);
+      own.push_back(&each);
+    }
+  std::vector<std::string> messages;
+  const std::vector<Qnn_ErrorHandle_t> codes = place_list_on_device(opened, messages);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    own[i]->status = codes[i];
+    if (codes[i] && logger) logger->say(QNN_LOG_LEVEL_ERROR, messages[i]);
+  }
 }
 
 // Handles of the context and of its graphs.
@@ -161,6 +257,7 @@ Context::~Context() {
 
 Options Context::all_options(const Options& own) const {
   Options all = device ? device->options : Options{};
+  if (!device && simulated) all["soc_model"] = std::to_string(simulated->soc_model());
   for (const auto& [key, value] : options) all[key] = value;
   for (const auto& [key, value] : own) all[key] = value;
   return all;
@@ -213,7 +310,15 @@ void apply_context_config(Context& context, const QnnContext_Config_t** config, 
   for (; config && *config; ++config) {
     const QnnContext_Config_t& own = **config;
     switch (own.option) {
-      case QNN_CONTEXT_CONFIG_OPTION_PRIORITY: context.priority = own.priority; break;
+      case QNN_CONTEXT_CONFIG_OPTION_PRIORITY:
+        if (changing) {
+          set_priority_on_device(context, own.priority);
+        } else {
+          priority_name(own.priority, QNN_CONTEXT_ERROR_INVALID_CONFIG);
+          context.creation["priority"] = std::to_string(static_cast<int>(own.priority));
+        }
+        context.priority = own.priority;
+        break;
       case QNN_CONTEXT_CONFIG_OPTION_CUSTOM:
         if (changing)
           throw Failure(QNN_CONTEXT_ERROR_INVALID_CONFIG, "options of the HTP are set when a context is created");
@@ -222,15 +327,27 @@ void apply_context_config(Context& context, const QnnContext_Config_t** config, 
           apply_custom(context, *static_cast<const QnnHtpContext_CustomConfig_t*>(own.customConfig));
         break;
       case QNN_CONTEXT_CONFIG_ENABLE_GRAPHS:
-        for (const char* const* name = own.enableGraphs; name && *name; ++name)
-          context.enabled_graphs.emplace_back(*name);
+        context.enabled_graphs = names_of(own.enableGraphs);
+        context.creation["enable_graphs"] = json_of(context.enabled_graphs);
         break;
       case QNN_CONTEXT_CONFIG_OPTION_ERROR_REPORTING:
       case QNN_CONTEXT_CONFIG_OPTION_OEM_STRING:
-      case QNN_CONTEXT_CONFIG_ASYNC_EXECUTION_QUEUE_DEPTH:
-      case QNN_CONTEXT_CONFIG_BINARY_COMPATIBILITY: break;
-      case QNN_CONTEXT_CONFIG_MEMORY_LIMIT_HINT: context.memory_limited = own.memoryLimitHint != 0; break;
-      case QNN_CONTEXT_CONFIG_PERSISTENT_BINARY: context.persistent_binary = own.isPersistentBinary != 0; break;
+      case QNN_CONTEXT_CONFIG_ASYNC_EXECUTION_QUEUE_DEPTH: break;
+      case QNN_CONTEXT_CONFIG_BINARY_COMPATIBILITY:
+        if (own.binaryCompatibilityType != QNN_CONTEXT_BINARY_COMPATIBILITY_PERMISSIVE &&
+            own.binaryCompatibilityType != QNN_CONTEXT_BINARY_COMPATIBILITY_STRICT)
+          throw Failure(QNN_CONTEXT_ERROR_INVALID_CONFIG, "the compatibility of a binary is permissive or strict");
+        context.creation["binary_compatibility"] =
+            own.binaryCompatibilityType == QNN_CONTEXT_BINARY_COMPATIBILITY_STRICT ? "\"strict\"" : "\"permissive\"";
+        break;
+      case QNN_CONTEXT_CONFIG_MEMORY_LIMIT_HINT:
+        context.memory_limited = own.memoryLimitHint != 0;
+        context.creation["memory_limit_hint"] = std::to_string(own.memoryLimitHint);
+        break;
+      case QNN_CONTEXT_CONFIG_PERSISTENT_BINARY:
+        context.persistent_binary = own.isPersistentBinary != 0;
+        context.creation["is_persistent_binary"] = own.isPersistentBinary ? "true" : "false";
+        break;
       default:
         throw Failure(QNN_CONTEXT_ERROR_INVALID_CONFIG,
                       "context option " + std::to_string(own.option) + " is not known");
@@ -245,8 +362,10 @@ Qnn_ErrorHandle_t context_create(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t
       "QnnContext_create", [&] { return context ? context->backend->logger : nullptr; },
       [&] {
         required(out, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "context");
+        require_one_library("QnnContext_create");
         context = made_context(backend, device);
         apply_context_config(*context, config, false);
+        check_creation(*context);
         *out = published(context);
       });
 }
@@ -308,6 +427,7 @@ Qnn_ErrorHandle_t context_create_from_binary_with_signal(Qnn_BackendHandle_t bac
         Observed observed(signal, QNN_SIGNAL_ERROR_SIGNAL_IN_USE);
         auto context = opened(backend, device, config, bytes, size);
         if (observed.triggered()) throw Failure(QNN_CONTEXT_ERROR_ABORTED, "the signal was triggered");
+        place_on_device(*context, context->graphs, context->binary, observed.signal());
         profile_call(profile, QNN_PROFILE_EVENTTYPE_INIT, began, "QnnContext_createFromBinary");
         if (context->persistent_binary) check::keep_watch(*context, bytes, size);
         *out = published(context);
@@ -333,35 +453,43 @@ Qnn_ErrorHandle_t context_create_from_binary_list_async(Qnn_BackendHandle_t back
         logger = backend_of(backend)->logger;
         required(params, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "contextParams");
         Observed observed(signal, QNN_SIGNAL_ERROR_SIGNAL_IN_USE);
-        Qnn_ErrorHandle_t first = QNN_SUCCESS;
         const std::uint64_t group = next_number();
+        std::vector<ListMember> members;
         for (; *params; ++params) {
           if ((*params)->version != QNN_CONTEXT_PARAMS_VERSION_1)
             throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT,
                           "parameters of a context have a version that is not known");
-          const QnnContext_ParamsV1_t& own = (*params)->v1;
-          Qnn_ContextHandle_t handle = nullptr;
-          std::shared_ptr<Context> context;
-          const Qnn_ErrorHandle_t status = guarded(
+          ListMember member{(*params)->v1, nullptr, QNN_SUCCESS};
+          member.status = guarded(
               "QnnContext_createFromBinaryListAsync", [&] { return logger; },
               [&] {
+                const QnnContext_ParamsV1_t& own = member.params;
                 if (observed.triggered()) throw Failure(QNN_CONTEXT_ERROR_ABORTED, "the signal was triggered");
-                context = opened(backend, device, own.config, own.binaryBuffer, own.binaryBufferSize);
-                apply_context_config(*context, list_config, false);
-                if (context->shares_resources) {
-                  context->group = group;
-                  context->group_reason = "QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES";
+                member.context =
+                    opened(backend, device, own.config, own.binaryBuffer, own.binaryBufferSize, list_config);
+                if (member.context->shares_resources) {
+                  member.context->group = group;
+                  member.context->group_reason = "QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES";
                 }
-                if (context->persistent_binary) check::keep_watch(*context, own.binaryBuffer, own.binaryBufferSize);
-                handle = published(context);
+                if (member.context->persistent_binary)
+                  check::keep_watch(*member.context, own.binaryBuffer, own.binaryBufferSize);
               });
-          if (!first) first = status;
+          members.push_back(std::move(member));
+        }
+        place_members(members, logger);
+        Qnn_ErrorHandle_t first = QNN_SUCCESS;
+        for (ListMember& member : members) {
+          Qnn_ContextHandle_t handle = nullptr;
+          if (!first) first = member.status;
+          if (!member.status) handle = published(member.context);
+          const QnnContext_ParamsV1_t& own = member.params;
           if (!own.notifyFunc) continue;
-          if (context && handle)
-            for (const auto& graph : context->graphs)
+          if (handle)
+            for (const auto& graph : member.context->graphs)
               own.notifyFunc(handle, graph->handle, graph->name.c_str(), QNN_CONTEXT_NOTIFY_TYPE_GRAPH_INIT,
                              own.notifyParam, QNN_SUCCESS);
-          own.notifyFunc(handle, nullptr, nullptr, QNN_CONTEXT_NOTIFY_TYPE_CONTEXT_INIT, own.notifyParam, status);
+          own.notifyFunc(handle, nullptr, nullptr, QNN_CONTEXT_NOTIFY_TYPE_CONTEXT_INIT, own.notifyParam,
+                         member.status);
         }
         if (first) throw Failure(first, "a context of the list could not be made");
       });
@@ -400,6 +528,7 @@ Qnn_ErrorHandle_t context_apply_binary_section(Qnn_ContextHandle_t handle, Qnn_G
         const std::uint64_t began = now_us();
         const Binary adapter = copied(buffer->v1.binaryBuf.dataBuffer, buffer->v1.binaryBuf.dataBufferSize);
         graph->compiled->apply_adapter(adapter.bytes(), adapter.data, graph->name);
+        apply_on_device(*graph, "binary section");
         profile_call(profile, QNN_PROFILE_EVENTTYPE_INIT, began, "QnnContext_applyBinarySection");
       });
 }
@@ -410,8 +539,9 @@ Qnn_ErrorHandle_t context_free(Qnn_ContextHandle_t handle, Qnn_ProfileHandle_t p
       "QnnContext_free", [&] { return context ? context->backend->logger : nullptr; },
       [&] {
         const std::uint64_t began = now_us();
-        context = Handles::all().take<Context>(handle);
-        if (!context) throw Failure(QNN_CONTEXT_ERROR_INVALID_HANDLE, "there is no such context");
+        context = context_of(handle);
+        free_on_device(*context);
+        Handles::all().take<Context>(handle);
         context->finish_queue();
         for (const auto& graph : context->graphs) Handles::all().take<Graph>(graph->handle);
         for (void* memory : context->memories) Handles::all().take<Memory>(memory);

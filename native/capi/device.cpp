@@ -4,110 +4,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
-#include <unordered_map>
 
 #include "HTP/QnnHtpDevice.h"
 #include "capi/functions.h"
+#include "capi/simulated/power.h"
+#include "capi/simulated/process.h"
 
 namespace hexforge::capi {
 namespace {
-
-// Power config ids and what was voted for with them.
-class Votes {
- public:
-  static Votes& all() {
-    static Votes* votes = new Votes;
-    return *votes;
-  }
-  std::uint32_t create() {
-    std::lock_guard lock(mutex_);
-    if (votes_.size() >= 4096)
-      throw Failure(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_MEM_ALLOC, "4096 power config ids are in use; destroy some");
-    votes_.emplace(++last_, Vote{});
-    return last_;
-  }
-  void destroy(std::uint32_t id) {
-    std::lock_guard lock(mutex_);
-    if (!votes_.erase(id)) throw no_id(id);
-  }
-  void set(std::uint32_t id, const QnnHtpPerfInfrastructure_PowerConfig_t** configs) {
-    std::lock_guard lock(mutex_);
-    const auto found = votes_.find(id);
-    if (found == votes_.end()) throw no_id(id);
-    Vote vote = found->second;
-    for (; *configs; ++configs) apply(**configs, vote);
-    found->second = vote;
-  }
-
- private:
-  struct Vote {
-    bool voted = false;
-    QnnHtpPerfInfrastructure_DcvsV3_t dcvs{};
-    std::uint32_t rpc_latency_us = 0, rpc_polling_us = 0;
-  };
-  static Failure no_id(std::uint32_t id) {
-    return Failure(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT,
-                   "there is no power config id " + std::to_string(id));
-  }
-  static void apply(const QnnHtpPerfInfrastructure_PowerConfig_t& config, Vote& vote) {
-    const auto invalid = [](const std::string& what) {
-      throw Failure(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT, what);
-    };
-    switch (config.option) {
-      case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_DCVS_V3: {
-        const QnnHtpPerfInfrastructure_DcvsV3_t& own = config.dcvsV3Config;
-        if (own.setSleepLatency && (own.sleepLatency < 10 || own.sleepLatency > 65535))
-          invalid("sleepLatency " + std::to_string(own.sleepLatency) + " is not between 10 and 65535 us");
-        if (own.setBusParams && (own.busVoltageCornerMin > own.busVoltageCornerTarget ||
-                                 own.busVoltageCornerTarget > own.busVoltageCornerMax))
-          invalid("busVoltageCornerMin, Target and Max are not in this order");
-        if (own.setCoreParams && (own.coreVoltageCornerMin > own.coreVoltageCornerTarget ||
-                                  own.coreVoltageCornerTarget > own.coreVoltageCornerMax))
-          invalid("coreVoltageCornerMin, Target and Max are not in this order");
-        vote.voted = true;
-        vote.dcvs = own;
-        return;
-      }
-      case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_RPC_CONTROL_LATENCY:
-        vote.rpc_latency_us = config.rpcControlLatencyConfig;
-        return;
-      case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_RPC_POLLING_TIME:
-        if (config.rpcPollingTimeConfig > 10000)
-          invalid("rpcPollingTimeConfig " + std::to_string(config.rpcPollingTimeConfig) +
-                  " is not between 0 and 10000");
-        vote.rpc_polling_us = config.rpcPollingTimeConfig;
-        return;
-      default:
-        throw Failure(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_UNSUPPORTED_CONFIG,
-                      "power config option " + std::to_string(config.option) + " is not known here");
-    }
-  }
-  std::mutex mutex_;
-  std::unordered_map<std::uint32_t, Vote> votes_;
-  std::uint32_t last_ = 0;
-};
-
-Qnn_ErrorHandle_t create_power_config_id(std::uint32_t, std::uint32_t, std::uint32_t* id) {
-  return guarded("createPowerConfigId", no_logger, [&] {
-    *required(id, QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_HANDLE_PTR, "powerConfigId") = Votes::all().create();
-  });
-}
-Qnn_ErrorHandle_t destroy_power_config_id(std::uint32_t id) {
-  return guarded("destroyPowerConfigId", no_logger, [&] { Votes::all().destroy(id); });
-}
-Qnn_ErrorHandle_t set_power_config(std::uint32_t id, const QnnHtpPerfInfrastructure_PowerConfig_t** configs) {
-  return guarded("setPowerConfig", no_logger, [&] {
-    required(configs, QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT, "config");
-    Votes::all().set(id, configs);
-  });
-}
-Qnn_ErrorHandle_t set_memory_config(std::uint32_t, std::uint32_t, const QnnHtpPerfInfrastructure_MemoryConfig_t**) {
-  return QNN_HTP_PERF_INFRASTRUCTURE_ERROR_UNSUPPORTED;
-}
-
-QnnHtpDevice_Infrastructure_t infrastructure = {
-    QNN_HTP_DEVICE_INFRASTRUCTURE_TYPE_PERF,
-    {{create_power_config_id, destroy_power_config_id, set_power_config, set_memory_config}}};
 
 // The chips that hexforge knows (hexforge/chips/soc.py).
 struct Chip {
@@ -134,6 +38,29 @@ Chip chip_of(const Options& options) {
   return {model, arch, 8, 1, true};
 }
 
+Qnn_ErrorHandle_t create_power_config_id(std::uint32_t device, std::uint32_t core, std::uint32_t* id) {
+  return guarded("createPowerConfigId", no_logger, [&] {
+    required(id, QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_HANDLE_PTR, "powerConfigId");
+    *id = Votes::all().create(device, core, chip_of(chip_options(kHtp)).cores);
+  });
+}
+Qnn_ErrorHandle_t destroy_power_config_id(std::uint32_t id) {
+  return guarded("destroyPowerConfigId", no_logger, [&] { Votes::all().destroy(id); });
+}
+Qnn_ErrorHandle_t set_power_config(std::uint32_t id, const QnnHtpPerfInfrastructure_PowerConfig_t** configs) {
+  return guarded("setPowerConfig", no_logger, [&] {
+    required(configs, QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT, "config");
+    Votes::all().set(id, configs);
+  });
+}
+Qnn_ErrorHandle_t set_memory_config(std::uint32_t, std::uint32_t, const QnnHtpPerfInfrastructure_MemoryConfig_t**) {
+  return QNN_HTP_PERF_INFRASTRUCTURE_ERROR_UNSUPPORTED;
+}
+
+QnnHtpDevice_Infrastructure_t infrastructure = {
+    QNN_HTP_DEVICE_INFRASTRUCTURE_TYPE_PERF,
+    {{create_power_config_id, destroy_power_config_id, set_power_config, set_memory_config}}};
+
 // A configuration's word by its place. Clients of older interfaces (ExecuTorch 1.5) have the value behind the option,
 // at byte 4, those of newer ones (onnxruntime-qnn 2.7) at byte 8: the place that has a chip or an architecture is
 // meant.
@@ -149,11 +76,14 @@ bool is_arch(std::uint32_t arch) {
   return std::any_of(std::begin(kChips), std::end(kChips), [&](const Chip& each) { return each.arch == arch; });
 }
 
-void apply_custom(Device& device, const QnnHtpDevice_CustomConfig_t& config) {
-  switch (config.option) {
+void apply_custom(Device& device, const QnnHtpDevice_CustomConfig_t& config, bool& is_signed) {
+  switch (static_cast<std::uint32_t>(config.option)) {
     case QNN_HTP_DEVICE_CONFIG_OPTION_SOC: {
       const bool older = !is_chip(word_of(config, 2)) && is_chip(word_of(config, 1));
       const std::uint32_t model = word_of(config, older ? 1 : 2);
+      if (model && !is_chip(model))
+        throw Failure(QNN_COMMON_ERROR_SYSTEM, "there is no chip with the model number " + std::to_string(model) +
+                                                   "; `hexforge socs` lists them");
       if (model) device.options["soc_model"] = std::to_string(model);
       return;
     }
@@ -162,7 +92,10 @@ void apply_custom(Device& device, const QnnHtpDevice_CustomConfig_t& config) {
       if (arch != QNN_HTP_DEVICE_ARCH_NONE) device.options["htp_arch"] = std::to_string(arch);
       return;
     }
-    case QNN_HTP_DEVICE_CONFIG_OPTION_SIGNEDPD: return;  // numbers and times are the same in both domains
+    case QNN_HTP_DEVICE_CONFIG_OPTION_SIGNEDPD:  // numbers and times are the same in both domains
+      // Clients of older interfaces have the flag at byte 8, behind the device's number at byte 4.
+      is_signed = (word_of(config, 2) & 0xFF) == 1 || (word_of(config, 3) & 0xFF) == 1;
+      return;
     default:
       throw Failure(QNN_DEVICE_ERROR_INVALID_CONFIG,
                     "device option " + std::to_string(config.option) + " of the HTP is not known here");
@@ -221,6 +154,18 @@ const QnnDevice_PlatformInfo_t* default_platform() {
   return device->info();
 }
 
+// The device becomes that of HEXFORGE_DEVICE, which must be the chip that is asked for.
+void attach(Device& device, bool is_signed) {
+  device.simulated = SimulatedProcess::attached(is_signed);
+  if (!device.simulated) return;
+  const std::string model = std::to_string(device.simulated->soc_model());
+  if (const auto asked = device.options.find("soc_model"); asked != device.options.end() && asked->second != model)
+    throw Failure(QNN_COMMON_ERROR_PLATFORM_NOT_SUPPORTED, "HEXFORGE_DEVICE: the device is " + device.simulated->soc() +
+                                                               ", and chip " + asked->second +
+                                                               " is asked for; serve that one");
+  device.options["soc_model"] = model;
+}
+
 std::mutex chips_mutex;
 std::vector<std::pair<const Library*, std::weak_ptr<Device>>>& chips() {
   static auto* all = new std::vector<std::pair<const Library*, std::weak_ptr<Device>>>;
@@ -256,16 +201,19 @@ Qnn_ErrorHandle_t device_create(const Library& library, Qnn_LogHandle_t logger, 
         if (logger && !log) throw Failure(QNN_DEVICE_ERROR_INVALID_ARGUMENT, "there is no such logger");
         if (library.id != QNN_BACKEND_ID_HTP && library.id != QNN_BACKEND_ID_SAVER)
           throw Failure(QNN_DEVICE_ERROR_UNSUPPORTED_FEATURE, "this backend has no devices");
+        require_one_library("QnnDevice_create");
         auto made = std::make_shared<Device>(library, log);
+        bool is_signed = false;
         for (; config && *config; ++config) {
           if ((*config)->option == QNN_DEVICE_CONFIG_OPTION_CUSTOM && (*config)->customConfig)
-            apply_custom(*made, *static_cast<const QnnHtpDevice_CustomConfig_t*>((*config)->customConfig));
+            apply_custom(*made, *static_cast<const QnnHtpDevice_CustomConfig_t*>((*config)->customConfig), is_signed);
           else if ((*config)->option == QNN_DEVICE_CONFIG_OPTION_PLATFORM_INFO && (*config)->hardwareInfo)
             apply_platform(*made, *(*config)->hardwareInfo);
           else
             throw Failure(QNN_DEVICE_ERROR_INVALID_CONFIG,
                           "device option " + std::to_string((*config)->option) + " is not known");
         }
+        if (library.id == QNN_BACKEND_ID_HTP) attach(*made, is_signed);
         {
           std::lock_guard lock(chips_mutex);
           chips().emplace_back(&library, made);

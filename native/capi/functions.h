@@ -4,6 +4,7 @@
 #include "QnnInterface.h"
 #include "System/QnnSystemInterface.h"
 #include "capi/objects.h"
+#include "context/json.h"
 
 namespace hexforge::capi {
 
@@ -106,5 +107,8 @@ void apply_graph_config(Graph& graph, const QnnGraph_Config_t** config, bool cha
 // What a call took, told to its profile.
 void profile_call(Qnn_ProfileHandle_t profile, QnnProfile_EventType_t type, std::uint64_t began_us, const char* what,
                   const GraphTimeline* timeline = nullptr);
+// The same for an execution, and what it took on the simulated device where it ran there.
+void profile_execution(Qnn_ProfileHandle_t profile, std::uint64_t began_us, const Graph& graph,
+                       const hexforge::Json* took);
 
 }  // namespace hexforge::capi

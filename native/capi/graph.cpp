@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // QnnGraph and QnnTensor: graphs are built here, prepared by the compiler process, and run natively.
 #include <cstring>
+#include <optional>
 
 #include "HTP/QnnHtpGraph.h"
 #include "capi/check/check.h"
 #include "capi/functions.h"
+#include "capi/simulated/context.h"
 #include "capi/tensors.h"
 
 namespace hexforge::capi {
@@ -191,36 +193,71 @@ void record(const Graph& graph, const Context& context, const std::vector<Buffer
   Compiler::of_process().ask(request.text(), arrays);
 }
 
-void execute(Qnn_GraphHandle_t handle, const Qnn_Tensor_t* inputs, std::uint32_t input_count, Qnn_Tensor_t* outputs,
-             std::uint32_t output_count, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal,
-             std::shared_ptr<Graph>& graph, std::shared_ptr<check::Execution> checked = nullptr) {
-  graph = graph_of(handle);
-  const auto context = context_of(*graph);
+// What a client gives for an execution.
+struct Given {
+  const Qnn_Tensor_t* inputs;
+  std::uint32_t input_count;
+  Qnn_Tensor_t* outputs;
+  std::uint32_t output_count;
+};
+
+std::shared_ptr<Graph> ready(Qnn_GraphHandle_t handle, const Given& given) {
+  auto graph = graph_of(handle);
   if (!graph->finalized)
     throw Failure(QNN_GRAPH_ERROR_GRAPH_NOT_FINALIZED,
                   "graph '" + graph->name + "' is not finalized; call QnnGraph_finalize");
-  if (context->prepare_only)
+  if (context_of(*graph)->prepare_only)
     throw Failure(QNN_GRAPH_ERROR_UNSUPPORTED_FEATURE, "the context was created to prepare graphs only");
-  if ((input_count && !inputs) || (output_count && !outputs))
+  if ((given.input_count && !given.inputs) || (given.output_count && !given.outputs))
     throw Failure(QNN_GRAPH_ERROR_INVALID_ARGUMENT, "inputs or outputs are NULL");
+  return graph;
+}
+
+// Begins it on the simulated device, which is told which tensors lie in registered memory, and of how many batches.
+DeviceRun begun_on_device(const Graph& graph, const Given& given, const std::shared_ptr<Signal>& signal) {
+  if (!graph.placed) return {};
+  const auto in = buffers(graph.inputs, given.inputs, given.input_count, graph, "inputs");
+  std::vector<std::int64_t> memories;
+  std::uint32_t copied = 0;
+  const auto look = [&](const Qnn_Tensor_t& tensor) {
+    const Qnn_TensorV1_t& fields = fields_of(tensor, QNN_GRAPH_ERROR_INVALID_TENSOR);
+    const auto memory = fields.memType == QNN_TENSORMEMTYPE_MEMHANDLE ? Handles::all().find<Memory>(fields.memHandle)
+                                                                      : std::shared_ptr<Memory>();
+    if (memory && memory->on_device) {
+      memories.push_back(memory->on_device);
+    } else {
+      ++copied;
+    }
+  };
+  for (std::uint32_t i = 0; i < given.input_count; ++i) look(given.inputs[i]);
+  for (std::uint32_t i = 0; i < given.output_count; ++i) look(given.outputs[i]);
+  std::uint64_t batch = 1;
+  if (!in.empty() && graph.inputs[0].bytes) batch = static_cast<std::uint64_t>(in[0].bytes) / graph.inputs[0].bytes;
+  return begin_on_device(graph, memories, copied != 0, batch, signal);
+}
+
+// Runs a graph: first its time on the device, where there is one, then its numbers here.
+void execute(const std::shared_ptr<Graph>& graph, const Given& given, Qnn_ProfileHandle_t profile,
+             const Observed& observed, const DeviceRun& run, bool later, std::shared_ptr<check::Execution> checked) {
+  const auto context = context_of(*graph);
   const std::uint64_t began = now_us();
-  const auto in = buffers(graph->inputs, inputs, input_count, *graph, "inputs");
-  const auto out = buffers(graph->outputs, outputs, output_count, *graph, "outputs");
-  Observed observed(signal, QNN_GRAPH_ERROR_SIGNAL_IN_USE);
+  const auto in = buffers(graph->inputs, given.inputs, given.input_count, *graph, "inputs");
+  const auto out = buffers(graph->outputs, given.outputs, given.output_count, *graph, "outputs");
   graph->has_run = true;
   if (check::on()) {
-    if (!checked) checked = check::execution(graph, in, out, inputs, outputs);
+    if (!checked) checked = check::execution(graph, in, out, given.inputs, given.outputs);
     checked->begin();
   }
+  const std::optional<hexforge::Json> took = run.wait(later);
   if (graph->program) {
     RunOptions options;
-    if (signal) options.cancelled = [&] { return observed.triggered(); };
+    if (observed.signal()) options.cancelled = [&] { return observed.triggered(); };
     graph->program->run(in, out, options);
   } else {
     run_in_compiler(*graph, *context, in, out);
   }
   if (check::recording() && graph->program) record(*graph, *context, in, out);
-  profile_call(profile, QNN_PROFILE_EVENTTYPE_EXECUTE, began, graph->name.c_str(), graph->timeline.get());
+  profile_execution(profile, began, *graph, took ? &*took : nullptr);
 }
 
 std::shared_ptr<Logger> logger_of(const std::shared_ptr<Graph>& graph) {
@@ -255,8 +292,11 @@ void apply_graph_config(Graph& graph, const QnnGraph_Config_t** config, bool cha
         if (own.customConfig && context->backend->library.id == QNN_BACKEND_ID_HTP && !graph.finalized)
           apply_custom(graph, *context, *static_cast<const QnnHtpGraph_CustomConfig_t*>(own.customConfig));
         break;
-      case QNN_GRAPH_CONFIG_OPTION_ERROR_REPORTING:
       case QNN_GRAPH_CONFIG_OPTION_PRIORITY:
+        set_priority_on_device(graph, own.priority);
+        graph.priority = own.priority;
+        break;
+      case QNN_GRAPH_CONFIG_OPTION_ERROR_REPORTING:
       case QNN_GRAPH_CONFIG_OPTION_PROFILE_HANDLE: break;
       default:
         throw Failure(QNN_GRAPH_ERROR_INVALID_ARGUMENT, "graph option " + std::to_string(own.option) + " is not known");
@@ -271,6 +311,7 @@ Qnn_ErrorHandle_t graph_create(Qnn_ContextHandle_t handle, const char* name, con
       "QnnGraph_create", [&] { return context ? context->backend->logger : nullptr; },
       [&] {
         context = context_of(handle);
+        require_one_library("QnnGraph_create");
         required(out, QNN_GRAPH_ERROR_INVALID_ARGUMENT, "graph");
         std::string own = checked_text(name, "the graph", QNN_GRAPH_ERROR_INVALID_NAME);
         if (context->from_binary)
@@ -431,6 +472,10 @@ Qnn_ErrorHandle_t graph_finalize(Qnn_GraphHandle_t handle, Qnn_ProfileHandle_t p
           graph->timeline = graph->compiled->timeline(graph->name);
         }
         if (observed.triggered()) throw Failure(QNN_GRAPH_ERROR_ABORTED, "the signal was triggered");
+        if (graph->binary.data && !context->prepare_only) {
+          place_on_device(*context, {graph}, graph->binary, observed.signal());
+          if (graph->priority) set_priority_on_device(*graph, *graph->priority);
+        }
         for (Tensor& each : graph->tensors) std::vector<std::byte>().swap(each.data);
         graph->nodes.clear();
         graph->finalized = true;
@@ -453,6 +498,8 @@ Qnn_ErrorHandle_t graph_retrieve(Qnn_ContextHandle_t handle, const char* name, Q
             *out = each->handle;
             return;
           }
+        if (context->compiled && context->compiled->has_graph(name))
+          throw Failure(QNN_GRAPH_ERROR_DISABLED, std::string("graph '") + name + "' is not enabled");
         throw Failure(QNN_GRAPH_ERROR_GRAPH_DOES_NOT_EXIST, std::string("the context has no graph '") + name + "'");
       });
 }
@@ -463,7 +510,13 @@ Qnn_ErrorHandle_t graph_execute(Qnn_GraphHandle_t handle, const Qnn_Tensor_t* in
   std::shared_ptr<Graph> graph;
   return guarded(
       "QnnGraph_execute", [&] { return logger_of(graph); },
-      [&] { execute(handle, inputs, input_count, outputs, output_count, profile, signal, graph); });
+      [&] {
+        const Given given{inputs, input_count, outputs, output_count};
+        graph = graph_of(handle);
+        ready(handle, given);
+        const Observed observed(signal, QNN_GRAPH_ERROR_SIGNAL_IN_USE);
+        execute(graph, given, profile, observed, begun_on_device(*graph, given, observed.signal()), false, nullptr);
+      });
 }
 
 Qnn_ErrorHandle_t graph_execute_async(Qnn_GraphHandle_t handle, const Qnn_Tensor_t* inputs, std::uint32_t input_count,
@@ -473,24 +526,27 @@ Qnn_ErrorHandle_t graph_execute_async(Qnn_GraphHandle_t handle, const Qnn_Tensor
   return guarded(
       "QnnGraph_executeAsync", [&] { return logger_of(graph); },
       [&] {
+        const Given given{inputs, input_count, outputs, output_count};
         graph = graph_of(handle);
-        if (!graph->finalized)
-          throw Failure(QNN_GRAPH_ERROR_GRAPH_NOT_FINALIZED, "graph '" + graph->name + "' is not finalized");
-        if ((input_count && !inputs) || (output_count && !outputs))
-          throw Failure(QNN_GRAPH_ERROR_INVALID_ARGUMENT, "inputs or outputs are NULL");
+        ready(handle, given);
         std::vector<Qnn_Tensor_t> in(inputs, inputs + input_count), out(outputs, outputs + output_count);
         std::shared_ptr<check::Execution> checked;
         if (check::on())
           checked = check::execution(graph, buffers(graph->inputs, in.data(), input_count, *graph, "inputs"),
                                      buffers(graph->outputs, out.data(), output_count, *graph, "outputs"), in.data(),
                                      out.data());
+        const DeviceRun run = begun_on_device(*graph, given, nullptr);
         context_of(*graph)->run_later([=, in = std::move(in), out = std::move(out)]() mutable {
-          std::shared_ptr<Graph> own;
           const Qnn_ErrorHandle_t status = guarded(
-              "QnnGraph_executeAsync", [&] { return logger_of(own); },
+              "QnnGraph_executeAsync", [&] { return logger_of(graph); },
               [&] {
-                execute(handle, in.data(), input_count, out.data(), output_count, profile, signal, own,
-                        std::move(checked));
+                const Given own{in.data(), static_cast<std::uint32_t>(in.size()), out.data(),
+                                static_cast<std::uint32_t>(out.size())};
+                if (graph_of(handle) != graph)
+                  throw Failure(QNN_GRAPH_ERROR_INVALID_HANDLE, "the graph was freed before it ran");
+                ready(handle, own);
+                const Observed observed(signal, QNN_GRAPH_ERROR_SIGNAL_IN_USE);
+                execute(graph, own, profile, observed, run, true, std::move(checked));
               });
           if (notify) notify(notify_param, {status});
         });

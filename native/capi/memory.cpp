@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // QnnMem: memory of the program that tensors lie in, given by a file descriptor or by an address.
+#include <algorithm>
+
 #include "HTP/QnnHtpMem.h"
 #include "capi/functions.h"
+#include "capi/simulated/context.h"
 #include "capi/system_calls/system_calls.h"
 #include "capi/tensors.h"
 
@@ -22,6 +25,13 @@ std::uint64_t tensor_bytes(const Qnn_MemDescriptor_t& given) {
     bytes *= size;
   }
   return bytes;
+}
+
+constexpr std::int64_t kFirstFile = std::int64_t{1} << 40;  // buffers by file descriptors have numbers from here on
+
+std::uint64_t next_memory() {
+  static std::atomic<std::uint64_t> number{0};
+  return ++number;
 }
 
 void map(Memory& memory, int fd, std::uint64_t offset) {
@@ -52,7 +62,8 @@ Qnn_ErrorHandle_t mem_register(Qnn_ContextHandle_t handle, const Qnn_MemDescript
           const Qnn_MemDescriptor_t& given = descriptors[i];
           auto memory = std::make_shared<Memory>();
           memory->context = context;
-          memory->bytes = tensor_bytes(given);
+          memory->bytes = memory->buffer_bytes = tensor_bytes(given);
+          memory->buffer = static_cast<std::int64_t>(memory->number = next_memory());
           switch (given.memType) {
             case QNN_MEM_TYPE_ION: map(*memory, given.ionInfo.fd, 0); break;
             case QNN_MEM_TYPE_DMA_BUF:
@@ -68,6 +79,9 @@ Qnn_ErrorHandle_t mem_register(Qnn_ContextHandle_t handle, const Qnn_MemDescript
               if (own->type != QNN_HTP_MEM_SHARED_BUFFER)
                 throw Failure(QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE, "only shared buffers of the HTP are known");
               map(*memory, own->sharedBufferConfig.fd, own->sharedBufferConfig.offset);
+              memory->buffer = kFirstFile + own->sharedBufferConfig.fd;  // several tensors may lie in it
+              memory->offset = own->sharedBufferConfig.offset;
+              memory->buffer_bytes = std::max(own->size, memory->offset + memory->bytes);
               break;
             }
             default:
@@ -76,8 +90,10 @@ Qnn_ErrorHandle_t mem_register(Qnn_ContextHandle_t handle, const Qnn_MemDescript
           }
           made.push_back(std::move(memory));
         }
+        const std::vector<std::int64_t> on_device = register_on_device(*context, made);
         std::lock_guard lock(context->mutex);
         for (std::uint32_t i = 0; i < count; ++i) {
+          made[i]->on_device = on_device[i];
           handles[i] = Handles::all().add(made[i]);
           context->memories.push_back(handles[i]);
         }
@@ -93,6 +109,7 @@ Qnn_ErrorHandle_t mem_de_register(const Qnn_MemHandle_t* handles, std::uint32_t 
     for (std::uint32_t i = 0; i < count; ++i)
       if (const auto memory = Handles::all().take<Memory>(handles[i]))
         if (const auto context = memory->context.lock()) {
+          if (memory->on_device) deregister_on_device(*context, {memory->on_device});
           std::lock_guard lock(context->mutex);
           std::erase(context->memories, handles[i]);
         }

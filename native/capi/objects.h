@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -54,6 +55,8 @@ class Backend final : public Object {
   std::vector<QnnBackend_OperationName_t> operations;
 };
 
+class SimulatedProcess;
+
 class Device final : public Object {
  public:
   static constexpr Kind kind_of = Kind::device;
@@ -62,6 +65,7 @@ class Device final : public Object {
   const Library& library;
   const std::shared_ptr<Logger> logger;
   Options options;
+  std::shared_ptr<SimulatedProcess> simulated;  // null where HEXFORGE_DEVICE names no device
   std::atomic<int> contexts{0};
   std::optional<std::int64_t> arch() const;  // of the chip that was asked for
   const QnnDevice_PlatformInfo_t* info();    // of that chip; lives as long as the device
@@ -78,6 +82,9 @@ class Signal final : public Object {
   explicit Signal(std::shared_ptr<Backend> backend) : Object(Kind::signal), backend(std::move(backend)) {}
   const std::shared_ptr<Backend> backend;
   std::atomic<bool> in_use{false}, triggered{false};
+  std::uint64_t timeout_us = 0;  // 0: it only aborts
+  std::mutex mutex;
+  std::function<void()> abort;  // ends the call that observes it on the simulated device
 };
 
 // A signal that is observed by a call, until the call ends; throws Failure where another call has it.
@@ -88,6 +95,7 @@ class Observed {
   Observed(const Observed&) = delete;
   Observed& operator=(const Observed&) = delete;
   bool triggered() const { return signal_ && signal_->triggered; }
+  const std::shared_ptr<Signal>& signal() const { return signal_; }
 
  private:
   std::shared_ptr<Signal> signal_;
@@ -132,6 +140,10 @@ class Memory final : public Object {
   std::uint64_t bytes = 0;
   void* mapped = nullptr;  // what was mapped here, or null
   std::size_t mapped_bytes = 0;
+  std::uint64_t number = 0;    // of this program's memory, from 1 on
+  std::int64_t on_device = 0;  // its handle there
+  std::int64_t buffer = 0;     // what several tensors of one buffer have in common
+  std::uint64_t buffer_bytes = 0, offset = 0;
 };
 
 // A tensor as a client declared it.
@@ -192,6 +204,8 @@ class Graph final : public Object {
   std::shared_ptr<CompiledGraph> program;     // null where the graph runs in the compiler process
   std::vector<Port> inputs, outputs;
   std::shared_ptr<const GraphTimeline> timeline;
+  std::optional<Qnn_Priority_t> priority;  // of its own
+  std::int64_t placed = 0;                 // its context on the simulated device; 0 where it has none
 };
 
 class Context final : public Object, public std::enable_shared_from_this<Context> {
@@ -208,6 +222,14 @@ class Context final : public Object, public std::enable_shared_from_this<Context
   std::uint64_t group = 0;   // contexts of one number share memory on a chip: one of their graphs runs at a time
   std::string group_reason;  // what made them share it
   std::uint64_t spill_fill_bytes = 0;
+  // The same for the simulated device: options by the names of its CreationConfig, each written as JSON.
+  std::map<std::string, std::string> creation;
+  std::string group_key;  // which of its options registers a group
+  bool joins_group = false;
+  std::weak_ptr<Context> first_of_group;
+  std::string sharing_type;
+  std::shared_ptr<SimulatedProcess> simulated;
+  std::vector<std::int64_t> placed;  // on the device: one for a file, one for each graph that was finalized
   std::vector<std::string> enabled_graphs;
   Qnn_Priority_t priority = QNN_PRIORITY_NORMAL;
   std::mutex mutex;
@@ -245,5 +267,8 @@ std::shared_ptr<Logger> logger_of(const std::shared_ptr<Backend>& backend);
 Options chip_options(const Library& library);
 
 std::uint64_t now_us();
+
+// Throws Failure where a second copy of the library is in the process, which QNN does not allow.
+void require_one_library(const char* call);
 
 }  // namespace hexforge::capi

@@ -117,6 +117,18 @@ void profile_call(Qnn_ProfileHandle_t handle, QnnProfile_EventType_t type, std::
                  device);
 }
 
+void profile_execution(Qnn_ProfileHandle_t profile, std::uint64_t began_us, const Graph& graph,
+                       const hexforge::Json* took) {
+  if (!profile || !took) {
+    profile_call(profile, QNN_PROFILE_EVENTTYPE_EXECUTE, began_us, graph.name.c_str(), graph.timeline.get());
+    return;
+  }
+  GraphTimeline timeline = graph.timeline ? *graph.timeline : GraphTimeline{};
+  timeline.latency_us = (*took)["latency_us"].real();
+  timeline.accelerator_us = (*took)["accelerator_us"].real();
+  profile_call(profile, QNN_PROFILE_EVENTTYPE_EXECUTE, began_us, graph.name.c_str(), &timeline);
+}
+
 Qnn_ErrorHandle_t profile_create(Qnn_BackendHandle_t backend, QnnProfile_Level_t level, Qnn_ProfileHandle_t* out) {
   return guarded("QnnProfile_create", no_logger, [&] {
     required(out, QNN_PROFILE_ERROR_INVALID_ARGUMENT, "profile");

@@ -233,9 +233,16 @@ CompiledContext::CompiledContext(std::shared_ptr<const FileBytes> file, std::str
   if (options.enable_graphs.empty()) return;
   for (const std::string& name : options.enable_graphs) info(name);
   std::erase_if(graphs_, [&](const GraphInfo& graph) {
-    return std::find(options.enable_graphs.begin(), options.enable_graphs.end(), graph.name) ==
-           options.enable_graphs.end();
+    const bool enabled = std::find(options.enable_graphs.begin(), options.enable_graphs.end(), graph.name) !=
+                         options.enable_graphs.end();
+    if (!enabled) disabled_.push_back(graph.name);
+    return !enabled;
   });
+}
+
+bool CompiledContext::has_graph(const std::string& name) const {
+  return std::find(disabled_.begin(), disabled_.end(), name) != disabled_.end() ||
+         std::any_of(graphs_.begin(), graphs_.end(), [&](const GraphInfo& graph) { return graph.name == name; });
 }
 
 const GraphInfo& CompiledContext::info(const std::string& graph) const {

@@ -105,6 +105,7 @@ class CompiledContext : public std::enable_shared_from_this<CompiledContext> {
   bool weight_sharing() const { return weight_sharing_; }
   const std::vector<GraphInfo>& graphs() const { return graphs_; }
   const GraphInfo& info(const std::string& graph) const;
+  bool has_graph(const std::string& name) const;  // in the file, enabled or not
   std::int64_t bytes() const { return static_cast<std::int64_t>(container_.file().bytes().size()); }
   std::int64_t weights_bytes() const { return static_cast<std::int64_t>(weights_.size()); }
 
@@ -133,6 +134,7 @@ class CompiledContext : public std::enable_shared_from_this<CompiledContext> {
   std::vector<TargetInfo> targets_;
   std::map<std::string, std::string> options_, metadata_;
   std::vector<GraphInfo> graphs_;
+  std::vector<std::string> disabled_;
   bool weight_sharing_ = false;
   ArrayCache arrays_;
   std::mutex mutex_;

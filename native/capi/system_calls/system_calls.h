@@ -44,4 +44,18 @@ class ChildProcess {
   int owner_ = -1;
 };
 
+// A stream socket of this computer.
+class LocalSocket {
+ public:
+  ~LocalSocket();
+  // To `unix:PATH` or `tcp:HOST:PORT` of the loopback; throws Failure.
+  void connect(const std::string& address);
+  void send(const void* data, std::size_t size);
+  bool receive(void* data, std::size_t size);  // false where the other side ended
+  void shut();                                 // who receives is told that it ended
+
+ private:
+  int socket_ = -1;
+};
+
 }  // namespace hexforge::capi

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +104,59 @@ std::vector<std::string> child_environment(bool isolated) {
     if (!dropped) kept.emplace_back(entry);
   }
   return kept;
+}
+
+// False where the other side is gone.
+bool send_all(int socket, const void* data, std::size_t size) {
+  const char* at = static_cast<const char*>(data);
+  while (size) {
+    const ssize_t sent = ::send(socket, at, size, kNoSignal);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    at += sent;
+    size -= static_cast<std::size_t>(sent);
+  }
+  return true;
+}
+
+bool receive_all(int socket, void* data, std::size_t size) {
+  char* at = static_cast<char*>(data);
+  while (size) {
+    const ssize_t came = recv(socket, at, size, 0);
+    if (came < 0 && errno == EINTR) continue;
+    if (came <= 0) return false;
+    at += came;
+    size -= static_cast<std::size_t>(came);
+  }
+  return true;
+}
+
+int connected_unix(const std::string& path) {
+  sockaddr_un where{};
+  where.sun_family = AF_UNIX;
+  if (path.size() >= sizeof where.sun_path) return -1;
+  std::memcpy(where.sun_path, path.c_str(), path.size() + 1);
+  const int made = socket(AF_UNIX, SOCK_STREAM, 0);
+  if (made >= 0 && connect(made, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0) return made;
+  if (made >= 0) close(made);
+  return -1;
+}
+
+int connected_loopback(const std::string& host_and_port) {
+  const std::size_t colon = host_and_port.rfind(':');
+  if (colon == std::string::npos) return -1;
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_port = htons(static_cast<std::uint16_t>(std::strtoul(host_and_port.c_str() + colon + 1, nullptr, 10)));
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);  // a device is served on the loopback alone
+  const int made = socket(AF_INET, SOCK_STREAM, 0);
+  const int yes = 1;
+  if (made >= 0 && connect(made, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0) {
+    setsockopt(made, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    return made;
+  }
+  if (made >= 0) close(made);
+  return -1;
 }
 
 [[noreturn]] void no_compiler(const std::string& python, const std::string& why) {
@@ -248,30 +305,45 @@ void ChildProcess::stop() {
 }
 
 void ChildProcess::send(const void* data, std::size_t size) {
-  const char* at = static_cast<const char*>(data);
-  while (size) {
-    const ssize_t sent = ::send(socket_, at, size, kNoSignal);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) throw Failure(QNN_COMMON_ERROR_SYSTEM_COMMUNICATION, "the compiler process is gone");
-    at += sent;
-    size -= static_cast<std::size_t>(sent);
-  }
+  if (!send_all(socket_, data, size))
+    throw Failure(QNN_COMMON_ERROR_SYSTEM_COMMUNICATION, "the compiler process is gone");
 }
 
 void ChildProcess::receive(void* data, std::size_t size) {
-  char* at = static_cast<char*>(data);
-  while (size) {
-    const ssize_t came = recv(socket_, at, size, 0);
-    if (came < 0 && errno == EINTR) continue;
-    if (came <= 0) throw Failure(QNN_COMMON_ERROR_SYSTEM_COMMUNICATION, "the compiler process is gone");
-    at += came;
-    size -= static_cast<std::size_t>(came);
-  }
+  if (!receive_all(socket_, data, size))
+    throw Failure(QNN_COMMON_ERROR_SYSTEM_COMMUNICATION, "the compiler process is gone");
 }
 
 void ChildProcess::did_not_answer() {
   stop();
   no_compiler(program_, "it ended before it answered (is hexforge installed there?)");
+}
+
+LocalSocket::~LocalSocket() {
+  if (socket_ >= 0) close(socket_);
+}
+
+void LocalSocket::connect(const std::string& address) {
+  if (address.starts_with("unix:")) socket_ = connected_unix(address.substr(5));
+  if (address.starts_with("tcp:")) socket_ = connected_loopback(address.substr(4));
+  if (socket_ < 0)
+    throw Failure(QNN_COMMON_ERROR_SYSTEM_COMMUNICATION,
+                  "HEXFORGE_DEVICE: no device is served at " + address + "; `hexforge device serve` serves one");
+  fcntl(socket_, F_SETFD, FD_CLOEXEC);
+#if defined(__APPLE__)
+  const int yes = 1;
+  setsockopt(socket_, SOL_SOCKET, SO_NOSIGPIPE, &yes, sizeof yes);
+#endif
+}
+
+void LocalSocket::send(const void* data, std::size_t size) {
+  if (!send_all(socket_, data, size)) throw Failure(QNN_COMMON_ERROR_SYSTEM_COMMUNICATION, "the connection ended");
+}
+
+bool LocalSocket::receive(void* data, std::size_t size) { return receive_all(socket_, data, size); }
+
+void LocalSocket::shut() {
+  if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);
 }
 
 }  // namespace hexforge::capi

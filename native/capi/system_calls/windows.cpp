@@ -75,4 +75,12 @@ void ChildProcess::did_not_answer() {
   throw Failure(QNN_COMMON_ERROR_NOT_SUPPORTED, "there is no compiler process");
 }
 
+LocalSocket::~LocalSocket() = default;
+void LocalSocket::connect(const std::string&) {
+  throw Failure(QNN_COMMON_ERROR_NOT_SUPPORTED, "HEXFORGE_DEVICE: programs in C reach no device on Windows yet");
+}
+void LocalSocket::send(const void*, std::size_t) { connect(""); }
+bool LocalSocket::receive(void*, std::size_t) { return false; }
+void LocalSocket::shut() {}
+
 }  // namespace hexforge::capi

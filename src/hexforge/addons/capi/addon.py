@@ -30,5 +30,5 @@ ADDON = Addon(
             is_program=True,
         ),
     ),
-    needs=("qnn_graphs", "saver"),
+    needs=("device", "qnn_graphs", "saver"),
 )

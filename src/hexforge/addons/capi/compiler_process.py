@@ -124,6 +124,26 @@ class QnnCompiler:
             program.record(*({value.name: _array(value, given[value.name]) for value in side} for side in sides))
         return ()
 
+    def describe(self, request: Request, arrays: Sequence[bytes]) -> Answer:
+        """What the simulated device must know of a context."""
+        from hexforge.addons.capi.device_contexts import described
+
+        return (described(bytes(arrays[0]), str(request["soc"])),)
+
+    def check_config(self, request: Request, arrays: Sequence[bytes]) -> Answer:
+        """Refuse what a context cannot be created with, where there is no device that would."""
+        from hexforge.addons.capi.device_contexts import check_config
+
+        check_config(dict(request["config"]), _options(request))
+        return ()
+
+    def suits(self, request: Request, arrays: Sequence[bytes]) -> Answer:
+        """Refuse a context that does not suit the chip, or not well where that is asked for."""
+        from hexforge.addons.capi.device_contexts import require_suits
+
+        require_suits(bytes(arrays[0]), _options(request), bool(request["strict"]))
+        return ()
+
     def free(self, request: Request, arrays: Sequence[bytes]) -> Answer:
         """Forget the graphs of a context."""
         context = int(request["context"])
@@ -159,8 +179,11 @@ def _made(name: str, settings: tuple[tuple[str, str], ...]) -> Backend:
 
 def _backend(request: Request) -> Backend:
     """The backend of a request; equal options share one."""
-    options = {str(key): str(value) for key, value in request.get("options", {}).items()}
-    return _made(str(request["backend"]), tuple(sorted(options.items())))
+    return _made(str(request["backend"]), tuple(sorted(_options(request).items())))
+
+
+def _options(request: Request) -> dict[str, str]:
+    return {str(key): str(value) for key, value in request.get("options", {}).items()}
 
 
 def _code(error: HexforgeError) -> int:
@@ -187,5 +210,6 @@ _CALLS: dict[str, Callable[[QnnCompiler, Request, Sequence[bytes]], Answer]] = {
     for call in (
         QnnCompiler.hello, QnnCompiler.operations, QnnCompiler.package, QnnCompiler.validate, QnnCompiler.finalize,
         QnnCompiler.binary, QnnCompiler.load, QnnCompiler.execute, QnnCompiler.executed, QnnCompiler.free,
+        QnnCompiler.describe, QnnCompiler.check_config, QnnCompiler.suits,
     )
 }  # fmt: skip

@@ -117,6 +117,10 @@ class Qnn:
 
     # -- contexts -----------------------------------------------------------------------------------------------------
 
+    def check_config(self, config: CreationConfig) -> None:
+        """Refuse what a context cannot be created with, before there is a graph: what its creation would refuse."""
+        creation.require_config(self.client, _require_config(config))
+
     def QnnContext_create(self, binary: Binary, config: CreationConfig | None = None) -> DeviceContext:  # noqa: N802
         """A context prepared online: as from a binary that is in no file."""
         self._one_library("QnnContext_create")

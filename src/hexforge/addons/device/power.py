@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Annotated, Any, get_args
 
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.chips.power import (
@@ -25,6 +26,7 @@ from hexforge.chips.power import (
     Corner,
     Power,
 )
+from hexforge.formats.validated import OneOf, validated
 from hexforge.qnn_api.enumerations import value_of
 
 SLEEP_LATENCY = (10, 65535)
@@ -135,6 +137,21 @@ class AdaptivePollingTime:
 
 PowerConfig = DcvsV3 | HmxV2 | RpcControlLatency | RpcPollingTime | AdaptivePollingTime
 """QnnHtpPerfInfrastructure_PowerConfig_t: one option of setPowerConfig."""
+
+
+POWER_CONFIGS: Mapping[str, type[PowerConfig]] = {kind.__name__: kind for kind in get_args(PowerConfig)}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenVote:
+    """A power config as messages and scripts have it: its kind, and its fields by QNN's names."""
+
+    kind: Annotated[str, OneOf(tuple(POWER_CONFIGS))]
+    fields: dict[str, Any]
+
+    def read(self, where: str) -> PowerConfig:
+        """What is voted for; FormatError or CallError for fields that it does not have."""
+        return validated(POWER_CONFIGS[self.kind], self.fields, where)
 
 
 def invalid(message: str) -> DeviceError:

@@ -140,9 +140,8 @@ def _create_steps(
     device.log.write("create", context=context.label, process=client.name)
     yield 0.0  # whoever began this goes on first
     try:
-        config.check(device.facts)
+        require_config(client, config)
         _require_uncompressed(context, shares=group is not None)
-        client.require_priority(config.priority, *config.graph_priorities.values())
         if callback is not None:
             check_callback(callback, context.binary, config, device.facts.platform)
         yield from client.votes.begin("INIT")
@@ -161,6 +160,12 @@ def _create_steps(
     if notify is not None:
         notify(CreationNotice(context.binary.name, context))
     return context
+
+
+def require_config(client: Process, config: CreationConfig) -> None:
+    """DeviceError for what a context of a process cannot be created with, whatever its binary."""
+    config.check(client.device.facts)
+    client.require_priority(config.priority, *config.graph_priorities.values())
 
 
 def _require_uncompressed(context: DeviceContext, *, shares: bool) -> None:

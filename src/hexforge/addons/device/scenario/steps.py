@@ -21,7 +21,7 @@ from hexforge.addons.device.contexts.loading import CreationNotice
 from hexforge.addons.device.contexts.tensors import Feed, deregister, register
 from hexforge.addons.device.graph_time import MOST_STEPS
 from hexforge.addons.device.memory import AddressRange, MemDescriptor, MemHandle, SharedBuffer
-from hexforge.addons.device.power import PROFILES
+from hexforge.addons.device.power import PROFILES, WrittenVote
 from hexforge.addons.device.scheduling.clock import Waits
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.addons.device.simulated_device import Client, Device, Fault
@@ -144,6 +144,7 @@ class ProcessSteps:
         self.client = clients[name]
         self.contexts: dict[str, DeviceContext] = {}
         self.buffers: dict[str, list[MemHandle]] = {}
+        self.power_ids: dict[str, int] = {}
         self.executed: dict[str, list[execution.ExecutionResult]] = {}
         """Every execution that ended well, by graph."""
         self.responses_us: dict[str, list[float]] = {}
@@ -278,6 +279,24 @@ class ProcessSteps:
         self.client.votes.profile = PROFILES[profile]
         yield 0.0
 
+    def create_power_id(self, *, power_id: str, device_id: Count = 0, core_id: Count = 0) -> Waits:
+        """Have an id to vote with."""
+        self.power_ids.pop(power_id, None)
+        self.power_ids[power_id] = self.device.power.create_power_config_id(device_id, core_id, self.name)
+        yield 0.0
+
+    def vote(self, *, power_id: str, configs: tuple[WrittenVote, ...]) -> Waits:
+        """Vote as setPowerConfig does."""
+        votes = [row.read(f"configs[{i}]") for i, row in enumerate(configs)]
+        self.device.power.set_power_config(self._power_id(power_id), votes)
+        yield 0.0
+
+    def destroy_power_id(self, *, power_id: str) -> Waits:
+        """Take the votes of an id back."""
+        self.device.power.destroy_power_config_id(self._power_id(power_id))
+        self.power_ids.pop(power_id)
+        yield 0.0
+
     def reserve_vtcm(self, *, size_bytes: Count | None = None, size_mb: Amount | None = None) -> Waits:
         """Take VTCM, as another thread of the chip does."""
         self.device.reserve_vtcm(one_size("size", size_bytes, size_mb), self.client)
@@ -323,6 +342,11 @@ class ProcessSteps:
             raise CallError(f"graph {name!r} is not enabled in context {context_name!r}")
         return context.graphs[name]
 
+    def _power_id(self, name: str) -> int:
+        if name not in self.power_ids:
+            raise CallError(f"process {self.name!r} has no power id {name!r}{did_you_mean(name, self.power_ids)}")
+        return self.power_ids[name]
+
     def _registered(self, name: str) -> list[MemHandle]:
         if name not in self.buffers:
             if name in self._tried:
@@ -353,7 +377,7 @@ class ProcessSteps:
 
 STEPS = (
     "create", "create_list", "execute", "recover", "free", "priority", "register", "deregister", "apply", "profile",
-    "reserve_vtcm", "release_vtcm", "sleep", "fault",
+    "create_power_id", "vote", "destroy_power_id", "reserve_vtcm", "release_vtcm", "sleep", "fault",
 )  # fmt: skip
 """What threads can do, each a method of ProcessSteps; every step may have `expect` and `note` as well."""
 

@@ -97,12 +97,19 @@ class _ErrorMessage:
     kind: str
     message: str
     code: Annotated[Code, ByName()] | None = None
+    number: int = 0
+    """Of the code, for programs in C."""
 
 
 def error_to_json(error: HexforgeError) -> Message:
     """An error so that the other side can raise it again."""
     if isinstance(error, DeviceError):
-        return {"kind": "device", "code": error.name, "message": str(error).removesuffix(_suffix(error))}
+        return {
+            "kind": "device",
+            "code": error.name,
+            "number": error.code,
+            "message": str(error).removesuffix(_suffix(error)),
+        }
     kind = "ended" if isinstance(error, ProcessEndedError) else "call" if isinstance(error, CallError) else "other"
     return {"kind": kind, "message": str(error)}
 

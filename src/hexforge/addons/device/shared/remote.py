@@ -93,6 +93,7 @@ class _Welcome:
     """What a device says of itself."""
 
     soc: str
+    soc_model: Count
     cores: Count
     platform: str
     ram_bytes: Count
@@ -219,6 +220,10 @@ class SharedQnn(Qnn):
         self._begin("sleep", us=us).wait()
 
     # -- contexts -----------------------------------------------------------------------------------------------------
+
+    def check_config(self, config: CreationConfig) -> None:
+        """Refuse what a context cannot be created with."""
+        self._ask("check_config", config=config)
 
     def _create(
         self, binary: Binary, config: CreationConfig | None, signal: DeviceSignal | None = None,

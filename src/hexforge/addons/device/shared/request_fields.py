@@ -11,7 +11,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -23,16 +23,15 @@ from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
 from hexforge.addons.device.contexts.tensors import Feed
 from hexforge.addons.device.graph_time import MOST_STEPS
 from hexforge.addons.device.memory import AddressRange, MemDescriptor, MemHandle
-from hexforge.addons.device.power import PerfProfile, PowerConfig
+from hexforge.addons.device.power import PerfProfile, PowerConfig, WrittenVote
 from hexforge.addons.device.shared.binaries import binary_from_json, binary_to_json, config_from_json, config_to_json
 from hexforge.addons.device.shared.messages import Message, to_json
 from hexforge.addons.device.signal import DeviceSignal
 from hexforge.addons.device.simulated_device import Client
 from hexforge.chips.priority import Priority
-from hexforge.formats.validated import Amount, ByName, Count, OneOf, Positive, Within, validated
+from hexforge.formats.validated import Amount, ByName, Count, Positive, Within, validated
 from hexforge.qnn_api.calls import QnnCall
 
-POWER_CONFIGS: dict[str, type[PowerConfig]] = {kind.__name__: kind for kind in get_args(PowerConfig)}
 _LEFT_OUT: Any = object()
 
 
@@ -91,12 +90,6 @@ class _SharedTensor:
     bytes: Positive
     tensor: str
     offset: Count = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Vote:
-    kind: Annotated[str, OneOf(tuple(POWER_CONFIGS))]
-    fields: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +153,8 @@ def _write_tensors(tensors: Sequence[MemDescriptor]) -> Message:
     }
 
 
-def _read_votes(process: ProcessHandles, configs: Sequence[_Vote]) -> list[PowerConfig]:
-    return [validated(POWER_CONFIGS[row.kind], row.fields, f"configs[{i}]") for i, row in enumerate(configs)]
+def _read_votes(process: ProcessHandles, configs: Sequence[WrittenVote]) -> list[PowerConfig]:
+    return [row.read(f"configs[{i}]") for i, row in enumerate(configs)]
 
 
 def _read_profile(process: ProcessHandles, profile: PerfProfile | None) -> PerfProfile | None:
@@ -225,7 +218,7 @@ FIELDS: Mapping[str, RequestField] = {
         lambda number: {"power_id": number},
     ),
     "configs": RequestField(
-        {"configs": list[_Vote]},
+        {"configs": list[WrittenVote]},
         _read_votes,
         lambda configs: {"configs": [{"kind": type(c).__name__, "fields": to_json(c)} for c in configs]},
     ),

@@ -349,8 +349,9 @@ class DeviceService:
     def _facts(self) -> Message:
         device = self.device
         return {
-            "soc": device.soc.name, "cores": len(device.cores.cores), "platform": device.facts.platform,
-            "ram_bytes": device.memory.ram_bytes, "signed_image": device.signed_image, "version": VERSION,
+            "soc": device.soc.name, "soc_model": device.soc.soc_model, "cores": len(device.cores.cores),
+            "platform": device.facts.platform, "ram_bytes": device.memory.ram_bytes,
+            "signed_image": device.signed_image, "version": VERSION,
         }  # fmt: skip
 
     def _status(self) -> Message:

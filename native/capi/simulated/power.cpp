@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capi/simulated/power.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "capi/failure.h"
+
+namespace hexforge::capi {
+namespace {
+
+constexpr auto kInvalid = static_cast<Qnn_ErrorHandle_t>(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT);
+constexpr std::size_t kMostIds = 4096;
+constexpr std::uint32_t kMostPollingUs = 10000;
+constexpr std::uint32_t kLeastSleepUs = 10, kMostSleepUs = 65535;
+
+[[noreturn]] void refuse(const std::string& what) { throw Failure(kInvalid, what); }
+
+Failure no_id(std::uint32_t id) { return {kInvalid, "there is no power config id " + std::to_string(id)}; }
+
+void require_corners(bool given, std::uint32_t least, std::uint32_t target, std::uint32_t most, const char* what) {
+  constexpr std::uint32_t known[] = {DCVS_VOLTAGE_CORNER_DISABLE,     DCVS_VOLTAGE_VCORNER_MIN_VOLTAGE_CORNER,
+                                     DCVS_VOLTAGE_VCORNER_SVS2,       DCVS_VOLTAGE_VCORNER_SVS,
+                                     DCVS_VOLTAGE_VCORNER_SVS_PLUS,   DCVS_VOLTAGE_VCORNER_NOM,
+                                     DCVS_VOLTAGE_VCORNER_NOM_PLUS,   DCVS_VOLTAGE_VCORNER_TURBO,
+                                     DCVS_VOLTAGE_VCORNER_TURBO_PLUS, DCVS_VOLTAGE_VCORNER_TURBO_L2,
+                                     DCVS_VOLTAGE_VCORNER_TURBO_L3,   DCVS_VOLTAGE_VCORNER_MAX_VOLTAGE_CORNER};
+  if (!given) return;
+  for (const std::uint32_t corner : {least, target, most})
+    if (std::find(std::begin(known), std::end(known), corner) == std::end(known))
+      refuse(std::string(what) + ": " + std::to_string(corner) + " is no voltage corner");
+  if (least > target || target > most) refuse(std::string(what) + "Min, Target and Max are not in this order");
+}
+
+void require_mode(std::uint32_t mode) {
+  constexpr std::uint32_t most = QNN_HTP_PERF_INFRASTRUCTURE_POWERMODE_DUTY_CYCLE_MODE;
+  if (mode > most || mode & (mode - 1)) refuse("powerMode " + std::to_string(mode) + " is none");
+}
+
+// A field of DcvsV3 by its name, where the vote sets what it is of: others may hold anything.
+class Vote {
+ public:
+  explicit Vote(Json& json, const char* kind) : json_(json) {
+    json_.begin('{').key("kind").text(kind).key("fields").begin('{');
+  }
+  ~Vote() { json_.end('}').end('}'); }
+  Vote(const Vote&) = delete;
+  Vote& operator=(const Vote&) = delete;
+  void field(const char* name, std::uint32_t value) { json_.key(name).number(value); }
+
+ private:
+  Json& json_;
+};
+
+void write_dcvs(const QnnHtpPerfInfrastructure_DcvsV3_t& own, std::uint32_t id, Json& json) {
+  if (own.contextId && own.contextId != id)
+    refuse("contextId " + std::to_string(own.contextId) + " is not the power config id that is voted with, " +
+           std::to_string(id));
+  if (own.setSleepLatency && (own.sleepLatency < kLeastSleepUs || own.sleepLatency > kMostSleepUs))
+    refuse("sleepLatency " + std::to_string(own.sleepLatency) + " is not between 10 and 65535 us");
+  require_corners(own.setBusParams, own.busVoltageCornerMin, own.busVoltageCornerTarget, own.busVoltageCornerMax,
+                  "busVoltageCorner");
+  require_corners(own.setCoreParams, own.coreVoltageCornerMin, own.coreVoltageCornerTarget, own.coreVoltageCornerMax,
+                  "coreVoltageCorner");
+  require_mode(own.powerMode);
+  Vote vote(json, "DcvsV3");
+  vote.field("setDcvsEnable", own.setDcvsEnable);
+  vote.field("dcvsEnable", own.dcvsEnable);
+  if (own.powerMode) vote.field("powerMode", own.powerMode);
+  vote.field("setSleepLatency", own.setSleepLatency);
+  if (own.setSleepLatency) vote.field("sleepLatency", own.sleepLatency);
+  vote.field("setSleepDisable", own.setSleepDisable);
+  vote.field("sleepDisable", own.sleepDisable);
+  vote.field("setBusParams", own.setBusParams);
+  vote.field("setCoreParams", own.setCoreParams);
+  if (own.setBusParams) {
+    vote.field("busVoltageCornerMin", own.busVoltageCornerMin);
+    vote.field("busVoltageCornerTarget", own.busVoltageCornerTarget);
+    vote.field("busVoltageCornerMax", own.busVoltageCornerMax);
+  }
+  if (own.setCoreParams) {
+    vote.field("coreVoltageCornerMin", own.coreVoltageCornerMin);
+    vote.field("coreVoltageCornerTarget", own.coreVoltageCornerTarget);
+    vote.field("coreVoltageCornerMax", own.coreVoltageCornerMax);
+  }
+}
+
+void write_vote(const QnnHtpPerfInfrastructure_PowerConfig_t& config, std::uint32_t id, Json& json) {
+  switch (config.option) {
+    case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_DCVS_V3: return write_dcvs(config.dcvsV3Config, id, json);
+    case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_RPC_CONTROL_LATENCY:
+      Vote(json, "RpcControlLatency").field("us", config.rpcControlLatencyConfig);
+      return;
+    case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_RPC_POLLING_TIME:
+      if (config.rpcPollingTimeConfig > kMostPollingUs)
+        refuse("rpcPollingTimeConfig " + std::to_string(config.rpcPollingTimeConfig) + " is not between 0 and 10000");
+      Vote(json, "RpcPollingTime").field("us", config.rpcPollingTimeConfig);
+      return;
+    default:
+      throw Failure(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_UNSUPPORTED_CONFIG,
+                    "power config option " + std::to_string(config.option) + " is not known here");
+  }
+}
+
+}  // namespace
+
+Votes& Votes::all() {
+  static Votes* votes = new Votes;
+  return *votes;
+}
+
+std::uint32_t Votes::create(std::uint32_t device, std::uint32_t core, std::uint32_t cores) {
+  Id made{SimulatedProcess::attached(), 0};
+  if (made.process) {
+    DeviceMessage message("create_power_id");
+    message.key("device_id").number(device);
+    message.key("core_id").number(core);
+    made.on_device = made.process->ask(message, kInvalid)["power_id"].integer();
+  } else if (device || core >= cores) {
+    refuse("device " + std::to_string(device) + ", core " + std::to_string(core) + ": there is device 0 with " +
+           std::to_string(cores) + " core(s)");
+  }
+  std::lock_guard lock(mutex_);
+  if (ids_.size() >= kMostIds)
+    throw Failure(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_MEM_ALLOC, "4096 power config ids are in use; destroy some");
+  ids_.emplace(++last_, made);
+  return last_;
+}
+
+Votes::Id Votes::at(std::uint32_t id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = ids_.find(id);
+  if (found == ids_.end()) throw no_id(id);
+  return found->second;
+}
+
+void Votes::destroy(std::uint32_t id) {
+  const Id own = at(id);
+  if (own.process) {
+    DeviceMessage message("destroy_power_id");
+    message.key("power_id").number(own.on_device);
+    own.process->ask(message, kInvalid);
+  }
+  std::lock_guard lock(mutex_);
+  if (!ids_.erase(id)) throw no_id(id);
+}
+
+void Votes::set(std::uint32_t id, const QnnHtpPerfInfrastructure_PowerConfig_t** configs) {
+  const Id own = at(id);
+  DeviceMessage message("vote");
+  message.key("power_id").number(own.on_device);
+  message.key("configs").begin('[');
+  for (; *configs; ++configs) write_vote(**configs, id, message.object());
+  message.object().end(']');
+  if (own.process) own.process->ask(message, kInvalid);
+}
+
+}  // namespace hexforge::capi
