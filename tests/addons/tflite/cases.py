@@ -43,11 +43,18 @@ class Given:
 
 
 @dataclass(frozen=True)
+class State:
+    """A variable of float32, which the file keeps between runs."""
+
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Case:
     """An operator with its inputs, options and the types that it is tried in."""
 
     operator: str
-    inputs: tuple[Value | Given | None, ...]
+    inputs: tuple[Value | Given | State | None, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
     types: tuple[str, ...] = REAL
     outputs: tuple[str | None, ...] = (None,)
@@ -68,8 +75,11 @@ class Case:
             if each is None:
                 places.append(-1)
                 continue
-            tensor = _given(each) if isinstance(each, Given) else _value(each, kind, random, scales)
-            if tensor.data is None:
+            if isinstance(each, State):
+                tensor = Made(each.shape, is_variable=True)
+            else:
+                tensor = _given(each) if isinstance(each, Given) else _value(each, kind, random, scales)
+            if tensor.data is None and not tensor.is_variable:
                 inputs.append(len(tensors))
             places.append(len(tensors))
             tensor.name = f"input{number}"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.addons.tflite.cases import (
     BOOL,
     FLOAT,
@@ -17,6 +19,7 @@ from tests.addons.tflite.cases import (
     UINT8,
     Case,
     Given,
+    State,
     Value,
 )
 
@@ -371,6 +374,21 @@ _MOVES = [
             ([-1, 0], [0, 2], [1, 1], (0, 0, 0, 0, 1), (FLOAT,)),
         )
     ),
+    *(
+        Case(
+            "STRIDED_SLICE",
+            (_X, Given(begin, INT32, True), Given(end, INT32, True), Given([1, 2])),
+            {"begin_mask": masks[0], "end_mask": masks[1], "shrink": masks[2]},
+            types=(FLOAT,),
+            scale=SAME,
+            label="computed",
+        )
+        for begin, end, masks in (
+            ([1, 1], [2, 4], (0, 0, 0)),
+            ([1, 0], [0, 3], (2, 1, 0)),
+            ([-1, 1], [0, 5], (0, 0, 1)),
+        )
+    ),
     *(Case("PAD", (_X, Given([[0, 0], [1, 2], [0, 3], [1, 0]])), types=NUMBERS, scale=SAME) for _ in (0,)),
     Case("PADV2", (_X, Given([[0, 0], [1, 2], [0, 3], [0, 0]]), Value((), 0.5, 0.6, True)), types=(FLOAT, INT32)),
     *(
@@ -459,6 +477,11 @@ _RESIZES = [
     for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
     for size in ([8, 10], [3, 7], [2, 2])
     for align, half in ((False, False), (True, False), (False, True))
+] + [
+    Case(
+        name, (Value((1, 4, 5, 2)), Given([7, 9], INT32, True)), {"half_pixel": True}, types=(FLOAT,), label="computed"
+    )
+    for name in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 ]
 _CASTS = [
     Case("CAST", (Value((3, 4), 0 if other == UINT8 else -5, 5),), types=(kind,), outputs=(other,))
@@ -469,6 +492,115 @@ _CASTS = [
 _QUANTIZE = [
     Case("DEQUANTIZE", (_WIDE,), types=QUANTIZED, outputs=(FLOAT,)),
     *(Case("QUANTIZE", (Value((2, 3), -4, 4),), types=(kind,), scale={kind: (0.05, 0)}) for kind in (INT8, INT16)),
+]
+_HELD = {"activation": 4, "cell_clip": 0.0, "proj_clip": 0.0}
+
+
+def _lstm(
+    cells: int = 4, outputs: int = 4, coupled: bool = False, sees_cell: bool = False, norms: bool = False
+) -> tuple[Value | State | None, ...]:
+    """Weights, biases and states of an LSTM of 3 inputs, with a projection where it has fewer outputs than cells."""
+
+    def gates(*shape: int) -> list[Value | None]:
+        return [None if coupled and gate == 0 else Value(shape, constant=True) for gate in range(4)]
+
+    peepholes = [
+        None if not sees_cell or (coupled and gate == 0) else Value((cells,), constant=True) for gate in range(3)
+    ]
+    projection = [Value((outputs, cells), constant=True), Value((outputs,), constant=True)]
+    return (
+        *gates(cells, 3), *gates(cells, outputs), *peepholes, *gates(cells),
+        *(projection if outputs != cells else (None, None)),
+    ) + ((State((2, outputs)), State((2, cells))) + (tuple(gates(cells)) if norms else ()))  # fmt: skip
+
+
+_LSTMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "coupled": {"coupled": True},
+    "peepholes": {"sees_cell": True},
+    "coupled peepholes": {"coupled": True, "sees_cell": True},
+    "projected": {"outputs": 3},
+    "norms": {"norms": True},
+    "norms coupled projected": {"norms": True, "coupled": True, "outputs": 3, "sees_cell": True},
+}
+_SEQUENCE = {True: Value((6, 2, 3), -2, 2), False: Value((2, 6, 3), -2, 2)}
+_RNN = (Value((4, 3), constant=True), Value((4, 4), constant=True), Value((4,), constant=True))
+_RECURRENT = [
+    *(
+        Case(
+            "UNIDIRECTIONAL_SEQUENCE_LSTM",
+            (_SEQUENCE[time_major], *_lstm(**how)),
+            {**_HELD, "time_major": time_major, **clips},
+            types=(FLOAT,),
+            label=f"{name}, {clips}",
+        )
+        for name, how in _LSTMS.items()
+        for time_major in (False, True)
+        for clips in ({}, {"cell_clip": 0.3, "proj_clip": 0.2})
+    ),
+    *(
+        Case("LSTM", (Value((2, 3)), *_lstm(**how)), {**_HELD, "kernel": 0}, types=(FLOAT,), label=name)
+        for name, how in _LSTMS.items()
+    ),
+    Case(
+        "LSTM",
+        (Value((2, 3)), Value((2, 4)), Value((16, 7), constant=True), Value((16,), constant=True), Value((2, 4))),
+        {**_HELD, "kernel": 1},
+        types=(FLOAT,),
+        outputs=(None, None, None, None),
+        shapes=((2, 4), (2, 4), (2, 7), (2, 16)),
+        label="basic",
+    ),
+    *(
+        Case(
+            "BIDIRECTIONAL_SEQUENCE_LSTM",
+            (_SEQUENCE[time_major], *_lstm(**how)[:17], *_lstm(**how)[:17], *(_lstm(**how)[17:] * 2), *(None,) * 9),
+            {**_HELD, "time_major": time_major, "merge": merge},
+            types=(FLOAT,),
+            outputs=(None,) if merge else (None, None),
+            label=name,
+        )
+        for name, how in (("plain", {}), ("peepholes", {"sees_cell": True}))
+        # LiteRT reads memory that nothing wrote where a batch that comes first is merged
+        for time_major, merge in ((False, False), (True, False), (True, True))
+    ),
+    *(
+        Case(
+            "UNIDIRECTIONAL_SEQUENCE_RNN",
+            (_SEQUENCE[time_major], *_RNN, State((2, 4))),
+            {"time_major": time_major, "activation": activation},
+            types=(FLOAT,),
+        )
+        for time_major in (False, True)
+        for activation in (1, 4)
+    ),
+    *(Case("RNN", (Value((2, 3)), *_RNN, State((2, 4))), {"activation": a}, types=(FLOAT,)) for a in (0, 1, 4)),
+    *(
+        Case(
+            "BIDIRECTIONAL_SEQUENCE_RNN",
+            (_SEQUENCE[time_major], *_RNN, State((2, 4)), *_RNN, State((2, 4)), None, None, None),
+            {"time_major": time_major, "activation": 4, "merge": merge},
+            types=(FLOAT,),
+            outputs=(None,) if merge else (None, None),
+        )
+        for time_major in (False, True)
+        for merge in (False, True)
+    ),
+    *(
+        Case(
+            "SVDF",
+            (
+                Value((2, 3)),
+                Value((4 * rank, 3), constant=True),
+                Value((4 * rank, 5), constant=True),
+                Value((4,), constant=True) if biased else None,
+                State((2, 5 * 4 * rank)),
+            ),
+            {"rank": rank, "activation": activation},
+            types=(FLOAT,),
+        )
+        for rank, biased, activation in ((1, True, 0), (2, True, 1), (2, False, 0))
+    ),
 ]
 CASES = (
     *_UNARY,
@@ -483,4 +615,5 @@ CASES = (
     *_RESIZES,
     *_CASTS,
     *_QUANTIZE,
+    *_RECURRENT,
 )

@@ -29,6 +29,7 @@ class Made:
     name: str = ""
     signature: Sequence[int] = ()
     sparsity: Any = None
+    is_variable: bool = False
 
 
 @dataclass
@@ -193,6 +194,7 @@ class _Writer:
             (2, "I", buffer),
             (3, "offset", name),
             None if quantization is None else (4, "offset", quantization),
+            (5, "?", True) if tensor.is_variable else None,
             None if sparsity is None else (6, "offset", sparsity),
             None if signature is None else (7, "offset", signature),
         )

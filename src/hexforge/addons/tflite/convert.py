@@ -16,13 +16,14 @@ import onnx
 from onnx import helper
 
 from hexforge.addons.tflite.bundle import model_bytes
-from hexforge.addons.tflite.graph_writer import GraphWriter, Names
+from hexforge.addons.tflite.graph_writer import OPSET, GraphWriter, Names
 from hexforge.addons.tflite.model_file import Operator, Subgraph, TfliteModel, parse
 from hexforge.addons.tflite.operator_call import OperatorCall, Translation, UntranslatedError
 from hexforge.addons.tflite.operators_control import CONTROL
 from hexforge.addons.tflite.operators_moves import MOVES
 from hexforge.addons.tflite.operators_pointwise import POINTWISE
 from hexforge.addons.tflite.operators_products import PRODUCTS
+from hexforge.addons.tflite.operators_recurrent import RECURRENT
 from hexforge.addons.tflite.operators_reductions import REDUCTIONS
 from hexforge.addons.tflite.operators_vision import CUSTOM, VISION
 from hexforge.errors import CapacityError, FormatError, HexforgeError, UnsupportedError
@@ -46,11 +47,14 @@ litert/vendors/qualcomm/compiler/Qualcomm_QNN_Compiler.md of google-ai-edge/Lite
 not take runs in LiteRT's own kernels on the CPU, which cuts the graph in two. It takes no scales by block, and a
 STABLEHLO_COMPOSITE only where it is an RMSNorm, a GroupNorm or an L2Norm.
 """
-OPSET = 21
+MOST_FOLDED = 1 << 16
+"""Elements of constants that are computed with now."""
 MOST_DEPTH = 6
 """Of subgraphs that run subgraphs."""
 MOST_NAMES = 1 << 20
-TRANSLATIONS: dict[str, Translation] = {**POINTWISE, **PRODUCTS, **REDUCTIONS, **MOVES, **VISION, **CONTROL}
+TRANSLATIONS: dict[str, Translation] = {
+    **POINTWISE, **PRODUCTS, **RECURRENT, **REDUCTIONS, **MOVES, **VISION, **CONTROL
+}  # fmt: skip
 """Every builtin operator that is translated, by its name."""
 _MOST_SHOWN = 20
 
@@ -109,11 +113,38 @@ def translate(writer: GraphWriter, operator: Operator) -> None:
         raise
     except (ValueError, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError, struct.error) as error:
         raise UntranslatedError(f"its tensors do not fit together ({error}); the file is damaged") from None
+    if not operator.is_custom and operator.name not in CONTROL:
+        _fold(writer, operator, begin)
     _name_nodes(writer, begin)
     if len(writer.names) > MOST_NAMES:
         raise CapacityError(
             f"{writer.model.where}: has more than {MOST_NAMES} values once its subgraphs are written out"
         )
+
+
+def _fold(writer: GraphWriter, operator: Operator, begin: int) -> None:
+    """Compute what an operator makes of constants: sizes that files compute of the shapes of tensors."""
+    nodes = writer.nodes[begin:]
+    if not nodes or any(writer.constant(index) is None for index in operator.inputs if index >= 0):
+        return
+    values = {name for node in nodes for name in (*node.input, *node.output) if name}
+    sizes = [writer.elements(name) for name in values]
+    if sum(MOST_FOLDED if size is None else size for size in sizes) >= MOST_FOLDED:
+        return
+    from onnx.reference import ReferenceEvaluator  # a model that folds nothing does without
+
+    names = [writer.stored(index) for index in operator.outputs]
+    outputs = [onnx.ValueInfoProto(name=name) for name in names]
+    used = [value for value in writer.initializers if value.name in values]
+    graph = helper.make_graph(nodes, "constants", [], outputs, used)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+    try:
+        results = ReferenceEvaluator(model).run(None, {})
+    except Exception:  # an op that onnx's reference has not, or that does not fit: whoever runs the model says so
+        return
+    del writer.nodes[begin:]
+    for index, value in zip(operator.outputs, results, strict=True):
+        writer.make_known(index, np.asarray(value))
 
 
 def _inline(writer: GraphWriter, number: int, given: list[str] | None) -> GraphWriter:
@@ -127,6 +158,9 @@ def _inline(writer: GraphWriter, number: int, given: list[str] | None) -> GraphW
     if writer.depth >= MOST_DEPTH or (given is not None and len(given) != len(subgraph.inputs)):
         raise FormatError(f"{model.where}: subgraph {number} is run with other inputs than it has, or by itself")
     inner = GraphWriter(model, subgraph, writer.names, given, writer.depth + 1)
+    inner.states, inner.beginnings = writer.states, writer.beginnings
+    writer.types |= inner.types
+    inner.types, inner.constants = writer.types, writer.constants
     for operator in inner.subgraph.operators:
         translate(inner, operator)
     return inner

@@ -8,21 +8,24 @@ it is made in, which for a convolution of ONNX is channels first, and is transpo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, shape_inference
 
-from hexforge.addons.tflite.constants import array_of
-from hexforge.addons.tflite.model_file import OTHER_TYPES, TYPES, Subgraph, Tensor, TensorScales, TfliteModel
+from hexforge.addons.tflite.model_file import OTHER_TYPES, TYPES, Subgraph, Tensor, TensorScales, TfliteModel, array_of
 from hexforge.errors import UnsupportedError
 from hexforge.ir import Array
 
 _STORED = {np.dtype(t) for t in (np.int8, np.uint8, np.int16, np.uint16, np.int32)}
 _SMALL = {"int4", "uint4"}
+OPSET = 21
+_MOST_SHOWN = 4096
+"""Elements of a constant that shapes may follow from."""
 
 
 def channels_first(rank: int) -> tuple[int, ...]:
@@ -63,6 +66,14 @@ class StateVariable:
     value: str
 
 
+def _reads(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    """The names that nodes read, those in the bodies of control flow, too."""
+    for node in nodes:
+        yield from node.input
+        for attribute in node.attribute:
+            yield from _reads(attribute.g.node)
+
+
 class GraphWriter:
     """The ONNX graph of one subgraph while it is written."""
 
@@ -87,8 +98,14 @@ class GraphWriter:
         """What variables begin with, where the file says so."""
         self.handles: dict[int, str] = {}
         """Names of variables by the tensors that stand for them."""
+        self.types: dict[str, onnx.TypeProto] = {}
+        """What each value is, as far as it follows from the inputs: what a file declares may be a placeholder."""
+        self.constants: dict[str, onnx.TensorProto] = {}
+        """Small constants by name, which the types of others follow from."""
         for place, index in enumerate(subgraph.inputs):
             self._forms[index][False] = self._names[index] if outer is None else outer[place]
+            if outer is None and self.tensors[index].type not in OTHER_TYPES:
+                self.types[self._names[index]] = self.declared(index).type
 
     # -- constants ----------------------------------------------------------------------------------------------
 
@@ -99,6 +116,11 @@ class GraphWriter:
         if index not in self.known and is_given and not self._forms[index]:
             self.known[index] = array_of(self.tensors[index], self.model.where)
         return self.known.get(index)
+
+    def make_known(self, index: int, values: Array) -> None:
+        """A tensor that was written is a constant."""
+        self._forms[index] = {}
+        self.known[index] = values
 
     def real(self, index: int) -> Array | None:
         """The numbers that a constant stands for."""
@@ -123,16 +145,53 @@ class GraphWriter:
     def initializer(self, values: Array, wanted: str) -> str:
         """A constant of the graph."""
         name = self.names.unique(wanted)
-        self.initializers.append(numpy_helper.from_array(np.ascontiguousarray(values).reshape(values.shape), name))
+        made = numpy_helper.from_array(np.ascontiguousarray(values).reshape(values.shape), name)
+        self.initializers.append(made)
+        self.types[name] = helper.make_tensor_type_proto(made.data_type, values.shape)
+        if values.size <= _MOST_SHOWN:
+            self.constants[name] = made
         return name
 
-    def is_open(self, index: int, axis: int) -> bool:
-        """Whether a size is not known: for the application to say, or computed while the model runs.
+    def size(self, index: int, axis: int) -> int | None:
+        """A size of a tensor; None where it is open: for the application to say, or computed while the model runs.
 
-        Where inputs have an open batch it is the one that the file has, which is one, and so it is behind them.
+        Files leave sizes open that follow from those of their inputs, or have a placeholder for them, as LiteRT
+        computes all of them again. An open batch is the one that the file has.
         """
-        signature = self.tensors[index].signature
-        return axis < len(signature) and signature[axis] == -1 and not (axis == 0 and self._has_open_batch)
+        tensor, forms = self.tensors[index], self._forms[index]
+        for first, name in forms.items():
+            dims = self.types[name].tensor_type.shape.dim if name in self.types else ()
+            place = channels_first(len(tensor.shape)).index(axis) if first else axis
+            if place < len(dims) and dims[place].HasField("dim_value"):
+                return int(dims[place].dim_value)
+        is_open = axis < len(tensor.signature) and tensor.signature[axis] == -1
+        return None if is_open and not (axis == 0 and self._has_open_batch) else tensor.shape[axis]
+
+    def elements(self, value: str) -> int | None:
+        """How many elements a value has; None where that does not follow from the inputs."""
+        dims = self.types[value].tensor_type.shape.dim if value in self.types else None
+        if dims is None or not all(dim.HasField("dim_value") for dim in dims):
+            return None
+        return math.prod(int(dim.dim_value) for dim in dims)
+
+    def note(self, value: str, shape: Sequence[int | None]) -> None:
+        """Know sizes of a value that onnx's inference does not."""
+        kind = self.types[value].tensor_type.elem_type if value in self.types else onnx.TensorProto.FLOAT
+        self.types[value] = helper.make_tensor_type_proto(kind, shape)
+
+    def state(self, index: int, name: str = "") -> StateVariable:
+        """The variable of a name, of the type and shape of a tensor where this is the first that is heard of it.
+
+        A tensor that is a variable itself needs no name.
+        """
+        key = name or self._names[index]
+        if key not in self.states:
+            own = self.names.unique(name) if name else key
+            self.states[key] = StateVariable(self.declared(index, own), own)
+            quantization = self.quantization(index)
+            if not name and quantization is not None:
+                self.beginnings[key] = np.array(quantization.zero_points)
+        return self.states[key]
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -228,7 +287,19 @@ class GraphWriter:
         outputs = [self.names.unique(f"{self.owner}/{op_type}") for _ in range(count)]
         given = {name: value for name, value in attributes.items() if value is not None}
         self.nodes.append(helper.make_node(op_type, list(inputs), outputs, domain=domain, **given))
+        self._infer(self.nodes[-1])
         return outputs[0] if count == 1 else tuple(outputs)
+
+    def _infer(self, node: onnx.NodeProto) -> None:
+        """Note what a node writes, as far as onnx's inference says."""
+        try:
+            schema = onnx.defs.get_schema(node.op_type, OPSET, node.domain)
+            types = {name: self.types[name] for name in node.input if name in self.types}
+            shown = {name: self.constants[name] for name in node.input if name in self.constants}
+            opset = [helper.make_opsetid("", OPSET)]
+            self.types |= shape_inference.infer_node_outputs(schema, node, types, shown, opset_imports=opset)
+        except (shape_inference.InferenceError, onnx.defs.SchemaError, RuntimeError, ValueError, KeyError):
+            return  # its outputs stay open, and whoever needs to know their sizes says so
 
     def write(self, index: int, value: str, first: bool = False) -> None:
         """A tensor has this value of real numbers; it is quantized where the file says so."""
@@ -254,7 +325,13 @@ class GraphWriter:
                 break
         else:
             self.nodes.append(helper.make_node("Identity", [value], [name]))
+            if value in self.types:
+                self.types[name] = self.types[value]
             return name
+        if value in self.types:
+            self.types[name] = self.types[value]
+        for state in self.states.values():
+            state.value = name if state.value == value else state.value
         for node in self.nodes:
             for place, read in enumerate(node.input):
                 if read == value:
@@ -285,7 +362,9 @@ class GraphWriter:
             outputs.append(onnx.ValueInfoProto())
             outputs[-1].CopyFrom(state.input)
             outputs[-1].name = self._copied(state.value, f"{variable}/next")
-        return helper.make_graph(self.nodes, name, inputs, outputs, self.initializers)
+        read = set(_reads(self.nodes))
+        constants = [values for values in self.initializers if values.name in read]
+        return helper.make_graph(self.nodes, name, inputs, outputs, constants)
 
     def _copied(self, value: str, wanted: str) -> str:
         name = self.names.unique(wanted)
@@ -302,5 +381,5 @@ class GraphWriter:
         shape: Sequence[int | str | None] = [None] * len(tensor.shape) if is_open else tensor.shape
         if is_open and index in self.subgraph.inputs:
             name = name or self._names[index]
-            shape = [f"{name}_{n}" if self.is_open(index, n) else size for n, size in enumerate(tensor.shape)]
+            shape = [self.size(index, n) or f"{name}_{n}" for n in range(len(tensor.shape))]
         return helper.make_tensor_value_info(name or self._names[index], kind, shape)

@@ -96,26 +96,29 @@ class OperatorCall:
 
     def _known_shape(self, index: int) -> tuple[int, ...]:
         tensor = self.writer.tensors[index]
-        if any(self.writer.is_open(index, axis) for axis in range(len(tensor.shape))):
+        sizes = [self.writer.size(index, axis) for axis in range(len(tensor.shape))]
+        known = tuple(size for size in sizes if size is not None)
+        if len(known) < len(sizes):
             raise self.refuse(
                 f"the shape {list(tensor.signature)} of {tensor.name!r} is open; convert it with fixed sizes"
             )
-        return tensor.shape
+        return known
 
     def size(self, place: int, axis: int) -> int:
         """One size of an input; refused where it is not known."""
         index = self._index(place)
         tensor = self.writer.tensors[index]
-        if self.writer.is_open(index, axis % max(len(tensor.shape), 1)):
+        size = self.writer.size(index, axis % max(len(tensor.shape), 1))
+        if size is None:
             raise self.refuse(
                 f"a size of {tensor.name!r} is open, {list(tensor.signature)}; convert it with fixed sizes"
             )
-        return tensor.shape[axis]
+        return size
 
     def is_open(self, place: int) -> bool:
         """Whether a size of an input is not known."""
         index = self._index(place)
-        return any(self.writer.is_open(index, axis) for axis in range(self.rank(place)))
+        return any(self.writer.size(index, axis) is None for axis in range(self.rank(place)))
 
     def rank(self, place: int = 0) -> int:
         """How many dimensions an input has."""
@@ -214,6 +217,11 @@ class OperatorCall:
         """An output has this value; one with another type than it declares would be an error of this translation."""
         self.writer.write(self.outputs[place], value, first)
 
+    def make_known(self, values: Any) -> None:
+        """The output is a constant."""
+        self.result()
+        self.writer.make_known(self.outputs[0], np.asarray(values, TYPES[self.result().type]))
+
     def reshape(self, value: str, shape: Any) -> str:
         """A value in another shape."""
         return self.node("Reshape", value, self.array(shape, np.int64))
@@ -249,14 +257,13 @@ class OperatorCall:
 
     def aligned(self, place: int, first: bool, rank: int) -> str:
         """An input that is broadcast against others of a rank, in the layout that is wanted."""
-        shape = self.shape(place)
-        if not first or not shape:
+        if not first or not self.rank(place):
             return self.read(place)
-        if len(shape) == rank:
+        if self.rank(place) == rank:
             return self.read(place, True)
         values = self.writer.real(self._index(place))
         assert values is not None  # else `prefers_first` says no
-        whole = values.reshape((1,) * (rank - len(shape)) + shape)
+        whole = values.reshape((1,) * (rank - values.ndim) + values.shape)
         return self.array(whole.transpose(channels_first(rank)))
 
     def place_of(self, axis: int, first: bool, rank: int) -> int:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import onnx
 from onnx import helper
 
-from hexforge.addons.tflite.constants import array_of
 from hexforge.addons.tflite.graph_writer import StateVariable
-from hexforge.addons.tflite.model_file import Operator, Tensor
+from hexforge.addons.tflite.model_file import Operator, Tensor, array_of
 from hexforge.addons.tflite.operator_call import OperatorCall, Translation
 
 
@@ -35,18 +34,32 @@ def _call(call: OperatorCall) -> None:
 
 
 def _if(call: OperatorCall) -> None:
-    given = _stored(call, range(1, len(call.inputs)))
+    given, before = _stored(call, range(1, len(call.inputs))), _values_of_states(call)
     branches = {}
     for name, field in (("then_branch", "then_subgraph"), ("else_branch", "else_subgraph")):
         inner = call.inline(call.options[field], given)
         outputs = inner.declared_outputs()
         branches[name] = helper.make_graph(inner.nodes, call.writer.names.unique(name), [], outputs, inner.initializers)
+    _require_same_states(call, before)
     _store(call, list(call.nodes("If", len(call.outputs), call.read(0), **branches)))
+
+
+def _values_of_states(call: OperatorCall) -> dict[str, str]:
+    return {name: state.value for name, state in call.writer.states.items()}
+
+
+def _require_same_states(call: OperatorCall, before: dict[str, str]) -> None:
+    """Refuse what a branch or a loop assigns to variables, which are values of the graph outside of it."""
+    for name, state in call.writer.states.items():
+        if state.value != before.get(name, state.input.name):
+            raise call.refuse(
+                f"variable {name!r} is changed inside of it; change it behind it, by an output of its own"
+            )
 
 
 def _while(call: OperatorCall) -> None:
     """A Loop, whose condition is computed before it and at the end of its body."""
-    given = _stored(call, range(len(call.inputs)))
+    given, states = _stored(call, range(len(call.inputs))), _values_of_states(call)
     before = call.inline(call.options["cond_subgraph"], given)
     first = before.declared_outputs()[0].name
     call.writer.nodes += before.nodes
@@ -65,6 +78,7 @@ def _while(call: OperatorCall) -> None:
         [goes_on, *results],
         body.initializers + again.initializers,
     )
+    _require_same_states(call, states)
     _store(call, list(call.nodes("Loop", len(call.outputs), "", first, *given, body=graph)))
 
 
@@ -105,10 +119,7 @@ def _state(call: OperatorCall, index: int) -> StateVariable:
     name = call.writer.handles.get(call.inputs[0]) if call.has(0) else None
     if name is None:
         raise call.refuse("its variable comes from outside of the graph; convert it with variables of its own")
-    if name not in call.writer.states:
-        own = call.writer.names.unique(name)
-        call.writer.states[name] = StateVariable(call.writer.declared(index, own), own)
-    return call.writer.states[name]
+    return call.writer.state(index, name)
 
 
 def _read_variable(call: OperatorCall) -> None:

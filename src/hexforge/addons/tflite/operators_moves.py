@@ -87,6 +87,9 @@ def _slice(call: OperatorCall) -> None:
 
 def _strided_slice(call: OperatorCall) -> None:
     """Python's slices, of which bits of masks say where nothing is given, an axis is made or one goes."""
+    if call.constant(1) is None or call.constant(2) is None:
+        _computed_slice(call)
+        return
     begin, end, step = (call.sizes(place, what) for place, what in ((1, "begin"), (2, "end"), (3, "strides")))
     masks = {name: call.options[name] for name in ("begin_mask", "end_mask", "ellipsis", "new_axis", "shrink")}
     if call.options["offset"]:
@@ -120,11 +123,32 @@ def _strided_slice(call: OperatorCall) -> None:
         axes.append(axis)
         axis, at = axis + 1, at + 1
     value = call.node("Slice", call.read(0), *(call.array(each, np.int64) for each in (starts, ends, axes, steps)))
-    shrunk = gone
     if new:
         value = call.node("Unsqueeze", value, call.array(new, np.int64))
-    if shrunk:
-        value = call.node("Squeeze", value, call.array(shrunk, np.int64))
+    if gone:
+        value = call.node("Squeeze", value, call.array(gone, np.int64))
+    call.write(value)
+
+
+def _computed_slice(call: OperatorCall) -> None:
+    """Slices whose beginnings and ends are computed while the model runs."""
+    steps, masks = call.sizes(3, "strides"), call.options
+    count = range(len(steps))
+    if min(steps, default=1) <= 0 or masks["ellipsis"] or masks["new_axis"] or masks["offset"]:
+        raise call.refuse("it goes back or makes axes from places that are computed; convert it with fixed sizes")
+
+    def where(mask: str, value: str, other: str) -> str:
+        bits = [bool(masks[mask] >> i & 1) for i in count]
+        return call.node("Where", call.array(bits), value, other) if any(bits) else other
+
+    begin, far = call.wide(1), call.array(_FAR, np.int64)
+    starts = where("begin_mask", call.array(0, np.int64), begin)
+    is_last = call.node("Equal", begin, call.array(-1, np.int64))
+    next_one = call.node("Where", is_last, far, call.node("Add", begin, call.array(1, np.int64)))
+    ends = where("shrink", next_one, where("end_mask", far, call.wide(2)))
+    value = call.node("Slice", call.read(0), starts, ends, *(call.array(each, np.int64) for each in (count, steps)))
+    if gone := [i for i in count if masks["shrink"] >> i & 1]:
+        value = call.node("Squeeze", value, call.array(gone, np.int64))
     call.write(value)
 
 
@@ -225,15 +249,18 @@ def _broadcast_to(call: OperatorCall) -> None:
 
 def _broadcast_args(call: OperatorCall) -> None:
     shapes = [call.fixed(place, "shape").reshape(-1) for place in (0, 1)]
-    call.write(call.array(np.broadcast_shapes(*shapes), call.result_dtype()))
+    call.make_known(np.broadcast_shapes(*shapes))
 
 
 def _shape(call: OperatorCall) -> None:
+    if not call.is_open(0):
+        call.make_known(call.shape(0))
+        return
     call.write(call.cast(call.node("Shape", call.read(0)), call.result_dtype()))
 
 
 def _rank(call: OperatorCall) -> None:
-    call.write(call.array(call.rank(), call.result_dtype()))
+    call.make_known(call.rank())
 
 
 def _range(call: OperatorCall) -> None:

@@ -131,14 +131,14 @@ def _dequantize(call: OperatorCall) -> None:
     wanted, first = call.result_dtype(), call.prefers_first()
     values = call.writer.real(call.inputs[0]) if call.has(0) else None
     if values is not None and not call.is_quantized():
-        call.writer.known[call.outputs[0]] = values.astype(wanted)
+        call.make_known(values)
         return
     value = call.read(0, first)
     call.write(value if call.dtype() == wanted else call.cast(value, wanted), first=first)
 
 
 def _densify(call: OperatorCall) -> None:
-    call.writer.known[call.outputs[0]] = call.fixed(0, "sparse tensor")
+    call.make_known(call.fixed(0, "sparse tensor"))
 
 
 def _fill(call: OperatorCall) -> None:

@@ -16,10 +16,14 @@ from hexforge.addons.tflite.operators_products import transpose_conv_with_bias, 
 def _resize(call: OperatorCall, mode: str) -> None:
     if call.rank() != 4:
         raise call.refuse(f"its image has {call.rank()} dimensions instead of 4; the file is damaged")
-    size = call.sizes(1, "size")
-    if len(size) != 2 or min(size) <= 0:
-        raise call.refuse(f"its size {size} is none; the file is damaged")
-    shape = [call.size(0, 0), call.size(0, 3), *size]
+    kept = [call.size(0, 0), call.size(0, 3)]
+    if call.constant(1) is None:
+        shape = call.node("Concat", call.array(kept, np.int64), call.wide(1), axis=0)
+    else:
+        size = call.sizes(1, "size")
+        if len(size) != 2 or min(size) <= 0:
+            raise call.refuse(f"its size {size} is none; the file is damaged")
+        shape = call.array(kept + size, np.int64)
     align, half = call.options["align_corners"], call.options["half_pixel"]
     where = "align_corners" if align else "half_pixel" if half else "asymmetric"
     nearest = {"nearest_mode": "round_prefer_ceil" if align or (half and mode == "nearest") else "floor"}
@@ -27,9 +31,11 @@ def _resize(call: OperatorCall, mode: str) -> None:
         nearest = {"nearest_mode": "round_prefer_ceil"}
     more = nearest if mode == "nearest" else {}
     value = call.node(
-        "Resize", call.read(0, True), "", "", call.array(shape, np.int64),
+        "Resize", call.read(0, True), "", "", shape,
         mode=mode, coordinate_transformation_mode=where, **more,
     )  # fmt: skip
+    if call.constant(1) is None:
+        call.writer.note(value, [*kept, None, None])
     call.write(value, first=True)
 
 

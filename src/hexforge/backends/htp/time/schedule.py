@@ -293,13 +293,19 @@ class _Scheduler:
     def _arithmetic(self, node: Node) -> str:
         kind = ARITHMETIC[node.op.name]
         alone = sum(1 for _ in dynamic_inputs(node)) == 1
-        first = alone and len(node.outputs[0].shape) == 4 and self._task_of(data_input(node)) == -1
-        if node in self._channel_last or first:
+        if node in self._channel_last or (alone and len(node.outputs[0].shape) == 4 and self._begins(node)):
             # tflite folds an 8-bit normalisation into the input's quantization; dividing by one number is multiplying
             folded = self._runtime == "tflite" and self._precision(node).activation_bytes == 1
             one = all(v.type.size == 1 for v in node.inputs if v is not None and v.is_static)
             return "divide" if kind == "divide" and not (folded or one) else "add"
         return kind
+
+    def _begins(self, node: Node) -> bool:
+        """True for a node that reads the graph's input, in dlc and tflite graphs through element-wise nodes, too."""
+        source = data_input(node)
+        if self._runtime == "onnx" or self._task_of(source) == -1:
+            return self._task_of(source) == -1
+        return _chain(source, lambda v: v.producer, lambda v: v.role is Role.APP_WRITE, BORDER | LOOKUPS) is not None
 
 
 def _is_local(node: Node, out: Sequence[int]) -> bool:
