@@ -113,6 +113,23 @@ def test_what_is_not_translated_is_named_at_once() -> None:
     assert "custom operator" in str(caught.value)
 
 
+def test_what_litert_leaves_to_the_cpu_is_said_with_reasons(tmp_path: Path, run_command: Command) -> None:
+    more = [
+        MadeOperator("EXPAND_DIMS", [3], [4]),
+        MadeOperator("EXPAND_DIMS", [3], [4]),
+        MadeOperator("MyOwn", [3], [4]),
+    ]
+    (tmp_path / "more.tflite").write_bytes(net(more).content())
+    (model,) = json.loads(run_command("info", tmp_path / "more.tflite", "--json"))["models"]
+    assert [(row["operator"], row["count"]) for row in model["left_to_the_cpu_by_litert"]] == [
+        ("EXPAND_DIMS", 2),
+        ("MyOwn", 1),
+    ]
+    said = " ".join(run_command("info", tmp_path / "more.tflite").split())
+    assert "has no QNN op for it" in said
+    assert "QNN op package" in said
+
+
 def test_a_bundle_names_its_models(tmp_path: Path, run_command: Command) -> None:
     bundle = tmp_path / "two.task"
     with zipfile.ZipFile(bundle, "w") as archive:

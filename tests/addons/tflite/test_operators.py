@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hexforge.addons.tflite.convert import DELEGATED, TRANSLATIONS
+from hexforge.addons.tflite.commands import DELEGATED
+from hexforge.addons.tflite.convert import TRANSLATIONS
 from hexforge.addons.tflite.model_file import OPERATORS
 from hexforge.addons.tflite.operators_control import CONTROL
 from tests.addons.tflite.cases import FLOAT, QUANTIZED, Case

@@ -29,24 +29,6 @@ from hexforge.addons.tflite.operators_vision import CUSTOM, VISION
 from hexforge.errors import CapacityError, FormatError, HexforgeError, UnsupportedError
 from hexforge.model.load_check import RUNTIME_IR
 
-DELEGATED = frozenset(
-    """
-    ABS ADD ARG_MAX ARG_MIN AVERAGE_POOL_2D BATCH_MATMUL BROADCAST_TO CAST CEIL CONCATENATION CONV_2D CONV_3D COS CUMSUM
-    DEPTH_TO_SPACE DEPTHWISE_CONV_2D DEQUANTIZE DIV DYNAMIC_UPDATE_SLICE ELU EMBEDDING_LOOKUP EQUAL EXP FLOOR FLOOR_DIV
-    FULLY_CONNECTED GATHER GATHER_ND GELU GREATER GREATER_EQUAL HARD_SWISH L2_NORMALIZATION L2_POOL_2D LEAKY_RELU LESS
-    LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC MAXIMUM MAX_POOL_2D MEAN MINIMUM MIRROR_PAD MUL NEG
-    NOT_EQUAL PACK PAD PADV2 POW PRELU QUANTIZE REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN RELU RELU_0_TO_1 RELU6
-    RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_V2 ROUND RSQRT SELECT SELECT_V2 SIGN SIN SLICE
-    SOFTMAX SPACE_TO_DEPTH SPLIT SQUARE SQUARED_DIFFERENCE SQRT STRIDED_SLICE SUB SUM TANH TILE TOPK_V2 TRANSPOSE
-    TRANSPOSE_CONV UNPACK STABLEHLO_COMPOSITE
-    """.split()
-)
-"""Builtin operators that LiteRT's compiler for Qualcomm's NPU takes, by its published list.
-
-litert/vendors/qualcomm/compiler/Qualcomm_QNN_Compiler.md of google-ai-edge/LiteRT, read in November 2026. What it does
-not take runs in LiteRT's own kernels on the CPU, which cuts the graph in two. It takes no scales by block, and a
-STABLEHLO_COMPOSITE only where it is an RMSNorm, a GroupNorm or an L2Norm.
-"""
 MOST_FOLDED = 1 << 16
 """Elements of constants that are computed with now."""
 MOST_DEPTH = 6
