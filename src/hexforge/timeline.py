@@ -73,6 +73,8 @@ class Row:
     """The ops of `ops`."""
     parts_us: tuple[float, ...] = ()
     """What each of `ops` asks for of the time, waits and the packing of a graph's inputs and outputs left out."""
+    pieces: int = 1
+    """How many smaller ones it is cut into, so that each fits VTCM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ class Timeline:
     @property
     def pieces_us(self) -> tuple[float, ...]:
         """The times between which the graph can yield to another."""
-        return tuple(row.us for row in self.rows)
+        return tuple(row.us / row.pieces for row in self.rows for _ in range(row.pieces))
 
     def throughput(self, threads: int = 1) -> float:
         """Samples per second with `threads` calling: while one call is on the host, another runs on the accelerator."""
@@ -201,7 +203,7 @@ def serial_timeline(times: Iterable[tuple[Node, float]], unit: str = "HVX", call
         spent = {"hmx_us": 0.0, "hvx_us": 0.0, "dma_us": 0.0, f"{unit.lower()}_us": us}
         rows.append(
             Row(node.name, node.op.name, (node.name,), at, us, 0, **spent, wait_us=0.0, overlap_us=0.0, bound=unit,
-                weight_bytes=weights, spill_bytes=0, vtcm_bytes=0, kinds=(node.op.name,), parts_us=(us,))
+                weight_bytes=weights, spill_bytes=0, vtcm_bytes=0, kinds=(node.op.name,), parts_us=(us,), pieces=1)
         )  # fmt: skip
         events.append(Event(unit, node.name, at, at + us))
         at += us

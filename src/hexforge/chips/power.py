@@ -73,9 +73,10 @@ MODES: Mapping[str, Mode] = {
 
 AWAKE_US = MODES["burst"].sleep_latency_us
 """A wake-up that the fitted call includes already."""
-CPU_WAKE_US, DEEPEST_CPU_WAKE_US = 100.0, 1000.0
-"""Assumed: a CPU that does not poll sleeps, and wakes in this time; the longer it sleeps the deeper, up to the second,
-unless a control latency is voted for."""
+CPU_WAKE_US, UNVOTED_WAKE_US, DEEPEST_CPU_WAKE_US = 100.0, 200.0, 1000.0
+"""Assumed: a CPU that polled for too short wakes in the first; one that does not poll sleeps, the longer the deeper,
+from the second to the third, unless a control latency is voted for. The second is published: the guide has votes below
+200 us for what is critical, and no vote as one of more."""
 SLEEP_PER_WAKE = 4.0
 """Assumed: how many times as long as waking from it takes a CPU must sleep to choose a state; between 2 and 10 in the
 idle states that the Linux kernel's device trees list (min-residency against exit latency)."""
@@ -215,7 +216,7 @@ def cpu_wake_us(accelerator_us: float, polling_us: float, adaptive_us: float, co
         return 0.0
     deep = CPU_WAKE_US  # whoever polls keeps the CPU from deep sleep, too
     if not polling_us:
-        deep = min(DEEPEST_CPU_WAKE_US, max(CPU_WAKE_US, accelerator_us / SLEEP_PER_WAKE))
+        deep = min(DEEPEST_CPU_WAKE_US, max(UNVOTED_WAKE_US, accelerator_us / SLEEP_PER_WAKE))
     return min(deep, control_latency_us) if control_latency_us else deep
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
 from hexforge.addons.device import (
@@ -19,17 +21,34 @@ from hexforge.addons.device import (
     DeviceSignal,
     GraphSpec,
     Qnn,
+    SimulatedTime,
 )
 from hexforge.addons.device.contexts.configs import thread_priorities
 from hexforge.addons.device.contexts.handles import DeviceGraph
+from hexforge.addons.device.graph_time import Clocks
 from hexforge.addons.device.scenario.play import play
 from hexforge.addons.device.scenario.script import parse_script
+from hexforge.analysis.timed_graphs import graph_of
 from hexforge.backends.htp.time import cost
+from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.priority import Priority
+from hexforge.chips.soc import require_chip
 from tests.addons.device import tiny
 from tests.backends.htp.test_graph_options import spilling_model
 
 MB = 1 << 20
+
+
+def large_convolutions() -> onnx.ModelProto:
+    """Two convolutions of 192 x 192 pixels and 128 channels."""
+    weights = [numpy_helper.from_array(np.full((128, 128, 3, 3), 0.01, np.float32), name) for name in ("a", "b")]
+    nodes = [
+        helper.make_node("Conv", [source, weight], [out], pads=[1, 1, 1, 1])
+        for source, weight, out in (("x", "a", "m"), ("m", "b", "y"))
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 128, 192, 192]) for name in "xy"]
+    graph = helper.make_graph(nodes, "large", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
 def qnn(soc: str = "SM8650", **more: Any) -> Qnn:
@@ -105,6 +124,32 @@ def test_a_high_priority_waits_for_one_task_and_the_vtcm() -> None:
     assert done.yields == 1
     assert done.accelerator_us == pytest.approx(10_000)
     assert done.moved_us == pytest.approx(2 * move)
+
+
+@pytest.mark.feature("Yielding and pre-emption", guide="2696-2698")
+def test_a_high_priority_does_not_wait_for_a_whole_convolution(tmp_path: Path) -> None:
+    """Large ops are cut into pieces that fit VTCM (the guide, 2643-2652), and a graph can yield after each of them."""
+    time = SimulatedTime(graph_of(large_convolutions()), require_chip(tiny.SOC), GraphConfig(), precision="float")
+    rows = time.timeline().rows
+    longest = max(row.us for row in rows)
+    assert max(row.pieces for row in rows) >= 8
+    pieces = time.inference(Clocks()).pieces_us
+    assert sum(pieces) == pytest.approx(time.timeline().accelerator_us)
+    q = qnn(tiny.SOC)
+    slow = Binary("low", (GraphSpec("g", MB, vtcm_bytes=8 * MB, time=time),))
+    low = q.QnnContext_createFromBinary(slow, CreationConfig(priority=Priority.LOW)).graphs["g"]
+    high = graph(q, "high", 100, 5, Priority.HIGH)
+    q.QnnGraph_execute(low)
+    alone = q.QnnGraph_execute(high).latency_us
+    move = 8 * cost.costs(q.client.device.soc).dram_us(MB)
+    waited = []
+    for part in range(1, 8):
+        begun = q.QnnGraph_executeAsync(low)
+        q.client.device.clock.run(q.client.device.clock.now_us + 600 + part * 100)
+        waited.append(q.wait(q.QnnGraph_executeAsync(high)).latency_us - alone)
+        assert q.wait(begun).yields == 1
+    assert max(waited) <= max(pieces) + move + 1e-6
+    assert max(pieces) <= longest / 8
 
 
 def test_equal_graphs_of_one_priority_share_the_time() -> None:

@@ -16,6 +16,7 @@ from hexforge.addons.budgets.gate import gate
 from hexforge.addons.device import (
     Binary,
     CreationConfig,
+    DeclaredTime,
     Device,
     DeviceError,
     DeviceSignal,
@@ -27,6 +28,7 @@ from hexforge.addons.device import (
     SharingType,
     audit,
 )
+from hexforge.addons.device.contexts.execution import ADAPTER_US
 from hexforge.addons.device.contexts.handles import DeviceContext
 from hexforge.addons.device.contexts.loading import CreationNotice
 from hexforge.addons.device.memory import AddressRange, SharedBuffer
@@ -480,10 +482,14 @@ def test_heap_is_told_before_the_first_context_and_after_the_last_alone() -> Non
     assert not log.of("DSP:after_context_freed")
     q.QnnContext_free(three)
     assert log.of("DSP:after_context_freed")[0]["bytes"] == log.of("DSP:before_context_created")[0]["bytes"]
+    more = [q.QnnContext_createFromBinary(binary(f"large {n}", 2.5), profiled) for n in range(2)]
+    for context in more:
+        q.QnnContext_free(context)
+    assert log.of("DSP:after_context_freed")[1]["bytes"] == 2 * log.of("DSP:before_context_created")[1]["bytes"]
     last = q.QnnContext_createFromBinary(binary("a", 0.1))
     q.QnnContext_setConfig(last, dsp_memory_profiling=True)
     q.QnnContext_free(last)
-    assert len(log.of("DSP:after_context_freed")) == 2
+    assert len(log.of("DSP:after_context_freed")) == 3
     with pytest.raises(DeviceError, match="Android and QNX"):
         qnn(platform="windows").QnnContext_createFromBinary(binary("a", 0.1), profiled)
 
@@ -515,6 +521,46 @@ def test_adapters_share_one_blob_and_come_before_the_first_run() -> None:
     for name in "abba":
         q.QnnGraph_execute(context.graphs[name])
     assert [e["graph"][-1] for e in q.client.device.log.of("adapter_again")] == ["a", "b", "a"]
+
+
+@pytest.mark.feature("LoRA weight sharing", guide="211-217, 428-444")
+def test_the_one_blob_follows_a_graph_that_interrupts_and_the_one_that_goes_on() -> None:
+    """A decode step of high priority beside a prefill: the prefill's adapter is put back before it goes on."""
+    slow, quick = DeclaredTime(10_000, 10_000), DeclaredTime(500, 5)
+    made = Binary("m", (GraphSpec("prefill", MB, adapter_bytes=3000, time=slow),
+                        GraphSpec("decode", MB, adapter_bytes=3000, time=quick)))  # fmt: skip
+    took = {}
+    for shares in (False, True):
+        q = Qnn(Device("SM8650").process("app", privileged=True))
+        q.use_profile("burst")
+        context = q.QnnContext_createFromBinary(made, CreationConfig(lora_weight_sharing_enabled=shares))
+        prefill, decode = context.graphs["prefill"], context.graphs["decode"]
+        for graph in (prefill, decode):
+            q.QnnContext_applyBinarySection(graph, "adapter")
+        q.QnnGraph_setConfig(decode, priority=Priority.HIGH)
+        clock = q.client.device.clock
+        begun = q.QnnGraph_executeAsync(prefill)
+        clock.run(clock.now_us + 4000)
+        step = q.wait(q.QnnGraph_executeAsync(decode))
+        whole = q.wait(begun)
+        assert whole.yields == 1
+        took[shares] = step.latency_us, whole.latency_us
+        again = [e["graph"].rpartition("/")[2] for e in q.client.device.log.of("adapter_again")]
+        assert len(again) == (3 if shares else 0)  # prefill, decode, prefill
+    assert took[True][0] - took[False][0] == pytest.approx(ADAPTER_US, abs=1)
+    assert took[True][1] - took[False][1] == pytest.approx(3 * ADAPTER_US, abs=2)
+
+
+@pytest.mark.feature("LoRA weight sharing", guide="211-217, 428-444")
+def test_a_graph_without_an_adapter_pays_nothing_for_one() -> None:
+    made = Binary("m", (GraphSpec("a", MB), GraphSpec("b", MB)))
+    times = []
+    for shares in (False, True):
+        q = qnn()
+        context = q.QnnContext_createFromBinary(made, CreationConfig(lora_weight_sharing_enabled=shares))
+        times.append([q.QnnGraph_execute(context.graphs[name]).latency_us for name in "abab"])
+        assert not q.client.device.log.of("adapter_again")
+    assert times[0] == times[1]
 
 
 @pytest.mark.feature("Init cancellation", guide="3167-3176")

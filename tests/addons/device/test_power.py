@@ -424,8 +424,15 @@ def test_control_latencies_between_100_and_1000_us_act() -> None:
     assert latencies[1] - latencies[2] == pytest.approx(500)
 
 
+@pytest.mark.feature("RPC control latency", guide="565-567, 736-745, 1311-1313")
+def test_a_short_graph_returns_sooner_by_a_vote_below_what_no_vote_allows() -> None:
+    """No vote is as one of more than 200 us; votes below act on graphs of any length (the guide's three cases)."""
+    wakes = {us: cpu_wake_us(212.4, 0, 0, us) for us in (0, 50, 100, 150, 200, 400, 1000)}
+    assert wakes == {0: 200, 50: 50, 100: 100, 150: 150, 200: 200, 400: 200, 1000: 200}
+
+
 def test_a_cpu_sleeps_as_deep_as_pays_and_a_vote_allows() -> None:
     wakes = [cpu_wake_us(us, 0, 0, 0) for us in (10, 400, 1000, 2000, 4000, 10**6)]
-    assert wakes == [100, 100, 250, 500, 1000, 1000]
+    assert wakes == [200, 200, 250, 500, 1000, 1000]
     assert [cpu_wake_us(2000, 0, 0, vote) for vote in (50, 100, 300, 500, 1000)] == [50, 100, 300, 500, 500]
     assert (cpu_wake_us(2000, 9999, 0, 0), cpu_wake_us(20_000, 9999, 0, 0)) == (0, 100)

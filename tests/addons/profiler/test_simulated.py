@@ -26,6 +26,8 @@ from hexforge.addons.profiler.record import (
 from hexforge.addons.profiler.recording.simulated import CoRunning, profile
 from hexforge.analysis.estimate import estimate
 from hexforge.chips.deployment import Deployment
+from hexforge.chips.power import MODES as POWER_MODES
+from hexforge.chips.power import Power
 from hexforge.errors import CallError
 from tests import ROOT
 from tests.addons.profiler.test_linting import check_invariants
@@ -117,6 +119,20 @@ def test_levels_hold_more_and_more() -> None:
     assert average_reports(basic)[0].ops == ()
     assert average_reports(detailed)[0].ops[3].wait is None
     assert "critical path" in str(average_reports(linting)[0])
+
+
+@pytest.mark.feature("Basic profile", guide="1660-1668")
+@pytest.mark.parametrize("mode", POWER_MODES)
+@pytest.mark.parametrize("latency_us", [0, 100, 1000])
+def test_the_rpc_holds_the_power_on_and_the_cpus_wake_up(mode: str, latency_us: int) -> None:
+    power = Power(mode, rpc_control_latency_us=latency_us)
+    deployment = Deployment("SM8650", power=power)
+    run = profile(showcase.sub(64)[0], deployment, level="basic").graphs[0].runs[0]
+    line = estimate(showcase.sub(64)[0], deployment).timeline
+    cpu_us = power.cpu_wake_us(run.accelerator_us)
+    assert run.rpc_us == pytest.approx(run.accelerator_us + line.rpc_us + run.power_us + cpu_us)
+    assert run.netrun_us == pytest.approx(run.rpc_us + line.io_us + 2 * power.vote_us)
+    assert (run.power_us > 0) == (mode not in ("burst", "sustained_high_performance"))
 
 
 def test_sources_lead_back_to_the_model() -> None:

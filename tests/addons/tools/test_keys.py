@@ -303,4 +303,3 @@ def test_shared_buffers_save_copies_and_no_bit_changes(model: Path, tmp_path: Pa
 def test_adapters_have_one_place(model: Path, tmp_path: Path) -> None:
     assert prepared(model, tmp_path, context={"lora_weight_sharing": True}).info.options["lora_weight_sharing"] == "1"
     assert "lora_weight_sharing" not in prepared(model, tmp_path).info.options
-    assert creation_config(config(tmp_path, context={"lora_weight_sharing": True})).lora_weight_sharing_enabled

@@ -148,13 +148,17 @@ def test_a_byte_of_a_cache_is_a_byte_beside_16_bits() -> None:
     assert wide < 1.1 * narrow
 
 
-def test_a_cache_that_leaves_flat_is_brought_into_rows() -> None:
-    """What comes in native and goes out flat takes as long as what is flat all the way."""
+@pytest.mark.feature("Native KV cache", guide="3242-3341")
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 8])
+def test_a_cache_that_leaves_flat_is_brought_into_rows(heads: int) -> None:
+    """What comes in native and goes out flat takes as long as what is flat all the way, and no longer."""
     flat, back = (
-        hexforge.estimate(compiled(decoder(context=4096), *native).program("decoder"), "SM8650").timeline.accelerator_us
+        hexforge.estimate(
+            compiled(decoder(context=4096, heads=heads), *native).program("decoder"), "SM8650"
+        ).timeline.accelerator_us
         for native in ((), INPUTS)
     )
-    assert back > 0.9 * flat
+    assert 0.9 * flat < back < 1.001 * flat
 
 
 def test_the_tools_know_native_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

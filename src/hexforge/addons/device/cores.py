@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hexforge.addons.device.codes import Code, DeviceError
 from hexforge.addons.device.graph_time import Clocks, GraphTime
 from hexforge.addons.device.log import DeviceLog
@@ -17,7 +19,7 @@ from hexforge.timeline import Accelerator
 class CoreJob(Job):
     """One execution on its way, whose time follows the clocks."""
 
-    __slots__ = ("batch", "clocks", "energy_uj", "time", "version")
+    __slots__ = ("batch", "clocks", "energy_uj", "restore_shared_us", "time", "version")
 
     def __init__(
         self, name: str, time: GraphTime, priority: Priority, vtcm_bytes: int = 0, cores: int = 1, batch: int = 1
@@ -26,6 +28,8 @@ class CoreJob(Job):
         self.time, self.batch = time, batch
         self.clocks = Clocks()
         self.energy_uj = 0.0
+        self.restore_shared_us: Callable[[], float] = float
+        """Brings back what graphs of its context share, and says how long that takes: nothing unless it is told."""
         self.version = -1
         """The state of the votes that its inference was asked for under."""
 
@@ -72,6 +76,11 @@ class Cores(Scheduler):
     def wake_us(self, core: Core, idle_us: float) -> float:
         """As deep as the votes let the core sleep."""
         return core_wake_us(idle_us, self._power.sleep_latency_us(core.number))
+
+    def restore_shared_us(self, job: Job) -> float:
+        """What graphs of one context share, such as the memory for adapters, is the job's when it goes on."""
+        assert isinstance(job, CoreJob)
+        return job.restore_shared_us()
 
     def inference(self, core: Core, job: Job) -> Inference:
         """The job under the votes of now."""

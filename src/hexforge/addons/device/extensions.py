@@ -6,7 +6,6 @@ from __future__ import annotations
 from hexforge.addons.device.contexts.configs import CreationConfig, GroupRegistration
 from hexforge.addons.device.power import PROFILES, PerfProfile
 from hexforge.chips.graph_config import GraphConfig
-from hexforge.chips.htp_config import HtpConfig
 from hexforge.chips.priority import Priority
 from hexforge.errors import CallError
 from hexforge.formats.backend_extensions import Config
@@ -36,7 +35,7 @@ def profile_of(config: Config, perf_profile: str = "") -> PerfProfile:
 
 
 def creation_config(config: Config) -> CreationConfig:
-    """What a context is created with."""
+    """What a context is created with; whether its graphs share adapters is of how it was prepared."""
     tool, own = config.tool.context_configs, config.htp.context
     group = None
     if own.max_spill_fill_buffer_for_group is not None:
@@ -47,7 +46,6 @@ def creation_config(config: Config) -> CreationConfig:
         io_mem_estimation=own.io_memory_estimation,
         file_read_memory_budget_in_mb=own.file_read_memory_budget_in_mb,
         init_acceleration=own.init_acceleration,
-        lora_weight_sharing_enabled=HtpConfig.parse(own.settings((GENERATOR,))).lora_weight_sharing,
         is_persistent_binary=tool.is_persistent_binary,
         memory_limit_hint=tool.memory_limit_hint,
         enable_graphs=None if tool.enable_graphs is None else tuple(tool.enable_graphs),

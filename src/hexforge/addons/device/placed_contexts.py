@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from hexforge.addons.device.contexts.handles import DeviceContext, DeviceGraph
     from hexforge.addons.device.memory import MemHandle
     from hexforge.chips.graph_config import GraphConfig
-
-
-HEAP_BEFORE, HEAP_AFTER = "DSP:before_context_created", "DSP:after_context_freed"
-"""Events of the device's log that say what the DSP's heap has."""
 
 
 class DeviceProgram(Program):
@@ -96,12 +92,9 @@ class DeviceProgram(Program):
 
 def on_device(
     sources: Sequence[Path | bytes], chip: str, config: Config, perf_profile: str = "", *, shared: bool = False,
-    timeout_us: int = 0, load_timeout_us: int = 0, heap: bool = False,
+    timeout_us: int = 0, load_timeout_us: int = 0,
 ) -> dict[str, DeviceProgram]:  # fmt: skip
-    """The graphs of contexts on one device, as the config file says; DeviceError with QNN's code otherwise.
-
-    `heap`: the DSP's heap is profiled, before the first context and after the last.
-    """
+    """The graphs of contexts on one device, as the config file says; DeviceError with QNN's code otherwise."""
     from hexforge.addons.device import Binary, DeviceSignal
     from hexforge.addons.device.extensions import cores_of, creation_config, profile_of, uses_signed_domain
     from hexforge.addons.device.shared.remote import qnn_for
@@ -113,7 +106,7 @@ def on_device(
     cores = max(cores_of(config), prepared_for)
     qnn = qnn_for(chip, "qnn-net-run", cores=cores, signed=signed)
     qnn.use_profile(profile_of(config, perf_profile))
-    own = replace(creation_config(config), dsp_memory_profiling_enabled=heap)
+    own = creation_config(config)
     signal = DeviceSignal(load_timeout_us) if load_timeout_us else None
     if config.htp.groupContext.share_resources:
         contexts = _create_sharing_contexts(qnn, [(binary, own) for binary in binaries])
@@ -154,13 +147,6 @@ def memory_lines(programs: Sequence[DeviceProgram]) -> list[str]:
             kind = "shares resources" if row["shares_resources"] else "is in a group"
             lines.append(f"  {label}: {kind}, one spill-fill buffer of {group_bytes:,} bytes")
     return lines
-
-
-def free_contexts(programs: Sequence[DeviceProgram]) -> Sequence[Mapping[str, Any]]:
-    """Free the contexts of programs; what the DSP's heap had before and after, where that was profiled."""
-    for context in dict.fromkeys(program.context for program in programs):
-        programs[0].qnn.QnnContext_free(context)
-    return programs[0].qnn.events(HEAP_BEFORE, HEAP_AFTER) if programs else []
 
 
 def _create_sharing_contexts(qnn: Qnn, members: Sequence[tuple[Binary, CreationConfig]]) -> list[DeviceContext]:

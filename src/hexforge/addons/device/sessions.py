@@ -242,7 +242,6 @@ class SimulatedRuns:
                 io_mem_estimation=self._config.io_mem_estimation,
                 file_read_memory_budget_in_mb=self._config.file_read_memory_budget_in_mb,
                 init_acceleration=self._config.init_acceleration,
-                lora_weight_sharing_enabled=self._config.lora_weight_sharing_enabled,
                 graph_priorities=self._config.graph_priorities,
                 reused_io_limit_bytes=options.htp_reused_io_limit_mb << 20,
             )

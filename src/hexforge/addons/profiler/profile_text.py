@@ -166,11 +166,6 @@ def average_reports(profile: Profile) -> list[ExecutionReport]:
     ]
 
 
-def heap_lines(profile: Profile) -> list[str]:
-    """What the DSP's heap had before the first context and after the last, where that was profiled."""
-    return [f"{event.name}: {event.value}  bytes" for event in profile.events if event.name.startswith("DSP:")]
-
-
 def _title(graph: GraphProfile, number: int, profile: Profile) -> str:
     name = f", {graph.name}" if len(profile.graphs) > 1 else ""
     return f"Run {number} of {len(graph.runs)}{name}"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hexforge.addons.device.placed_contexts import DeviceProgram, free_contexts, memory_lines, on_device
+from hexforge.addons.device.placed_contexts import DeviceProgram, memory_lines, on_device
 from hexforge.addons.tools import graphs
 from hexforge.addons.tools.flags import NOTHING, ToolFlags, Version
-from hexforge.addons.tools.profiling import device_profile, heap_events, level_of, write_log
+from hexforge.addons.tools.profiling import device_profile, level_of, write_log
 from hexforge.addons.tools.raw import (
     SKIPPED,
     InputList,
@@ -116,7 +116,7 @@ def run(flags: NetRunFlags, version: Version = False) -> None:
     graphs.register_packages(flags.op_packages)
     config = arguments.read_config(flags.config_file, TOOL)
     level = level_of(flags.profiling_level, flags.profiling_option, config)
-    programs = _programs(flags, config, heap=bool(level))
+    programs = _programs(flags, config)
     arguments.print_unmatched_graphs(config, TOOL, list(programs))
     for name, adapter in _adapters(flags.binary_updates, programs):
         programs[name].apply(adapter)  # type: ignore[attr-defined]
@@ -134,19 +134,8 @@ def run(flags: NetRunFlags, version: Version = False) -> None:
     if _says_more(flags.log_level) or _shares_memory(config):
         for line in memory_lines(placed):
             say(line)
-    if level:
-        _write_profiles(jobs, counts, placed, flags, config, level)
-
-
-def _write_profiles(
-    jobs: Sequence[GraphRun], counts: Sequence[int], placed: Sequence[DeviceProgram], flags: NetRunFlags,
-    config: Config, level: str,
-) -> None:  # fmt: skip
-    """Free the contexts, and write the profile of each graph with what the DSP's heap had before and after."""
-    profiles = [_profile(job, flags, config, level, count) for job, count in zip(jobs, counts, strict=True)]
-    events = heap_events(free_contexts(placed))
-    for number, (job, profile) in enumerate(zip(jobs, profiles, strict=True)):
-        write_log(profile, flags.output_dir, number, events if isinstance(job.program, DeviceProgram) else ())
+    for number, (job, count) in enumerate(zip(jobs, counts, strict=True) if level else ()):
+        write_log(_profile(job, flags, config, level, count), flags.output_dir, number)
 
 
 def _shares_memory(config: Config) -> bool:
@@ -182,7 +171,7 @@ def _check(flags: NetRunFlags) -> None:
         raise CallError("--use_native_input_files makes all inputs native; leave --native_input_tensor_names out")
 
 
-def _programs(flags: NetRunFlags, config: Config, *, heap: bool) -> dict[str, Program]:
+def _programs(flags: NetRunFlags, config: Config) -> dict[str, Program]:
     """The graphs to run by name; those of the htp backend lie on a simulated device."""
     if flags.retrieve_context:
         made = graphs.tool_backend(flags.backend, config, TOOL)
@@ -193,7 +182,7 @@ def _programs(flags: NetRunFlags, config: Config, *, heap: bool) -> dict[str, Pr
         for path in paths:
             graphs.require_suits(path, made, strict)
         if (chip := _chip(made)) is not None:
-            return _placed(paths, chip, flags, config, heap=heap)
+            return _placed(paths, chip, flags, config)
         programs: dict[str, Program] = {}
         for path in paths:
             programs |= graphs.open_context(path, made, config)
@@ -225,9 +214,7 @@ def _programs(flags: NetRunFlags, config: Config, *, heap: bool) -> dict[str, Pr
             online = graphs.prepares_online(made)
             sources.append(graphs.compiled_model(path, online, name, wanted).to_bytes())
     chip = _chip(graphs.tool_backend(flags.backend, config, TOOL))
-    placed = (
-        _placed(sources, chip, flags, config, heap=heap) if sources and chip is not None else _off_device({}, flags)
-    )
+    placed = _placed(sources, chip, flags, config) if sources and chip is not None else _off_device({}, flags)
     return {name: (texts | placed)[name] for name in names}
 
 
@@ -238,13 +225,11 @@ def _chip(backend: Backend) -> str | None:
     return backend.targets[0].name or None
 
 
-def _placed(
-    sources: Sequence[Path | bytes], chip: str, flags: NetRunFlags, config: Config, *, heap: bool
-) -> dict[str, Program]:
+def _placed(sources: Sequence[Path | bytes], chip: str, flags: NetRunFlags, config: Config) -> dict[str, Program]:
     return dict(
         on_device(
             sources, chip, config, flags.perf_profile, shared=flags.shared_buffer, timeout_us=flags.timeout,
-            load_timeout_us=flags.retrieve_context_timeout if flags.retrieve_context else 0, heap=heap,
+            load_timeout_us=flags.retrieve_context_timeout if flags.retrieve_context else 0,
         )
     )  # fmt: skip
 

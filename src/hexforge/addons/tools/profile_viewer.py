@@ -47,7 +47,7 @@ def run(flags: ViewerFlags, version: Version = False) -> None:
     """Show what a profiling log holds: as text, and where --output is given as a trace and a summary beside it."""
     from hexforge.addons.profiler.chrometrace import ViewerFeatures
     from hexforge.addons.profiler.profile_files import viewer_files
-    from hexforge.addons.profiler.profile_text import average_reports, heap_lines, reports
+    from hexforge.addons.profiler.profile_text import average_reports, reports
     from hexforge.addons.profiler.recording.zoom import zoom_profile
 
     for flag, given in (
@@ -78,8 +78,6 @@ def run(flags: ViewerFlags, version: Version = False) -> None:
     if chosen != OPTRACE:
         for report in reports(profile) if chosen == RAW else average_reports(profile):
             say(report, nl=False)
-        for line in heap_lines(profile):
-            say(line)
     output = flags.output
     if output is None:
         return

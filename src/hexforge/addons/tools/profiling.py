@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from hexforge.options import did_you_mean
 
 if TYPE_CHECKING:
     from hexforge.addons.device.placed_contexts import DeviceProgram
-    from hexforge.addons.profiler.record import GraphProfile, HostEvent, Profile, ProfiledRun
+    from hexforge.addons.profiler.record import GraphProfile, Profile, ProfiledRun
     from hexforge.chips.power import Power
 
 LEVELS = ("basic", "detailed", "backend", "client")
@@ -43,8 +42,8 @@ def level_of(profiling_level: str, profiling_option: str, config: Config) -> str
     return "basic" if profiling_level == "client" else profiling_level
 
 
-def write_log(profile: Profile, folder: Path, number: int, events: Sequence[HostEvent] = ()) -> Path:
-    """Write the log of a graph's runs and of some events, as the vendor's tools name it."""
+def write_log(profile: Profile, folder: Path, number: int) -> Path:
+    """Write the log of a graph's runs, as the vendor's tools name it."""
     from hexforge.addons.profiler import log
 
     names = [f"qnn-profiling-data_{number}.log"]
@@ -52,25 +51,8 @@ def write_log(profile: Profile, folder: Path, number: int, events: Sequence[Host
         names.append("qnn-profiling-data.log")
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        log.write(folder / name, replace(profile, events=(*profile.events, *events)))
+        log.write(folder / name, profile)
     return folder / names[0]
-
-
-def heap_events(entries: Sequence[Mapping[str, Any]]) -> list[HostEvent]:
-    """What a device's log says of the DSP's heap, as events of a profile."""
-    from hexforge.addons.device.placed_contexts import HEAP_BEFORE
-    from hexforge.addons.profiler.record import HostEvent
-
-    return [
-        HostEvent(
-            "INIT" if entry["event"] == HEAP_BEFORE else "DE-INIT",
-            entry["event"],
-            entry["bytes"],
-            "BYTES",
-            timestamp_us=round(entry["at_us"]),
-        )
-        for entry in entries
-    ]
 
 
 def device_profile(program: DeviceProgram, level: str, power: Power) -> Profile:
@@ -84,17 +66,16 @@ def device_profile(program: DeviceProgram, level: str, power: Power) -> Profile:
     made: dict[Any, GraphProfile] = {}
     runs: list[ProfiledRun] = []
     for done in program.results:
+        line = timed.timeline(done.clocks, done.batch, done.cores)
         if (key := (done.clocks, done.batch)) not in made:
-            line = timed.timeline(done.clocks, done.batch, done.cores)
             waits = power.wait_us(line.accelerator_us, line.rpc_us + line.io_us)
             deployment = replace(timed.deployment(done.clocks, done.cores), power=power)
             made[key] = graph_profile(program.graph, replace(line, wait_us=waits), level, deployment)
         run = made[key].runs[0]
-        call_us = run.netrun_us - run.power_us
-        waited_us = max(0.0, done.latency_us - call_us)
+        rpc_us = line.rpc_us + done.accelerator_us + done.moved_us + done.waited_us + done.wake_us
         runs.append(
             replace(
-                run, netrun_us=done.latency_us, rpc_us=min(run.rpc_us, done.latency_us), power_us=waited_us,
+                run, netrun_us=done.latency_us, rpc_us=min(rpc_us, done.latency_us), power_us=done.waited_us,
                 yields=done.yields,
             )
         )  # fmt: skip

@@ -25,7 +25,7 @@ from hexforge.backends.htp.timing import Clock
 from hexforge.chips import soc
 from hexforge.chips.deployment import Deployment
 from hexforge.chips.graph_config import GraphConfig
-from hexforge.chips.power import CPU_WAKE_US, HOLD_US, MODES, VOTE_US, Corner, Power
+from hexforge.chips.power import CPU_WAKE_US, HOLD_US, MODES, UNVOTED_WAKE_US, VOTE_US, Corner, Power
 from hexforge.errors import CallError, CapacityError, UnsupportedError
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType, Value
 from hexforge.timeline import Timeline
@@ -257,18 +257,37 @@ def test_batches_and_threads_raise_the_throughput_as_published() -> None:
     assert estimate(net, Deployment("SM8550", "w8a8", power=Power(interval_us=1000000.0)), batch=5).throughput == 5
 
 
+@pytest.mark.feature("VTCM in MB", guide="472-481")
+def test_less_vtcm_takes_longer_where_more_moves_for_it() -> None:
+    """What moves for want of VTCM does so piece by piece, and the first one hides behind nothing."""
+    costs = cost.costs(soc.require_chip("SM8650"))
+    net = graph(100, 256, layers=8)
+    lines = {mb: simulate.simulate(net, costs, W8A8, config=GraphConfig(vtcm_mb=mb)) for mb in (1, 2, 4, 8)}
+    times, moved = ([getattr(line, name) for line in lines.values()] for name in ("accelerator_us", "dram_bytes"))
+    assert moved == sorted(moved, reverse=True)
+    assert moved[0] > 2 * moved[-1]
+    assert times == sorted(times, reverse=True)
+    assert len({round(us, 3) for us in times}) == len(set(moved))
+    for line in lines.values():
+        assert sum(e.end_us - e.start_us for e in line.critical) == pytest.approx(line.accelerator_us)
+        assert sum(row.us for row in line.rows) == pytest.approx(line.accelerator_us)
+    all_of_it = simulate.simulate(net, costs, W8A8)
+    assert lines[8].accelerator_us == all_of_it.accelerator_us  # which the costs were fitted with
+
+
 def test_what_a_call_waits_for() -> None:
     accelerator, call = 500.0, 60.0
     burst = Power()
     assert burst.wait_us(accelerator, call) == 0
     assert Power(vote="every_inference").wait_us(accelerator, call) > 0
-    assert Power("sustained_high_performance").wait_us(accelerator, call) == accelerator / 4
+    assert Power("sustained_high_performance").wait_us(accelerator, call) == UNVOTED_WAKE_US
+    assert Power("sustained_high_performance").wait_us(2000, call) == 2000 / 4  # of a CPU that slept so long
     voted = Power("sustained_high_performance", rpc_control_latency_us=30)
     assert voted.wait_us(accelerator, call) == 30
     assert burst.wait_us(20_000, call) == CPU_WAKE_US  # longer than the CPU polls
     assert Power(adaptive_polling_us=1000).wait_us(20_000, call) == 0
     slow = Power("balanced", interval_us=33_000)
-    wake = accelerator / 4  # of a CPU that slept so long
+    wake = UNVOTED_WAKE_US
     assert slow.wait_us(accelerator, call) == wake + 1000 - 40 + 2 * VOTE_US  # the HTP slept as deep as it may
     at_once = Power("balanced").wait_us(accelerator, call)  # idle for the call, the CPU's wake-up and two votes
     assert at_once == wake + 2 * VOTE_US + (call + wake + 2 * VOTE_US - 40)

@@ -32,7 +32,7 @@ ATTEMPT_US = 500.0
 OPEN_US = 20_000.0
 """Assumed: a session is opened."""
 HEAP_BASE_BYTES = 12 << 20
-"""Assumed: the DSP's heap with no context in it."""
+"""Assumed: what a session has of the DSP's heap with no context in it."""
 RESERVED, ESTIMATE = "I/O reserved", "I/O estimate"
 """What memory for inputs and outputs is called: kept for the group, or counted while the context is created."""
 
@@ -179,6 +179,11 @@ def _require_uncompressed(context: DeviceContext, *, shares: bool) -> None:
         )
 
 
+def _dsp_heap_bytes(client: Process) -> int:
+    """What a process has of the DSP's heap: of each session that is open, one at least, and what is in use in them."""
+    return client.heap_bytes + HEAP_BASE_BYTES * max(1, len(client.sessions))
+
+
 def _place_in_session(context: DeviceContext, group: Group | None) -> Waits:
     """Find a session with room, and take it."""
     client, config, device = context.client, context.config, context.client.device
@@ -188,7 +193,7 @@ def _place_in_session(context: DeviceContext, group: Group | None) -> Waits:
     if config.switching:
         check_order(context)
     if config.dsp_memory_profiling_enabled and not any(c.state is State.ALIVE for c in client.contexts.values()):
-        device.log.write("DSP:before_context_created", process=client.name, bytes=client.heap_bytes + HEAP_BASE_BYTES)
+        device.log.write("DSP:before_context_created", process=client.name, bytes=_dsp_heap_bytes(client))
     whole = sum(size for _, size in _needs(context, None))
     if whole > ADVISED_BYTES:
         device.log.write("warning", context=context.label, message=f"needs {whole:,} bytes; at most 3 GB is advised")
@@ -301,7 +306,7 @@ def free(context: DeviceContext) -> Waits:
     client.contexts.pop(context.number, None)
     device.log.write("free", context=context.label, process=client.name)
     if context.config.dsp_memory_profiling_enabled and not client.contexts:
-        device.log.write("DSP:after_context_freed", process=client.name, bytes=client.heap_bytes + HEAP_BASE_BYTES)
+        device.log.write("DSP:after_context_freed", process=client.name, bytes=_dsp_heap_bytes(client))
     client.votes.done()
     return None
 

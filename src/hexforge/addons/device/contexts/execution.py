@@ -6,6 +6,7 @@ Numbers never depend on the device: when, where and how often a graph was interr
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -209,10 +210,6 @@ def _run_on_device(call: _Call) -> Waits:
     if context.config.switching:
         yield from _switch_in(graph)
         call.require_session()
-    if context.config.lora_weight_sharing_enabled and context.blob != graph.name:
-        yield from call.after(ADAPTER_US)
-        context.blob = graph.name
-        device.log.write("adapter_again", graph=graph.label, adapter=graph.adapter)
     job = yield from _run_on_cores(call, device.created_us - host_us - _return_us(context.client, first.accelerator_us))
     waited_us = max(0.0, device.clock.now_us - job.ready_us - job.ran_us - job.moved_us)
     call.require_session()
@@ -231,6 +228,7 @@ def _run_on_cores(call: _Call, worked_us: float) -> Waits:
     cores = min(graph.spec.num_cores, len(device.cores.cores))
     job = CoreJob(graph.label, graph.time, graph.priority, graph.spec.vtcm_bytes, cores, call.multiple)
     job.worked_us = worked_us
+    job.restore_shared_us = functools.partial(_adapt_again, graph)
     device.owners[job.pending] = graph.context.session
     try:
         yield device.cores.submit(job)
@@ -242,6 +240,16 @@ def _run_on_cores(call: _Call, worked_us: float) -> Waits:
     finally:
         device.owners.pop(job.pending, None)
     return job
+
+
+def _adapt_again(graph: DeviceGraph) -> float:
+    """Put the adapter of a graph into the one blob for adapters, where another graph's lies there; the time of that."""
+    context = graph.context
+    if not (context.config.lora_weight_sharing_enabled and graph.spec.adapter_bytes) or context.blob == graph.name:
+        return 0.0
+    context.blob = graph.name
+    context.client.device.log.write("adapter_again", graph=graph.label, adapter=graph.adapter)
+    return ADAPTER_US
 
 
 def _report(call: _Call, ran: _DeviceRun, began: float) -> ExecutionResult:

@@ -136,6 +136,10 @@ class Scheduler:
         assert job.inference is not None
         return job.inference
 
+    def restore_shared_us(self, job: Job) -> float:
+        """What it takes to bring back what another job has put in place of what this one needs, as it goes on."""
+        return 0.0
+
     def record(self, event: JobEvent, job: Job, core: Core | None, us: float = 0.0, to: Job | None = None) -> None:
         """Something begins, and takes so long; `to` is the job that another gives way to."""
 
@@ -216,6 +220,7 @@ class Scheduler:
             wait += us
             self.record(JobEvent.RESTORE, job, core, us)
         job.started = True
+        wait += self.restore_shared_us(job)
         if wait:
             core.timer = self.clock.after(wait, self._task, core, job)
         else:

@@ -117,16 +117,19 @@ def graph_profile(graph: Graph, line: Timeline, level: str, deployment: Deployme
     ops = graph_ops(graph)
     costs = main_thread(line, ops)
     critical = sum(cost.cycles + cost.wait for cost in costs)
-    rpc = max(line.accelerator_us + line.rpc_us, line.accelerator_us)  # also where a call of next to nothing is rounded
+    power = deployment.driven  # of the waits the core's is a part of the accelerator's call, the CPU's of the RPC
+    cpu_us = min(line.wait_us, power.cpu_wake_us(line.accelerator_us))
+    core_us = max(0.0, line.wait_us - cpu_us - 2 * power.vote_us)
+    rpc = max(line.accelerator_us + line.rpc_us + core_us + cpu_us, line.accelerator_us)  # also where that is rounded
     run = ProfiledRun(
         timestamp_us=0,
         netrun_us=max(line.latency_us, rpc),
         rpc_us=rpc,
         accelerator_us=line.accelerator_us,
         critical_cycles=critical,
-        power_us=line.wait_us,
+        power_us=core_us,
         hvx_threads=line.hvx_threads,
-        spans=_run_alone(graph.name, line),
+        spans=_run_alone(graph.name, line.accelerator_us, core_us),
     )
     if level != LEVELS[0]:
         run = replace(run, costs=tuple(costs if level != LEVELS[1] else (OpCost(c.cycles, c.wait) for c in costs)))
@@ -142,11 +145,11 @@ def graph_profile(graph: Graph, line: Timeline, level: str, deployment: Deployme
     )  # fmt: skip
 
 
-def _run_alone(graph: str, line: Timeline) -> tuple[RunSpan, ...]:
+def _run_alone(graph: str, accelerator_us: float, power_us: float) -> tuple[RunSpan, ...]:
     """A run that no other interrupts, on the accelerator's clock."""
-    spans = [RunSpan(RUNTRACES, graph, "execute", 0.0, line.accelerator_us)]
-    if line.wait_us:
-        spans.insert(0, RunSpan(RUNTRACES, graph, POWER_ON, -line.wait_us, 0.0))
+    spans = [RunSpan(RUNTRACES, graph, "execute", 0.0, accelerator_us)]
+    if power_us:
+        spans.insert(0, RunSpan(RUNTRACES, graph, POWER_ON, -power_us, 0.0))
     return tuple(spans)
 
 

@@ -112,7 +112,10 @@ class _Placed:
         left, times, dram = work.weights_left, work.us, self.settings.costs.values["dram"]
         spill_left = self.settings.spill_left
         through = [size * spill_left for size in self.spills.moved_bytes]
+        alone = self._alone_us()
         self.ends, self.ready, self.fetches = ends, ready_at, fetches = [0.0], [0.0], [(0.0, 0.0, 0.0)]
+        self.alone_us = [0.0]
+        """Of each tile, what it waits for a transfer that nothing hides."""
         now = fetched = 0.0
         for i, share, weight_bytes, free_after in self.tiles:
             ready = end = now + times[i] * share
@@ -124,10 +127,26 @@ class _Placed:
                 fetched = start + dram * size / 1e6  # as Costs.dram_us has it
                 if fetched + SYNC_US > ready:
                     end = fetched + SYNC_US
+            self.alone_us.append(alone[i] * share)
+            end += alone[i] * share
             fetches.append((start, fetched, size))
             ready_at.append(ready)
             ends.append(end)
             now = end
+
+    def _alone_us(self) -> list[float]:
+        """What each task waits for because its graph was given less VTCM than the chip has.
+
+        What moves for want of it does so piece by piece, and nothing hides the first one. Of what moves with all of
+        VTCM the costs have that already, as they were measured with it.
+        """
+        settings = self.settings
+        if settings.vtcm_bytes >= settings.costs.vtcm_bytes:
+            return [0.0] * len(self.tasks)
+        least, piece = self.sequence.spills(settings.costs.vtcm_bytes).moved_bytes, self.vtcm_bytes // 8
+        us_per_byte = settings.costs.values["dram"] * settings.spill_left / 1e6
+        more = (size - with_all for size, with_all in zip(self.spills.moved_bytes, least, strict=True))
+        return [us_per_byte * min(max(0, size), piece) for size in more]
 
     @property
     def end_us(self) -> float:
@@ -162,6 +181,7 @@ class _Placed:
                 t.name, t.op, tuple(t.ops), starts[i], total[i], round(total[i] * self.settings.core_mhz), self.hmx[i],
                 self.hvx[i], moved[i], waited[i], overlap[i], self._bound(i, waited[i]), t.weight_bytes,
                 self.spills.moved_bytes[i], vtcm[i], tuple(t.kinds), self._parts(i, total[i] - waited[i]),
+                max(1, *_pieces(t, self.vtcm_bytes)),
             )
             for i, t in enumerate(tasks)
         )  # fmt: skip
@@ -248,14 +268,16 @@ class _Placed:
         n = len(self.tiles)
         while n > 0:
             tile = self.tiles[n - 1]
-            name = self.tasks[tile.task].name
-            if self.ends[n] <= self.ready[n] + 1e-12:
+            name, end = self.tasks[tile.task].name, self.ends[n] - self.alone_us[n]
+            if self.alone_us[n]:
+                path.append(Event("DMA", name, end, self.ends[n]))
+            if end <= self.ready[n] + 1e-12:
                 unit = "HMX" if self.hmx[tile.task] >= self.hvx[tile.task] else "HVX"
-                path.append(Event(unit, name, self.ends[n - 1], self.ends[n]))
+                path.append(Event(unit, name, self.ends[n - 1], end))
                 on_path[tile.task] += tile.share
                 n -= 1
                 continue
-            start, end = self.fetches[n][0], self.ends[n]
+            start = self.fetches[n][0]
             # transfers queue: back to the one that did not wait for another
             while n > 1 and start > 0 and self.fetches[n - 1][1] == start and self.ends[tile.free_after] < start:
                 path.append(Event("DMA", name, start, end, round(tile.weight_bytes)))
@@ -287,8 +309,13 @@ def _shifted_task(task: Task, shift: int) -> Task:
     return replace(task, reads=[(source + shift if source >= 0 else source, size) for source, size in task.reads])
 
 
+def _pieces(task: Task, vtcm_bytes: int) -> tuple[int, int]:
+    """How many eighths of VTCM the weights of a task are, and its result."""
+    eighth = vtcm_bytes // 8
+    return -(-task.weight_bytes // eighth), -(-task.out_bytes // eighth)
+
+
 def _context_bytes(tasks: Sequence[Task], vtcm_bytes: int) -> int:
     """Weights, and a record for each piece the ops are cut into."""
-    eighth = vtcm_bytes // 8
-    pieces = sum(-(-t.weight_bytes // eighth) + -(-t.out_bytes // eighth) for t in tasks)
+    pieces = sum(sum(_pieces(task, vtcm_bytes)) for task in tasks)
     return sum(t.weight_bytes for t in tasks) + OP_BYTES * pieces

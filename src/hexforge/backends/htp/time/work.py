@@ -165,7 +165,9 @@ def brings_into_rows(task: Task, node: Node) -> None:
     """A cache that came in tiles and leaves the graph row by row is brought into that order."""
     joined = node.outputs[0]
     if node.op.name == JOIN and joined.role is Role.APP_READ and not joined.tile and tile_of(joined):
-        task.add("operand", padded_elements(joined.shape) * task.precision.activation_bytes / 1e6)
+        *heads, deep, wide = joined.shape  # matrices beside each other, as `product` has them, and no image
+        elements = math.prod(heads) * round_up(deep, CHANNELS) * round_up(wide, CHANNELS)
+        task.add("operand", elements * task.precision.activation_bytes / 1e6)
 
 
 def other_op(task: Task, node: Node, written: float, *, whole_sequence: bool = False) -> None:
