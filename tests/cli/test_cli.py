@@ -229,6 +229,7 @@ def test_run_refuses_a_file_that_is_no_array(tmp_path: Path, capsys: pytest.Capt
     assert "not a .npy file" in capsys.readouterr().err
 
 
+@pytest.mark.feature("Supported-ops list with columns HTP and HTP_FP16", guide="35-41")
 def test_ops_lists_every_translator(capsys: pytest.CaptureFixture[str]) -> None:
     from hexforge.frontends.onnx.translate.builder import TRANSLATORS
 

@@ -56,7 +56,7 @@ def test_a_profile_names_its_ops_and_their_cycles(tmp_path: Path, quantized: boo
     assert "swish" in (tmp_path / "made" / "chrometrace_qnn_htp_analysis_summary.html").read_text().lower()
 
 
-@pytest.mark.feature("Op packages", guide="19-31")
+@pytest.mark.feature("Op packages", guide="19-31", door="tools")
 @pytest.mark.parametrize("quantized", [False, True])
 def test_the_vendors_tools_take_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quantized: bool) -> None:
     """Prepared, run, profiled and viewed by the tools, with the bytes that a session gives."""

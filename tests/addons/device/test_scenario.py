@@ -36,6 +36,8 @@ def played(steps: list[Any], binaries: dict[str, Any] | None = None, **more: Any
     return play(parse_script(data))
 
 
+@pytest.mark.feature("SubSystem Restart", guide="2729-2731", door="tools")
+@pytest.mark.feature("Multiple cDSP sessions", guide="3095-3139", door="tools")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_examples_go_as_they_say(path: Path, tmp_path: Path) -> None:
     page, log = tmp_path / "page.html", tmp_path / "log.jsonl"

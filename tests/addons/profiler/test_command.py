@@ -37,7 +37,8 @@ def profile(*arguments: str) -> str:
     return result.stdout
 
 
-@pytest.mark.feature("Netron JSON", guide="2537-2551")
+@pytest.mark.feature("Showcase models 1-3", guide="1809-2379", door="tools")
+@pytest.mark.feature("Netron JSON", guide="2537-2551", door="tools")
 def test_every_file(models: Path) -> None:
     out = models / "out"
     said = profile(str(models / "before.onnx"), "--soc", "SM8650", "-o", str(out), "--flows")
@@ -105,6 +106,8 @@ def test_measured_here(models: Path) -> None:
     check_trace(json.loads((out / "chrometrace.json").read_text()))
 
 
+@pytest.mark.feature("Runtrace", guide="2583-2593", door="tools")
+@pytest.mark.feature("Yielding and pre-emption", guide="2696-2698", door="tools")
 def test_co_running_and_gzip(models: Path) -> None:
     out = models / "out"
     (models / "large.onnx").write_bytes(showcase.div(256)[0])

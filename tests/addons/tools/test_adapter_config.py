@@ -28,6 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.feature("Apply binary section (LoRA)", guide="197, 217")
 def test_adapters_are_made_with_the_context(folder: Path) -> None:
     Path("adapters.yaml").write_text(
         "use_case:\n- {name: math, graph: block, weights: math.npz}\n- {name: code, weights: code.npz}\n"

@@ -93,7 +93,6 @@ def test_a_section_for_a_graph_that_is_not_there_is_said(folder: Path, capsys: p
     assert "graphs[0] is for 'bb', and changes nothing: the graphs here are 'a' and 'b'" in capsys.readouterr().err
 
 
-@pytest.mark.feature("DSP heap profiling", guide="163-169, 1670-1743")
 @pytest.mark.parametrize("level", ["basic", "detailed"])
 def test_nothing_is_said_of_the_heap_that_no_key_of_the_tools_asks_for(folder: Path, level: str) -> None:
     """It is off unless a context is created with it, which the tools' files have no key for."""

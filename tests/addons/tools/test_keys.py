@@ -91,6 +91,9 @@ GRAPH_SETTINGS: dict[str, tuple[Any, str, int]] = {
 }
 
 
+@pytest.mark.feature("VTCM in MB", guide="472-481")
+@pytest.mark.feature("HVX threads", guide="499-505, 1090-1129")
+@pytest.mark.feature("Optimization level", guide="456-462, 523, 1234-1238")
 @pytest.mark.parametrize("key", GRAPH_SETTINGS)
 def test_a_graphs_settings_are_in_the_context(key: str, model: Path, tmp_path: Path) -> None:
     value, name, written = GRAPH_SETTINGS[key]
@@ -100,6 +103,10 @@ def test_a_graphs_settings_are_in_the_context(key: str, model: Path, tmp_path: P
     )
 
 
+@pytest.mark.feature("DLBC inputs and weights", guide="998-1088")
+@pytest.mark.feature("Weights packing", guide="507-513")
+@pytest.mark.feature("Fold ReLU off", guide="483-489")
+@pytest.mark.feature("Short depth conv off HMX", guide="491-497, 1252-1254")
 @pytest.mark.parametrize(
     ("key", "value"),
     [("dlbc", 1), ("weights_packing", True), ("fold_relu_activation_into_conv_off", True),
@@ -156,13 +163,28 @@ def test_graphs_of_a_context_have_settings_of_their_own(model: Path, tmp_path: P
         prepared(Path(f"{model},{tmp_path / 'n.onnx'}"), tmp_path, graphs=sections)
 
 
+@pytest.mark.feature("SOC wins over ARCH", guide="529")
+@pytest.mark.feature("Device config SOC", guide="63-69, 83-97")
+@pytest.mark.feature("Device config ARCH", guide="71-77, 99-108")
 def test_the_chip_by_any_key(model: Path, tmp_path: Path) -> None:
     for device in ({"soc_model": 69}, {"soc_id": 69}):
         assert prepared(model, tmp_path, devices=[device]).info.targets[0].name == "SM8750"
     given = config(tmp_path, devices=[{"dsp_arch": "v79"}])
     assert tool_backend("libQnnHtp.so", given, NET_RUN).config.pairs()["htp_arch"] == "79"
+    both = prepared(model, tmp_path, devices=[{"soc_model": 57, "dsp_arch": "v79"}]).info.targets[0]
+    assert (both.name, both.facts["htp_arch"]) == ("SM8650", 75)
 
 
+@pytest.mark.feature("SLC allocator", guide="1131-1188")
+def test_the_system_level_cache_is_a_key_of_graphs(tmp_path: Path) -> None:
+    given = config(tmp_path, devices=[{"soc_model": 69}], graphs=[{"slc_alloc_enable": 1}])
+    assert tool_backend("libQnnHtp.so", given, GENERATOR).config.pairs()["slc_alloc_enable"] == "1"
+
+
+@pytest.mark.feature("RPC control latency", guide="565-567, 736-745, 1311-1313")
+@pytest.mark.feature("RPC polling", guide="747-760, 1315-1318")
+@pytest.mark.feature("Adaptive polling", guide="764-803, 1324-1326")
+@pytest.mark.feature("Performance profile table", guide="1392-1632")
 def test_how_a_core_is_driven_changes_the_time(model: Path, tmp_path: Path) -> None:
     burst = latency_us(model, tmp_path, perf_profile="burst")
     assert burst < latency_us(model, tmp_path, perf_profile="power_saver")
@@ -200,6 +222,10 @@ def test_what_does_nothing_says_so(key: str, tmp_path: Path) -> None:
     assert any(key in warning for warning in config(tmp_path, **WARNED[key]).warnings)
 
 
+@pytest.mark.feature("Signed PD", guide="79-81, 110-119")
+@pytest.mark.feature("File read memory budget", guide="147-153, 347-355")
+@pytest.mark.feature("I/O memory estimation", guide="155-161, 357-363")
+@pytest.mark.feature("Init acceleration", guide="187-193, 412-418")
 @pytest.mark.parametrize(
     "sections",
     [
@@ -212,6 +238,7 @@ def test_a_contexts_keys_are_the_devices(sections: dict[str, Any], model: Path, 
     on_a_device(model, tmp_path, **sections)
 
 
+@pytest.mark.feature("Register multi contexts", guide="139-145, 249-289")
 def test_a_groups_buffer_is_the_devices(tmp_path: Path) -> None:
     """That a graph which needs more is refused, the device's own tests show."""
     given = creation_config(config(tmp_path, context={"group_id": 0, "max_spill_fill_buffer_for_group": 4096}))
@@ -235,6 +262,8 @@ def test_weights_are_shared_where_they_are_to_be(model: Path, tmp_path: Path) ->
     assert sizes[True] < sizes[False]
 
 
+@pytest.mark.feature("Vote every inference / sustain by timer", guide="964-972")
+@pytest.mark.feature("RELAXED and RELEASED power states, stages", guide="1414-1416, 1634-1642")
 def test_a_vote_is_held_as_long_as_the_timeout_says(model: Path, tmp_path: Path) -> None:
     states = {}
     for timeout in (1000, 100_000):
@@ -266,6 +295,8 @@ def softmax(size: int) -> bytes:
     return bytes(made.SerializeToString())
 
 
+@pytest.mark.feature("Share resources", guide="171-185, 365-410")
+@pytest.mark.feature("createFromBinaryListAsync", guide="3059-3093")
 def test_contexts_of_a_list_share_what_they_can(tmp_path: Path) -> None:
     """Two contexts with a spill-fill buffer each, or with one for both."""
     used = {}

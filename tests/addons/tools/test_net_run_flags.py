@@ -71,6 +71,7 @@ def test_contexts_with_tensors_inside(folder: Path) -> None:
         tool("qnn-net-run", "--retrieve_context=output/c.bin", *HTP, "--input_list=one.txt,__", "--debug")
 
 
+@pytest.mark.feature("Context binary management", guide="3001-3057")
 def test_several_contexts_and_batches(folder: Path) -> None:
     for name in "ab":
         tool("qnn-context-binary-generator", f"--model={name}.onnx", *HTP, f"--binary_file={name}")
@@ -91,6 +92,7 @@ def test_a_recording_by_the_savers_library(folder: Path) -> None:
         tool("qnn-net-run", "--retrieve_context=output/a.bin", "--backend=libQnnSaver.so", "--input_list=one.txt")
 
 
+@pytest.mark.feature("Error codes", guide="385, 914, 2763, 3019-3024, 3481-3504")
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -53,6 +53,7 @@ def test_what_it_writes_runs_in_the_other_tools(folder: Path, quantized: bool) -
     assert Path("from_context/Result_1/r2.raw").read_bytes() == Path("from_dlc/Result_1/r2.raw").read_bytes() == wanted
 
 
+@pytest.mark.feature("A16W16", guide="2668-2694")
 @pytest.mark.feature("Converter", guide="2401-2409")
 def test_its_flags_say_how_it_quantizes(folder: Path) -> None:
     tool("qnn-onnx-converter", "-i", "net.onnx", "-o", "wide.dlc", "-d", "x", f"1,16,{SIZE},{SIZE}", "--input_list",

@@ -62,6 +62,7 @@ def test_every_run_or_their_average(folder: Path) -> None:
     assert parse(view("--input_log", "qnn-profiling-data_0.log")) == mean
 
 
+@pytest.mark.feature("Linting profile", guide="1749-1807")
 def test_a_trace_of_linting(folder: Path) -> None:
     view("--reader", AVERAGE, "--input_log", "qnn-profiling-data_0.log", "--output", "./chromeTrace.json")
     by = check_trace(json.loads(Path("chromeTrace.json").read_text()))
@@ -69,6 +70,7 @@ def test_a_trace_of_linting(folder: Path) -> None:
     assert not list(folder.glob("*.html"))
 
 
+@pytest.mark.feature("System services", guide="2505-2521")
 @pytest.mark.feature("Optrace capture", guide="2411-2463")
 def test_optrace(folder: Path) -> None:
     Path("config.json").write_text(

@@ -97,6 +97,7 @@ def test_a_graph_text_takes_floats_and_integers(folder: Path) -> None:
         assert real.tolist() == [1.0, 2.0, -1.0, 126.5]
 
 
+@pytest.mark.feature("Variable batch at execute", guide="43-45")
 def test_a_file_of_several_batches_runs_as_often(folder: Path) -> None:
     PICTURES.tofile(folder / "all.raw")
     (folder / "list.txt").write_text("image:=all.raw\n")
@@ -110,6 +111,7 @@ def test_counts_and_kept_outputs(folder: Path) -> None:
     assert sorted(path.name for path in (folder / "output").iterdir()) == ["Result_0", "Result_1"]
 
 
+@pytest.mark.feature("Batch and threads", guide="2949-2967")
 @pytest.mark.feature("qnn-throughput-net-run", guide="1341-1377")
 def test_throughput_of_two_threads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = {"modelName": "digits", "modelPath": str(MODEL), "inputPath": "list.txt", "saveOutput": "FLOAT_LAST"}
@@ -131,6 +133,7 @@ def test_throughput_of_two_threads(folder: Path, capsys: pytest.CaptureFixture[s
         tool("qnn-throughput-net-run", "--config", "plan.json")
 
 
+@pytest.mark.feature("Graph priority", guide="3178-3240")
 def test_priorities_of_a_throughput_test_act_on_the_simulated_chip(folder: Path) -> None:
     (folder / "large.onnx").write_bytes(showcase.sub(64)[0])
     plan: dict[str, Any] = {
@@ -183,6 +186,8 @@ def test_a_context_in_the_place_of_a_dlc(folder: Path, capfd: pytest.CaptureFixt
         tool("qnn-context-binary-generator", "--dlc_path", "digits_0.dlc,digits_0.dlc", *made, "two")
 
 
+@pytest.mark.feature("Basic profile", guide="1660-1668")
+@pytest.mark.feature("Detailed profile", guide="1747")
 def test_profiles_are_logs_that_read_back(folder: Path) -> None:
     (folder / "htp.json").write_text('{"devices": [{"soc_model": 57, "profiling_level": "linting"}]}')
     config = ("--config_file", "tool.json")

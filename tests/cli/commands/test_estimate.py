@@ -139,3 +139,35 @@ def test_python_and_the_command_say_the_same(tmp_path: Path) -> None:
     events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     lanes = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert lanes >= {"HMX", "HVX", "DMA", "host", "critical path"}
+
+
+def said_idle(model: Path, *options: str) -> list[str]:
+    done = CliRunner().invoke(app, [str(model), "--json", *options])
+    assert done.exit_code == 0, done.output
+    found: list[str] = json.loads(done.stdout).get("without_effect", [])
+    return found
+
+
+@pytest.mark.feature("VTCM in MB", guide="472-481", door="tools")
+@pytest.mark.feature("Optimization level", guide="456-462, 523, 1234-1238", door="tools")
+def test_an_option_that_changes_no_time_says_so_and_why(tmp_path: Path) -> None:
+    """Each line is found by timing the model without the option: one that acts has none."""
+    small = saved(tmp_path / "m.onnx")
+    said = said_idle(small, "--precision", "w8a8", "--vtcm-mb", "4", "--optimization", "3", "--hvx-threads", "1")
+    assert [line.partition(" ")[0] for line in said] == ["--optimization", "--vtcm-mb"]
+    assert "nothing moves for want of it" in said[1]
+    assert not said_idle(small, "--precision", "w8a8", "--optimization", "2")  # which is the default
+    assert not said_idle(small, "--precision", "w8a8", "--hvx-threads", "1")
+    shown = CliRunner().invoke(app, [str(small), "--precision", "w8a8", "--vtcm-mb", "4"])
+    assert "--vtcm-mb changes no time" in shown.stderr
+    assert "changes no time" not in shown.stdout
+
+
+@pytest.mark.feature("Fold ReLU off", guide="483-489", door="tools")
+def test_fold_relu_off_acts_on_activations_that_are_there_and_says_where_there_are_none(tmp_path: Path) -> None:
+    model, made = saved(tmp_path / "m.onnx"), tmp_path / "q.onnx"
+    assert not said_idle(model, "--precision", "w8a8", "--fold-relu-off")
+    samples = [{"x": np.random.default_rng(n).standard_normal((1, 3, 32, 32)).astype(np.float32)} for n in range(2)]
+    hexforge.quantize(model, made, samples)
+    (said,) = said_idle(made, "--fold-relu-off")
+    assert said.startswith("--fold-relu-off changes no time: no activation follows a convolution")

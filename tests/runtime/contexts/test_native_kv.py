@@ -161,6 +161,7 @@ def test_a_cache_that_leaves_flat_is_brought_into_rows(heads: int) -> None:
     assert 0.9 * flat < back < 1.001 * flat
 
 
+@pytest.mark.feature("Native KV cache", guide="3242-3341", door="tools")
 def test_the_tools_know_native_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     onnx.save(onnx.load_from_string(decoder()), "decoder.onnx")
