@@ -113,7 +113,7 @@ INNER = {
     "analysis": (
         ("quality",),
         ("estimate",),
-        ("cpu_estimate", "estimate_views"),
+        ("cpu_estimate", "estimate_views", "idle_options"),
         ("requests",),
         ("timed_graphs", "random_inputs", "in_turn", "mapped_tasks"),
         ("worker_pool", "worker_processes"),

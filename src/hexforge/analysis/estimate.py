@@ -85,6 +85,7 @@ class Estimate(Result):
         Key("throughput_per_s", of="throughput", rounded=3),
         Key("costs", of="provenance"),
         "little_known",
+        Key("without_effect", omit_empty=True),
         *(_in_ms(part) for part in ("accelerator", "host", "rpc", "io", "wait")),
         Key("runtime_factor", of="timeline.factor", rounded=4),
         Key("core_mhz", of="timeline.core_mhz", rounded=1),
@@ -159,6 +160,13 @@ class Estimate(Result):
             return None
         idle_us = max(line.rpc_us + line.io_us, power.interval_us - line.accelerator_us - line.wait_us)
         return line.energy_uj + waiting_uj(power, line.wait_us, idle_us)
+
+    @property
+    def without_effect(self) -> list[str]:
+        """Options of the graph that were asked for and change no time, each with why."""
+        from hexforge.analysis.idle_options import idle_options
+
+        return idle_options(self)
 
     @property
     def memory_bytes(self) -> int:

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hexforge.amounts import size
-from hexforge.analysis.estimate import Estimate
 from hexforge.chips.deployment import AS_IS
 from hexforge.chips.graph_config import LEVEL, VTCM, GraphConfig, vtcm_text
 from hexforge.errors import HexforgeError
 from hexforge.runtime.registry import timed_backend
+
+if TYPE_CHECKING:
+    from hexforge.analysis.estimate import Estimate
 
 PLAIN = GraphConfig()
 REASONS: Mapping[str, str] = {

@@ -167,7 +167,6 @@ def test_an_option_that_changes_no_time_says_so_and_why(tmp_path: Path) -> None:
 def test_fold_relu_off_acts_on_activations_that_are_there_and_says_where_there_are_none(tmp_path: Path) -> None:
     model, made = saved(tmp_path / "m.onnx"), tmp_path / "q.onnx"
     assert not said_idle(model, "--precision", "w8a8", "--fold-relu-off")
-    samples = [{"x": np.random.default_rng(n).standard_normal((1, 3, 32, 32)).astype(np.float32)} for n in range(2)]
-    hexforge.quantize(model, made, samples)
+    hexforge.quantize(model, "random:2", "w8a8", made)
     (said,) = said_idle(made, "--fold-relu-off")
     assert said.startswith("--fold-relu-off changes no time: no activation follows a convolution")

@@ -95,7 +95,6 @@ def estimate(
     """Say how long a model takes on a chip, where the time goes and what bounds each op."""
     from hexforge.analysis.estimate import estimate as estimated
     from hexforge.analysis.estimate import estimate_all_chips
-    from hexforge.analysis.idle_options import idle_options
     from hexforge.analysis.timed_graphs import TimedSource, timed_graphs
     from hexforge.formats.file_kinds import open_model
 
@@ -134,7 +133,6 @@ def estimate(
         if deployment.quantizes_floats:
             as_built = estimated(source, deployment, **called, cpu_part=False, built=True)
             as_built = as_built if as_built.built else None
-        idle = idle_options(timed)
     if files.trace is not None:
         _write_trace(files.trace, timed, shared)
     if files.report is not None:
@@ -145,11 +143,10 @@ def estimate(
         print_json(
             timed.to_json()
             | of_file
-            | ({"without_effect": idle} if idle else {})
             | ({"together": [record(job, _CO_RUNNING) for job in shared.jobs]} if shared else {})
         )
         return
-    for line in idle:
+    for line in timed.without_effect:
         say(line, colour="yellow", err=True)
     _print(console(), timed, as_built, 0 if shown.every else shown.rows, shown.refused)
     if shared:
