@@ -128,7 +128,7 @@ NO_TEST = "no test"
 
 def _door_cell(row: Feature, door: str, marked: list[Marked]) -> str:
     """Whether a feature works through a door, with the tests that go through it; else why it does not go through it."""
-    tests = [f"`{one.test.removeprefix('tests/')}`" for one in marked if (one.feature, one.door) == (row.name, door)]
+    tests = [f"`{one.test}`" for one in marked if (one.feature, one.door) == (row.name, door)]
     return f"works: {', '.join(tests)}" if tests else row.closed[door] or NO_TEST
 
 
