@@ -7,118 +7,62 @@
 namespace hexforge::capi {
 namespace {
 
-Qnn_ErrorHandle_t not_supported(...) { return QNN_COMMON_ERROR_NOT_SUPPORTED; }
-// Calls 13 to 15 of the system's table: onnxruntime's provider asks there for a profile's log in QNN's own format,
-// which is not written; its CSV comes from QnnProfile. It fails where these fail.
-Qnn_ErrorHandle_t nothing_written(...) { return QNN_SUCCESS; }
-constexpr int kSystemLogCalls[] = {13, 14, 15};
-constexpr int kSystemCalls = sizeof(QnnSystemInterface_Implementation_t) / sizeof(void*);
+// How a place of a table is filled, by the word of functions.csv.
+template <const Library& kLibrary, auto kFunction, class... A>
+void put_library(Qnn_ErrorHandle_t (*&place)(A...)) {
+  place = [](A... arguments) { return kFunction(kLibrary, arguments...); };
+}
+template <class... A>
+void put_refused(Qnn_ErrorHandle_t (*&place)(A...)) {
+  place = [](A...) -> Qnn_ErrorHandle_t { return QNN_COMMON_ERROR_NOT_SUPPORTED; };
+}
+// onnxruntime's provider has a profile's log written in QNN's own format, which is not done; its CSV comes from
+// QnnProfile, and it fails where these fail.
+template <class... A>
+void put_nothing(Qnn_ErrorHandle_t (*&place)(A...)) {
+  place = [](A...) -> Qnn_ErrorHandle_t { return QNN_SUCCESS; };
+}
 
-// The functions that know by their library which backend they are for.
-template <const Library& kLibrary>
-struct Of {
-  static Qnn_ErrorHandle_t has_capability(QnnProperty_Key_t key) { return property_has_capability(kLibrary, key); }
-  static Qnn_ErrorHandle_t create(Qnn_LogHandle_t logger, const QnnBackend_Config_t** config,
-                                  Qnn_BackendHandle_t* backend) {
-    return backend_create(kLibrary, logger, config, backend);
-  }
-  static Qnn_ErrorHandle_t api_version(Qnn_ApiVersion_t* version) { return backend_get_api_version(kLibrary, version); }
-  static Qnn_ErrorHandle_t device(Qnn_LogHandle_t logger, const QnnDevice_Config_t** config, Qnn_DeviceHandle_t* out) {
-    return device_create(kLibrary, logger, config, out);
-  }
-  static Qnn_ErrorHandle_t platform_info(Qnn_LogHandle_t logger, const QnnDevice_PlatformInfo_t** info) {
-    return device_get_platform_info(kLibrary, logger, info);
-  }
-  static Qnn_ErrorHandle_t infrastructure(QnnDevice_Infrastructure_t* out) {
-    return device_get_infrastructure(kLibrary, out);
-  }
+// Room behind a table: functions that newer versions append say that they are not supported.
+using Appended = Qnn_ErrorHandle_t (*)();
 
-  static QnnInterface_t table() {
-    QnnInterface_t made{};
-    made.backendId = kLibrary.id;
-    made.providerName = kLibrary.provider;
-    made.apiVersion = {{QNN_API_VERSION_MAJOR, QNN_API_VERSION_MINOR, QNN_API_VERSION_PATCH}, kLibrary.version};
-    QnnInterface_Implementation_t& f = made.v2;
-    f.propertyHasCapability = has_capability;
-    f.backendCreate = create;
-    f.backendSetConfig = backend_set_config;
-    f.backendGetApiVersion = api_version;
-    f.backendGetBuildId = backend_get_build_id;
-    f.backendRegisterOpPackage = backend_register_op_package;
-    f.backendGetSupportedOperations = backend_get_supported_operations;
-    f.backendValidateOpConfig = backend_validate_op_config;
-    f.backendFree = backend_free;
-    f.contextCreate = context_create;
-    f.contextSetConfig = context_set_config;
-    f.contextGetBinarySize = context_get_binary_size;
-    f.contextGetBinary = context_get_binary;
-    f.contextCreateFromBinary = context_create_from_binary;
-    f.contextFree = context_free;
-    f.graphCreate = graph_create;
-    f.graphCreateSubgraph = graph_create_subgraph;
-    f.graphSetConfig = graph_set_config;
-    f.graphAddNode = graph_add_node;
-    f.graphFinalize = graph_finalize;
-    f.graphRetrieve = graph_retrieve;
-    f.graphExecute = graph_execute;
-    f.graphExecuteAsync = graph_execute_async;
-    f.tensorCreateContextTensor = tensor_create_context_tensor;
-    f.tensorCreateGraphTensor = tensor_create_graph_tensor;
-    f.logCreate = log_create;
-    f.logSetLogLevel = log_set_log_level;
-    f.logFree = log_free;
-    f.profileCreate = profile_create;
-    f.profileSetConfig = profile_set_config;
-    f.profileGetEvents = profile_get_events;
-    f.profileGetSubEvents = profile_get_sub_events;
-    f.profileGetEventData = profile_get_event_data;
-    f.profileGetExtendedEventData = profile_get_extended_event_data;
-    f.profileFree = profile_free;
-    f.memRegister = mem_register;
-    f.memDeRegister = mem_de_register;
-    f.deviceGetPlatformInfo = platform_info;
-    f.deviceFreePlatformInfo = device_free_platform_info;
-    f.deviceGetInfrastructure = infrastructure;
-    f.deviceCreate = device;
-    f.deviceSetConfig = device_set_config;
-    f.deviceGetInfo = device_get_info;
-    f.deviceFree = device_free;
-    f.signalCreate = signal_create;
-    f.signalSetConfig = signal_set_config;
-    f.signalTrigger = signal_trigger;
-    f.signalFree = signal_free;
-    f.errorGetMessage = error_get_message;
-    f.errorGetVerboseMessage = error_get_verbose_message;
-    f.errorFreeVerboseMessage = error_free_verbose_message;
-    f.contextValidateBinary = context_validate_binary;
-    f.contextCreateFromBinaryWithSignal = context_create_from_binary_with_signal;
-    f.contextCreateFromBinaryListAsync = context_create_from_binary_list_async;
-    f.tensorUpdateGraphTensors = tensor_update_graph_tensors;
-    f.tensorUpdateContextTensors = tensor_update_context_tensors;
-    f.contextApplyBinarySection = context_apply_binary_section;
-    return made;
-  }
-};
-
-// A table with room behind it: functions that newer versions append say that they are not supported.
 struct Table {
   QnnInterface_t interface{};
-  QnnInterface_UnspecifiedFn_t appended[32];
+  Appended appended[32];
 };
+
+#define QNN_CALL(how, member, type, name, function) QNN_CALL_##how(member, function)
+#define QNN_CALL_yes(member, function) f.member = function;
+#define QNN_CALL_library(member, function) put_library<kLibrary, function>(f.member);
+#define QNN_CALL_refused(member, function) put_refused(f.member);
+#define QNN_CALL_nothing(member, function) put_nothing(f.member);
 
 template <const Library& kLibrary>
 Table whole_table() {
-  const auto refuse = reinterpret_cast<QnnInterface_UnspecifiedFn_t>(not_supported);
   Table made;
-  made.interface = Of<kLibrary>::table();
+  made.interface.backendId = kLibrary.id;
+  made.interface.providerName = kLibrary.provider;
+  made.interface.apiVersion = {{QNN_API_VERSION_MAJOR, QNN_API_VERSION_MINOR, QNN_API_VERSION_PATCH}, kLibrary.version};
   QnnInterface_Implementation_t& f = made.interface.v2;
-  for (auto* each : {&f.graphPrepareExecutionEnvironment, &f.graphReleaseExecutionEnvironment, &f.graphGetProperty,
-                     &f.contextGetBinarySectionSize, &f.contextGetBinarySection, &f.backendGetProperty,
-                     &f.contextGetProperty, &f.contextGetIncrementalBinary, &f.contextReleaseIncrementalBinary,
-                     &f.contextFinalize, &f.globalConfigSet, &f.contextCreateFromBinaryWithCallback})
-    *each = refuse;
+#include "call_table.inc"
   check::wrap(f, kLibrary.id);
-  for (auto& each : made.appended) each = refuse;
+  for (auto& each : made.appended) put_refused(each);
+  return made;
+}
+
+struct SystemTable {
+  QnnSystemInterface_t interface{};
+  Appended appended[48];
+};
+
+SystemTable whole_system_table() {
+  SystemTable made;
+  made.interface.providerName = "SYSTEM_QTI_AISW";
+  made.interface.systemApiVersion = {QNN_SYSTEM_API_VERSION_MAJOR, QNN_SYSTEM_API_VERSION_MINOR,
+                                     QNN_SYSTEM_API_VERSION_PATCH};
+  QnnSystemInterface_Implementation_t& f = made.interface.v1;
+#include "system_call_table.inc"
+  for (auto& each : made.appended) put_refused(each);
   return made;
 }
 
@@ -141,22 +85,7 @@ extern "C" QNN_API const QnnInterface_t** hexforge_qnn_providers(std::uint32_t b
 }
 
 extern "C" QNN_API const QnnSystemInterface_t** hexforge_qnn_system_providers(std::uint32_t* count) {
-  struct SystemTable {
-    QnnSystemInterface_t interface;
-    QnnInterface_UnspecifiedFn_t appended[60];  // logs, DLC files, profiles: not supported
-  };
-  static const SystemTable table = [] {
-    SystemTable made = {
-        {0,
-         "SYSTEM_QTI_AISW",
-         {QNN_SYSTEM_API_VERSION_MAJOR, QNN_SYSTEM_API_VERSION_MINOR, QNN_SYSTEM_API_VERSION_PATCH},
-         {{system_context_create, system_context_get_binary_info, system_context_get_metadata, system_context_free}}},
-        {}};
-    for (auto& each : made.appended) each = reinterpret_cast<QnnInterface_UnspecifiedFn_t>(not_supported);
-    for (const int call : kSystemLogCalls)
-      made.appended[call - kSystemCalls] = reinterpret_cast<QnnInterface_UnspecifiedFn_t>(nothing_written);
-    return made;
-  }();
+  static const SystemTable table = whole_system_table();
   static const QnnSystemInterface_t* list[] = {&table.interface};
   *count = 1;
   return list;

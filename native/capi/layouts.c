@@ -78,7 +78,7 @@ SIZE(QnnHtpDevice_DeviceInfoExtension_t, 32);
 SIZE(QnnHtpDevice_Infrastructure_t, 40);
 SIZE(QnnHtpPerfInfrastructure_DcvsV3_t, 64);
 SIZE(QnnHtpPerfInfrastructure_PowerConfig_t, 68);
-SIZE(QnnHtpGraph_CustomConfig_t, 16);
+SIZE(QnnHtpGraph_CustomConfig_t, 32);
 AT(QnnHtpGraph_CustomConfig_t, optimizationOption, 8);
 SIZE(QnnHtpContext_CustomConfig_t, 24);
 AT(QnnHtpContext_CustomConfig_t, groupRegistration, 8);
@@ -88,11 +88,12 @@ AT(QnnInterface_Implementation_t, contextCreateFromBinaryListAsync, 448);
 AT(QnnInterface_t, apiVersion, 16);
 AT(QnnInterface_t, v2, 40);
 SIZE(QnnSystemContext_GraphInfo_t, 88);
-SIZE(QnnSystemContext_BinaryInfo_t, 136);
+SIZE(QnnSystemContext_BinaryInfo_t, 144);
 AT(QnnSystemContext_BinaryInfo_t, contextBinaryInfoV1.numGraphs, 8 + 112);
 AT(QnnSystemContext_BinaryInfo_t, contextBinaryInfoV1.graphs, 8 + 120);
 AT(QnnSystemInterface_t, v1, 32);
 AT(QnnSystemInterface_Implementation_t, systemContextFree, 24);
+AT(QnnSystemInterface_Implementation_t, systemProfileCreateSerializationTarget, 13 * 8);
 #endif
 
 typedef int hexforge_layouts_hold;

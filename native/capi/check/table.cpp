@@ -168,6 +168,8 @@ const char* Checked<kBackend, kMember, Qnn_ErrorHandle_t (*)(A...)>::name = "";
 
 template <std::uint32_t kBackend, auto kMember>
 void put(Table& table, const char* name) {
+  if (kIs<kMember, &Table::errorGetVerboseMessage, &Table::errorFreeVerboseMessage>)
+    return;  // they tell of the call before
   using Own = Checked<kBackend, kMember, std::decay_t<decltype(table.*kMember)>>;
   Own::name = name;
   if (table.*kMember) table.*kMember = Own::call;
@@ -176,61 +178,9 @@ void put(Table& table, const char* name) {
 template <std::uint32_t kBackend>
 void put_all(Table& table) {
   real<kBackend>() = table;
-  put<kBackend, &Table::propertyHasCapability>(table, "QnnProperty_hasCapability");
-  put<kBackend, &Table::backendCreate>(table, "QnnBackend_create");
-  put<kBackend, &Table::backendSetConfig>(table, "QnnBackend_setConfig");
-  put<kBackend, &Table::backendGetApiVersion>(table, "QnnBackend_getApiVersion");
-  put<kBackend, &Table::backendGetBuildId>(table, "QnnBackend_getBuildId");
-  put<kBackend, &Table::backendRegisterOpPackage>(table, "QnnBackend_registerOpPackage");
-  put<kBackend, &Table::backendGetSupportedOperations>(table, "QnnBackend_getSupportedOperations");
-  put<kBackend, &Table::backendValidateOpConfig>(table, "QnnBackend_validateOpConfig");
-  put<kBackend, &Table::backendFree>(table, "QnnBackend_free");
-  put<kBackend, &Table::contextCreate>(table, "QnnContext_create");
-  put<kBackend, &Table::contextSetConfig>(table, "QnnContext_setConfig");
-  put<kBackend, &Table::contextGetBinarySize>(table, "QnnContext_getBinarySize");
-  put<kBackend, &Table::contextGetBinary>(table, "QnnContext_getBinary");
-  put<kBackend, &Table::contextCreateFromBinary>(table, "QnnContext_createFromBinary");
-  put<kBackend, &Table::contextFree>(table, "QnnContext_free");
-  put<kBackend, &Table::graphCreate>(table, "QnnGraph_create");
-  put<kBackend, &Table::graphCreateSubgraph>(table, "QnnGraph_createSubgraph");
-  put<kBackend, &Table::graphSetConfig>(table, "QnnGraph_setConfig");
-  put<kBackend, &Table::graphAddNode>(table, "QnnGraph_addNode");
-  put<kBackend, &Table::graphFinalize>(table, "QnnGraph_finalize");
-  put<kBackend, &Table::graphRetrieve>(table, "QnnGraph_retrieve");
-  put<kBackend, &Table::graphExecute>(table, "QnnGraph_execute");
-  put<kBackend, &Table::graphExecuteAsync>(table, "QnnGraph_executeAsync");
-  put<kBackend, &Table::tensorCreateContextTensor>(table, "QnnTensor_createContextTensor");
-  put<kBackend, &Table::tensorCreateGraphTensor>(table, "QnnTensor_createGraphTensor");
-  put<kBackend, &Table::logCreate>(table, "QnnLog_create");
-  put<kBackend, &Table::logSetLogLevel>(table, "QnnLog_setLogLevel");
-  put<kBackend, &Table::logFree>(table, "QnnLog_free");
-  put<kBackend, &Table::profileCreate>(table, "QnnProfile_create");
-  put<kBackend, &Table::profileSetConfig>(table, "QnnProfile_setConfig");
-  put<kBackend, &Table::profileGetEvents>(table, "QnnProfile_getEvents");
-  put<kBackend, &Table::profileGetSubEvents>(table, "QnnProfile_getSubEvents");
-  put<kBackend, &Table::profileGetEventData>(table, "QnnProfile_getEventData");
-  put<kBackend, &Table::profileGetExtendedEventData>(table, "QnnProfile_getExtendedEventData");
-  put<kBackend, &Table::profileFree>(table, "QnnProfile_free");
-  put<kBackend, &Table::memRegister>(table, "QnnMem_register");
-  put<kBackend, &Table::memDeRegister>(table, "QnnMem_deRegister");
-  put<kBackend, &Table::deviceGetPlatformInfo>(table, "QnnDevice_getPlatformInfo");
-  put<kBackend, &Table::deviceFreePlatformInfo>(table, "QnnDevice_freePlatformInfo");
-  put<kBackend, &Table::deviceGetInfrastructure>(table, "QnnDevice_getInfrastructure");
-  put<kBackend, &Table::deviceCreate>(table, "QnnDevice_create");
-  put<kBackend, &Table::deviceSetConfig>(table, "QnnDevice_setConfig");
-  put<kBackend, &Table::deviceGetInfo>(table, "QnnDevice_getInfo");
-  put<kBackend, &Table::deviceFree>(table, "QnnDevice_free");
-  put<kBackend, &Table::signalCreate>(table, "QnnSignal_create");
-  put<kBackend, &Table::signalSetConfig>(table, "QnnSignal_setConfig");
-  put<kBackend, &Table::signalTrigger>(table, "QnnSignal_trigger");
-  put<kBackend, &Table::signalFree>(table, "QnnSignal_free");
-  put<kBackend, &Table::errorGetMessage>(table, "QnnError_getMessage");
-  put<kBackend, &Table::contextValidateBinary>(table, "QnnContext_validateBinary");
-  put<kBackend, &Table::contextCreateFromBinaryWithSignal>(table, "QnnContext_createFromBinaryWithSignal");
-  put<kBackend, kListAsync>(table, "QnnContext_createFromBinaryListAsync");
-  put<kBackend, &Table::tensorUpdateGraphTensors>(table, "QnnTensor_updateGraphTensors");
-  put<kBackend, &Table::tensorUpdateContextTensors>(table, "QnnTensor_updateContextTensors");
-  put<kBackend, &Table::contextApplyBinarySection>(table, "QnnContext_applyBinarySection");
+#define QNN_CALL(how, member, type, name, function) put<kBackend, &Table::member>(table, name);
+#include "call_table.inc"
+#undef QNN_CALL
 }
 
 int owner = 0;  // the process that was asked to check; one that it forks has nothing of its own to free

@@ -2,8 +2,9 @@
 """Enumerations: the names and numbers of the enumerations in QNN's headers, the options of its structures among them.
 
 The one table is enumerations.csv: the header and the type that an enumerator is of, its number, whether that number is
-confirmed, and by what: EP, ET, ORT, C# and HTP guide are the sources that docs/c_api.md explains. A number that is not
-confirmed is hexforge's own guess, which no client was seen to use.
+confirmed, and by what: EP, ET, ORT, LiteRT, C# and HTP guide are the sources that docs/c_api.md explains. A number that
+is not confirmed is hexforge's own guess, which no client was seen to use; where nobody published one at all (`own`), it is of a
+range of hexforge's, so that it is never taken for another option: `hexforge abi-probe` learns the real one.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ class Enumerator:
     value: int
     confirmed: bool
     source: str
+    text: str
+    """The number as the headers write it."""
+    is_own: bool
+    """Whether nobody published a number, so that this is one of hexforge's."""
 
 
 @functools.cache
@@ -34,7 +39,14 @@ def enumerators() -> tuple[Enumerator, ...]:
     """Every row of the table, in the order of the headers."""
     return tuple(
         Enumerator(
-            row["header"], row["type"], row["name"], int(row["value"], 0), row["confirmed"] == "yes", row["source"]
+            row["header"],
+            row["type"],
+            row["name"],
+            int(row["value"], 0),
+            row["confirmed"] == "yes",
+            row["source"],
+            row["value"],
+            row["confirmed"] == "own",
         )
         for row in rows_of("enumerations.csv")
     )
@@ -65,6 +77,6 @@ def unconfirmed_table() -> str:
     for type in dict.fromkeys(row.type for row in enumerators()):
         own = [row for row in enumerators() if row.type == type and not row.confirmed]
         if own:
-            listed = ", ".join(f"`{row.name}` {row.value}" for row in own)
-            lines.append(f"| `{type}` | {listed} |")
+            listed = ", ".join(f"`{row.name}` {'*' if row.is_own else row.value}" for row in own)
+            lines.append(f"| `{type or 'macros'}` | {listed} |")
     return "\n".join(lines)

@@ -20,7 +20,6 @@
 
 #define CALL(function, ...) said(#function, qnn.function(__VA_ARGS__))
 #define SYSTEM(function, ...) said(#function, sys->v1.function(__VA_ARGS__))
-#define REFUSES(function) said(#function, ((Qnn_ErrorHandle_t(*)(void))qnn.function)())
 
 static QNN_INTERFACE_VER_TYPE qnn;
 static const QnnSystemInterface_t* sys;
@@ -302,18 +301,34 @@ int main(int argc, char** argv) {
 
   REQUIRE(!CALL(errorGetMessage, QNN_GRAPH_ERROR_INVALID_TENSOR, &text) && text);
   REQUIRE(!CALL(errorGetVerboseMessage, QNN_GRAPH_ERROR_INVALID_TENSOR, &text) && !CALL(errorFreeVerboseMessage, text));
-  REFUSES(graphPrepareExecutionEnvironment);
-  REFUSES(graphReleaseExecutionEnvironment);
-  REFUSES(graphGetProperty);
-  REFUSES(contextGetBinarySectionSize);
-  REFUSES(contextGetBinarySection);
-  REFUSES(backendGetProperty);
-  REFUSES(contextGetProperty);
-  REFUSES(contextGetIncrementalBinary);
-  REFUSES(contextReleaseIncrementalBinary);
-  REFUSES(contextFinalize);
-  REFUSES(globalConfigSet);
-  REFUSES(contextCreateFromBinaryWithCallback);
+  const QnnSystemProfile_SerializationTarget_t target = {QNN_SYSTEM_PROFILE_SERIALIZATION_TARGET_FILE, {{"log", "."}}};
+  const Qnn_Tensor_t tensor = QNN_TENSOR_INIT;
+  Qnn_LogHandle_t system_logger = NULL;
+  QnnSystemDlc_Handle_t dlc = NULL;
+  SYSTEM(systemTensorGetMemoryFootprint, tensor, NULL);
+  SYSTEM(systemLogCreate, NULL, QNN_LOG_LEVEL_ERROR, &system_logger);
+  SYSTEM(systemLogSetLogLevel, system_logger, QNN_LOG_LEVEL_ERROR);
+  SYSTEM(systemLogFree, system_logger);
+  SYSTEM(systemDlcCreateFromFile, NULL, "net.dlc", &dlc);
+  SYSTEM(systemDlcCreateFromBinary, NULL, NULL, 0, &dlc);
+  SYSTEM(systemDlcComposeGraphs, dlc, NULL, 0, backend, context, *list[0], QNN_SYSTEM_CONTEXT_GRAPH_INFO_VERSION_1, NULL, NULL);
+  SYSTEM(systemDlcGetOpMappings, dlc, NULL, NULL);
+  SYSTEM(systemDlcFree, dlc);
+  SYSTEM(systemProfileCreateSerializationTarget, target, NULL, 0, NULL);
+  SYSTEM(systemProfileSerializeEventData, NULL, NULL, 0);
+  SYSTEM(systemProfileFreeSerializationTarget, NULL);
+  CALL(graphPrepareExecutionEnvironment, relu, NULL, 0);
+  CALL(graphReleaseExecutionEnvironment, relu, NULL, 0);
+  CALL(graphGetProperty, relu, NULL);
+  CALL(contextGetBinarySectionSize, context, NULL, QNN_CONTEXT_SECTION_UPDATABLE, NULL);
+  CALL(contextGetBinarySection, context, NULL, QNN_CONTEXT_SECTION_UPDATABLE, NULL, NULL, NULL, NULL);
+  CALL(backendGetProperty, backend, NULL);
+  CALL(contextGetProperty, context, NULL);
+  CALL(contextGetIncrementalBinary, context, NULL, NULL, NULL);
+  CALL(contextReleaseIncrementalBinary, context, NULL, 0);
+  CALL(contextFinalize, context, NULL, NULL);
+  CALL(globalConfigSet, NULL);
+  CALL(contextCreateFromBinaryWithCallback, backend, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL);
   REQUIRE(!CALL(contextFree, loaded, NULL) && !CALL(contextFree, context, NULL));
   REQUIRE(!CALL(backendFree, backend) && !CALL(logFree, logger));
   free(binary);

@@ -19,7 +19,9 @@ REFUSED = {
     "tensorUpdateGraphTensors", "tensorUpdateContextTensors", "graphPrepareExecutionEnvironment",
     "graphReleaseExecutionEnvironment", "graphGetProperty", "contextGetBinarySectionSize", "contextGetBinarySection",
     "backendGetProperty", "contextGetProperty", "contextGetIncrementalBinary", "contextReleaseIncrementalBinary",
-    "contextFinalize", "globalConfigSet", "contextCreateFromBinaryWithCallback",
+    "contextFinalize", "globalConfigSet", "contextCreateFromBinaryWithCallback", "systemTensorGetMemoryFootprint",
+    "systemLogCreate", "systemLogSetLogLevel", "systemLogFree", "systemDlcCreateFromFile", "systemDlcCreateFromBinary",
+    "systemDlcComposeGraphs", "systemDlcGetOpMappings", "systemDlcFree",
 }  # fmt: skip
 """Functions that end with a code in the program whatever it gives them."""
 

@@ -24,7 +24,7 @@ from hexforge.errors import CallError, FormatError
 
 SCRIPT, PARAMS, HEADER = "saver_output.c", "params.bin", "QnnSaver.h"
 VERSION = 2
-_HEADER_SOURCE = Path(__file__).parents[2] / "include" / "QNN" / "Saver" / HEADER
+_HEADER_SOURCE = Path(__file__).parent / HEADER
 _FIRST = f"// QNN calls recorded by hexforge, version {VERSION}; `cc {SCRIPT} -o replay && ./replay` makes them again."
 _HEAD = f'{_FIRST}\n#include "{HEADER}"\nint main(int argc, char** argv) {{\n  QnnSaver_begin(argc, argv);\n'
 _TAIL = "  return QnnSaver_end();\n}\n"

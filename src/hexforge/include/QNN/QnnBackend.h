@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A backend: what graphs are prepared for and run by.
-// Written for hexforge from public facts; docs/c_api.md has the source of every layout.
+// Written by tools/qnn_headers.py from public facts; docs/c_api.md has the source of every layout.
 #ifndef QNNBACKEND_H
 #define QNNBACKEND_H
 
@@ -31,14 +31,14 @@ typedef enum {
   QNN_BACKEND_ERROR_UNDEFINED = 0x7FFFFFFF
 } QnnBackend_Error_t;
 
-typedef void* QnnBackend_CustomConfig_t;
-
 typedef enum {
   QNN_BACKEND_CONFIG_OPTION_CUSTOM = 0,
   QNN_BACKEND_CONFIG_OPTION_ERROR_REPORTING = 1,
   QNN_BACKEND_CONFIG_OPTION_PLATFORM = 2,
   QNN_BACKEND_CONFIG_OPTION_UNDEFINED = 0x7FFFFFFF
 } QnnBackend_ConfigOption_t;
+
+typedef void* QnnBackend_CustomConfig_t;
 
 typedef struct {
   QnnBackend_ConfigOption_t option;
@@ -59,16 +59,39 @@ typedef struct {
 typedef struct QnnBackend_Property QnnBackend_Property_t;
 
 QNN_API Qnn_ErrorHandle_t QnnBackend_create(Qnn_LogHandle_t logger, const QnnBackend_Config_t** config,
-                                            Qnn_BackendHandle_t* backend);
+    Qnn_BackendHandle_t* backend);
+
 QNN_API Qnn_ErrorHandle_t QnnBackend_setConfig(Qnn_BackendHandle_t backend, const QnnBackend_Config_t** config);
+
 QNN_API Qnn_ErrorHandle_t QnnBackend_getApiVersion(Qnn_ApiVersion_t* version);
+
 QNN_API Qnn_ErrorHandle_t QnnBackend_getBuildId(const char** id);
-QNN_API Qnn_ErrorHandle_t QnnBackend_registerOpPackage(Qnn_BackendHandle_t backend, const char* packagePath,
-                                                       const char* interfaceProvider, const char* target);
-QNN_API Qnn_ErrorHandle_t QnnBackend_getSupportedOperations(Qnn_BackendHandle_t backend, uint32_t* numOperations,
-                                                            const QnnBackend_OperationName_t** operations);
+
+QNN_API Qnn_ErrorHandle_t QnnBackend_registerOpPackage(Qnn_BackendHandle_t backend, const char* packagePath, const char*
+    interfaceProvider, const char* target);
+
+QNN_API Qnn_ErrorHandle_t QnnBackend_getSupportedOperations(Qnn_BackendHandle_t backend, uint32_t* numOperations, const
+    QnnBackend_OperationName_t** operations);
+
 QNN_API Qnn_ErrorHandle_t QnnBackend_validateOpConfig(Qnn_BackendHandle_t backend, Qnn_OpConfig_t opConfig);
+
 QNN_API Qnn_ErrorHandle_t QnnBackend_free(Qnn_BackendHandle_t backend);
+
+QNN_API Qnn_ErrorHandle_t QnnBackend_getProperty(Qnn_BackendHandle_t backend, QnnBackend_Property_t** properties);
+
+typedef Qnn_ErrorHandle_t (*QnnBackend_CreateFn_t)(Qnn_LogHandle_t logger, const QnnBackend_Config_t** config,
+    Qnn_BackendHandle_t* backend);
+typedef Qnn_ErrorHandle_t (*QnnBackend_SetConfigFn_t)(Qnn_BackendHandle_t backend, const QnnBackend_Config_t** config);
+typedef Qnn_ErrorHandle_t (*QnnBackend_GetApiVersionFn_t)(Qnn_ApiVersion_t* version);
+typedef Qnn_ErrorHandle_t (*QnnBackend_GetBuildIdFn_t)(const char** id);
+typedef Qnn_ErrorHandle_t (*QnnBackend_RegisterOpPackageFn_t)(Qnn_BackendHandle_t backend, const char* packagePath,
+    const char* interfaceProvider, const char* target);
+typedef Qnn_ErrorHandle_t (*QnnBackend_GetSupportedOperationsFn_t)(Qnn_BackendHandle_t backend, uint32_t* numOperations,
+    const QnnBackend_OperationName_t** operations);
+typedef Qnn_ErrorHandle_t (*QnnBackend_ValidateOpConfigFn_t)(Qnn_BackendHandle_t backend, Qnn_OpConfig_t opConfig);
+typedef Qnn_ErrorHandle_t (*QnnBackend_FreeFn_t)(Qnn_BackendHandle_t backend);
+typedef Qnn_ErrorHandle_t (*QnnBackend_GetPropertyFn_t)(Qnn_BackendHandle_t backend, QnnBackend_Property_t**
+    properties);
 
 #ifdef __cplusplus
 }

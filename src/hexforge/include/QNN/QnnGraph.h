@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A graph: ops that are added in order, prepared, and run.
-// Written for hexforge from public facts; docs/c_api.md has the source of every layout.
+// Written by tools/qnn_headers.py from public facts; docs/c_api.md has the source of every layout.
 #ifndef QNNGRAPH_H
 #define QNNGRAPH_H
 
@@ -44,8 +44,6 @@ typedef enum {
   QNN_GRAPH_ERROR_UNDEFINED = 0x7FFFFFFF
 } QnnGraph_Error_t;
 
-typedef void* QnnGraph_CustomConfig_t;
-
 typedef enum {
   QNN_GRAPH_CONFIG_OPTION_CUSTOM = 0,
   QNN_GRAPH_CONFIG_OPTION_ERROR_REPORTING = 1,
@@ -53,6 +51,13 @@ typedef enum {
   QNN_GRAPH_CONFIG_OPTION_PROFILE_HANDLE = 3,
   QNN_GRAPH_CONFIG_OPTION_UNDEFINED = 0x7FFFFFFF
 } QnnGraph_ConfigOption_t;
+
+typedef enum {
+  QNN_GRAPH_PROPERTY_OPTION_CUSTOM = 0,
+  QNN_GRAPH_PROPERTY_OPTION_UNDEFINED = 0x7FFFFFFF
+} QnnGraph_PropertyOption_t;
+
+typedef void* QnnGraph_CustomConfig_t;
 
 typedef struct {
   QnnGraph_ConfigOption_t option;
@@ -66,23 +71,65 @@ typedef struct {
 #define QNN_GRAPH_CONFIG_INIT {QNN_GRAPH_CONFIG_OPTION_UNDEFINED, {NULL}}
 
 typedef struct QnnGraph_ExecuteEnvironment QnnGraph_ExecuteEnvironment_t;
-typedef struct QnnGraph_Property QnnGraph_Property_t;
 
-QNN_API Qnn_ErrorHandle_t QnnGraph_create(Qnn_ContextHandle_t context, const char* graphName,
-                                          const QnnGraph_Config_t** config, Qnn_GraphHandle_t* graph);
-QNN_API Qnn_ErrorHandle_t QnnGraph_createSubgraph(Qnn_GraphHandle_t graph, const char* graphName,
-                                                  Qnn_GraphHandle_t* subgraph);
+typedef void* QnnGraph_CustomProperty_t;
+
+typedef struct {
+  QnnGraph_PropertyOption_t option;
+  QnnGraph_CustomProperty_t customProperty;
+} QnnGraph_Property_t;
+
+QNN_API Qnn_ErrorHandle_t QnnGraph_create(Qnn_ContextHandle_t context, const char* graphName, const QnnGraph_Config_t**
+    config, Qnn_GraphHandle_t* graph);
+
+QNN_API Qnn_ErrorHandle_t QnnGraph_createSubgraph(Qnn_GraphHandle_t graph, const char* graphName, Qnn_GraphHandle_t*
+    subgraph);
+
 QNN_API Qnn_ErrorHandle_t QnnGraph_setConfig(Qnn_GraphHandle_t graph, const QnnGraph_Config_t** config);
+
 QNN_API Qnn_ErrorHandle_t QnnGraph_addNode(Qnn_GraphHandle_t graph, Qnn_OpConfig_t opConfig);
-QNN_API Qnn_ErrorHandle_t QnnGraph_finalize(Qnn_GraphHandle_t graph, Qnn_ProfileHandle_t profile,
-                                            Qnn_SignalHandle_t signal);
-QNN_API Qnn_ErrorHandle_t QnnGraph_retrieve(Qnn_ContextHandle_t context, const char* graphName, Qnn_GraphHandle_t* graph);
+
+QNN_API Qnn_ErrorHandle_t QnnGraph_finalize(Qnn_GraphHandle_t graph, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t
+    signal);
+
+QNN_API Qnn_ErrorHandle_t QnnGraph_retrieve(Qnn_ContextHandle_t context, const char* graphName, Qnn_GraphHandle_t*
+    graph);
+
 QNN_API Qnn_ErrorHandle_t QnnGraph_execute(Qnn_GraphHandle_t graph, const Qnn_Tensor_t* inputs, uint32_t numInputs,
-                                           Qnn_Tensor_t* outputs, uint32_t numOutputs, Qnn_ProfileHandle_t profile,
-                                           Qnn_SignalHandle_t signal);
+    Qnn_Tensor_t* outputs, uint32_t numOutputs, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal);
+
 QNN_API Qnn_ErrorHandle_t QnnGraph_executeAsync(Qnn_GraphHandle_t graph, const Qnn_Tensor_t* inputs, uint32_t numInputs,
-                                                Qnn_Tensor_t* outputs, uint32_t numOutputs, Qnn_ProfileHandle_t profile,
-                                                Qnn_SignalHandle_t signal, Qnn_NotifyFn_t notifyFn, void* notifyParam);
+    Qnn_Tensor_t* outputs, uint32_t numOutputs, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal, Qnn_NotifyFn_t
+    notifyFn, void* notifyParam);
+
+QNN_API Qnn_ErrorHandle_t QnnGraph_prepareExecutionEnvironment(Qnn_GraphHandle_t graph, QnnGraph_ExecuteEnvironment_t**
+    envs, uint32_t envSize);
+
+QNN_API Qnn_ErrorHandle_t QnnGraph_releaseExecutionEnvironment(Qnn_GraphHandle_t graph, const
+    QnnGraph_ExecuteEnvironment_t** envs, uint32_t envSize);
+
+QNN_API Qnn_ErrorHandle_t QnnGraph_getProperty(Qnn_GraphHandle_t graph, QnnGraph_Property_t** properties);
+
+typedef Qnn_ErrorHandle_t (*QnnGraph_CreateFn_t)(Qnn_ContextHandle_t context, const char* graphName, const
+    QnnGraph_Config_t** config, Qnn_GraphHandle_t* graph);
+typedef Qnn_ErrorHandle_t (*QnnGraph_CreateSubgraphFn_t)(Qnn_GraphHandle_t graph, const char* graphName,
+    Qnn_GraphHandle_t* subgraph);
+typedef Qnn_ErrorHandle_t (*QnnGraph_SetConfigFn_t)(Qnn_GraphHandle_t graph, const QnnGraph_Config_t** config);
+typedef Qnn_ErrorHandle_t (*QnnGraph_AddNodeFn_t)(Qnn_GraphHandle_t graph, Qnn_OpConfig_t opConfig);
+typedef Qnn_ErrorHandle_t (*QnnGraph_FinalizeFn_t)(Qnn_GraphHandle_t graph, Qnn_ProfileHandle_t profile,
+    Qnn_SignalHandle_t signal);
+typedef Qnn_ErrorHandle_t (*QnnGraph_RetrieveFn_t)(Qnn_ContextHandle_t context, const char* graphName,
+    Qnn_GraphHandle_t* graph);
+typedef Qnn_ErrorHandle_t (*QnnGraph_ExecuteFn_t)(Qnn_GraphHandle_t graph, const Qnn_Tensor_t* inputs, uint32_t
+    numInputs, Qnn_Tensor_t* outputs, uint32_t numOutputs, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal);
+typedef Qnn_ErrorHandle_t (*QnnGraph_ExecuteAsyncFn_t)(Qnn_GraphHandle_t graph, const Qnn_Tensor_t* inputs, uint32_t
+    numInputs, Qnn_Tensor_t* outputs, uint32_t numOutputs, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal,
+    Qnn_NotifyFn_t notifyFn, void* notifyParam);
+typedef Qnn_ErrorHandle_t (*QnnGraph_PrepareExecutionEnvironmentFn_t)(Qnn_GraphHandle_t graph,
+    QnnGraph_ExecuteEnvironment_t** envs, uint32_t envSize);
+typedef Qnn_ErrorHandle_t (*QnnGraph_ReleaseExecutionEnvironmentFn_t)(Qnn_GraphHandle_t graph, const
+    QnnGraph_ExecuteEnvironment_t** envs, uint32_t envSize);
+typedef Qnn_ErrorHandle_t (*QnnGraph_GetPropertyFn_t)(Qnn_GraphHandle_t graph, QnnGraph_Property_t** properties);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of functions that a backend library gives.
-// Written for hexforge from public facts; docs/c_api.md has the source of every layout.
+// Written by tools/qnn_headers.py from public facts; docs/c_api.md has the source of every layout.
 #ifndef QNNINTERFACE_H
 #define QNNINTERFACE_H
 
@@ -20,106 +20,8 @@
 extern "C" {
 #endif
 
-// A function whose arguments are not declared here: its place in the table is kept.
-typedef void (*QnnInterface_UnspecifiedFn_t)(void);
-
-typedef Qnn_ErrorHandle_t (*QnnProperty_HasCapabilityFn_t)(QnnProperty_Key_t key);
-typedef Qnn_ErrorHandle_t (*QnnBackend_CreateFn_t)(Qnn_LogHandle_t logger, const QnnBackend_Config_t** config,
-    Qnn_BackendHandle_t* backend);
-typedef Qnn_ErrorHandle_t (*QnnBackend_SetConfigFn_t)(Qnn_BackendHandle_t backend, const QnnBackend_Config_t**
-    config);
-typedef Qnn_ErrorHandle_t (*QnnBackend_GetApiVersionFn_t)(Qnn_ApiVersion_t* version);
-typedef Qnn_ErrorHandle_t (*QnnBackend_GetBuildIdFn_t)(const char** id);
-typedef Qnn_ErrorHandle_t (*QnnBackend_RegisterOpPackageFn_t)(Qnn_BackendHandle_t backend, const char* packagePath,
-    const char* interfaceProvider, const char* target);
-typedef Qnn_ErrorHandle_t (*QnnBackend_GetSupportedOperationsFn_t)(Qnn_BackendHandle_t backend, uint32_t*
-    numOperations, const QnnBackend_OperationName_t** operations);
-typedef Qnn_ErrorHandle_t (*QnnBackend_ValidateOpConfigFn_t)(Qnn_BackendHandle_t backend, Qnn_OpConfig_t opConfig);
-typedef Qnn_ErrorHandle_t (*QnnBackend_FreeFn_t)(Qnn_BackendHandle_t backend);
-typedef Qnn_ErrorHandle_t (*QnnContext_CreateFn_t)(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device, const
-    QnnContext_Config_t** config, Qnn_ContextHandle_t* context);
-typedef Qnn_ErrorHandle_t (*QnnContext_SetConfigFn_t)(Qnn_ContextHandle_t context, const QnnContext_Config_t**
-    config);
-typedef Qnn_ErrorHandle_t (*QnnContext_GetBinarySizeFn_t)(Qnn_ContextHandle_t context, Qnn_ContextBinarySize_t*
-    binaryBufferSize);
-typedef Qnn_ErrorHandle_t (*QnnContext_GetBinaryFn_t)(Qnn_ContextHandle_t context, void* binaryBuffer,
-    Qnn_ContextBinarySize_t binaryBufferSize, Qnn_ContextBinarySize_t* writtenBufferSize);
-typedef Qnn_ErrorHandle_t (*QnnContext_CreateFromBinaryFn_t)(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device,
-    const QnnContext_Config_t** config, const void* binaryBuffer, Qnn_ContextBinarySize_t binaryBufferSize,
-    Qnn_ContextHandle_t* context, Qnn_ProfileHandle_t profile);
-typedef Qnn_ErrorHandle_t (*QnnContext_FreeFn_t)(Qnn_ContextHandle_t context, Qnn_ProfileHandle_t profile);
-typedef Qnn_ErrorHandle_t (*QnnGraph_CreateFn_t)(Qnn_ContextHandle_t context, const char* graphName, const
-    QnnGraph_Config_t** config, Qnn_GraphHandle_t* graph);
-typedef Qnn_ErrorHandle_t (*QnnGraph_CreateSubgraphFn_t)(Qnn_GraphHandle_t graph, const char* graphName,
-    Qnn_GraphHandle_t* subgraph);
-typedef Qnn_ErrorHandle_t (*QnnGraph_SetConfigFn_t)(Qnn_GraphHandle_t graph, const QnnGraph_Config_t** config);
-typedef Qnn_ErrorHandle_t (*QnnGraph_AddNodeFn_t)(Qnn_GraphHandle_t graph, Qnn_OpConfig_t opConfig);
-typedef Qnn_ErrorHandle_t (*QnnGraph_FinalizeFn_t)(Qnn_GraphHandle_t graph, Qnn_ProfileHandle_t profile,
-    Qnn_SignalHandle_t signal);
-typedef Qnn_ErrorHandle_t (*QnnGraph_RetrieveFn_t)(Qnn_ContextHandle_t context, const char* graphName,
-    Qnn_GraphHandle_t* graph);
-typedef Qnn_ErrorHandle_t (*QnnGraph_ExecuteFn_t)(Qnn_GraphHandle_t graph, const Qnn_Tensor_t* inputs, uint32_t
-    numInputs, Qnn_Tensor_t* outputs, uint32_t numOutputs, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal);
-typedef Qnn_ErrorHandle_t (*QnnGraph_ExecuteAsyncFn_t)(Qnn_GraphHandle_t graph, const Qnn_Tensor_t* inputs, uint32_t
-    numInputs, Qnn_Tensor_t* outputs, uint32_t numOutputs, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal,
-    Qnn_NotifyFn_t notifyFn, void* notifyParam);
-typedef Qnn_ErrorHandle_t (*QnnTensor_CreateContextTensorFn_t)(Qnn_ContextHandle_t context, Qnn_Tensor_t* tensor);
-typedef Qnn_ErrorHandle_t (*QnnTensor_CreateGraphTensorFn_t)(Qnn_GraphHandle_t graph, Qnn_Tensor_t* tensor);
-typedef Qnn_ErrorHandle_t (*QnnLog_CreateFn_t)(QnnLog_Callback_t callback, QnnLog_Level_t maxLogLevel,
-    Qnn_LogHandle_t* logger);
-typedef Qnn_ErrorHandle_t (*QnnLog_SetLogLevelFn_t)(Qnn_LogHandle_t logger, QnnLog_Level_t maxLogLevel);
-typedef Qnn_ErrorHandle_t (*QnnLog_FreeFn_t)(Qnn_LogHandle_t logger);
-typedef Qnn_ErrorHandle_t (*QnnProfile_CreateFn_t)(Qnn_BackendHandle_t backend, QnnProfile_Level_t level,
-    Qnn_ProfileHandle_t* profile);
-typedef Qnn_ErrorHandle_t (*QnnProfile_SetConfigFn_t)(Qnn_ProfileHandle_t profile, const QnnProfile_Config_t**
-    config);
-typedef Qnn_ErrorHandle_t (*QnnProfile_GetEventsFn_t)(Qnn_ProfileHandle_t profile, const QnnProfile_EventId_t**
-    profileEventIds, uint32_t* numEvents);
-typedef Qnn_ErrorHandle_t (*QnnProfile_GetSubEventsFn_t)(QnnProfile_EventId_t eventId, const QnnProfile_EventId_t**
-    subEventIds, uint32_t* numSubEvents);
-typedef Qnn_ErrorHandle_t (*QnnProfile_GetEventDataFn_t)(QnnProfile_EventId_t eventId, QnnProfile_EventData_t*
-    eventData);
-typedef Qnn_ErrorHandle_t (*QnnProfile_GetExtendedEventDataFn_t)(QnnProfile_EventId_t eventId,
-    QnnProfile_ExtendedEventData_t* eventData);
-typedef Qnn_ErrorHandle_t (*QnnProfile_FreeFn_t)(Qnn_ProfileHandle_t profile);
-typedef Qnn_ErrorHandle_t (*QnnMem_RegisterFn_t)(Qnn_ContextHandle_t context, const Qnn_MemDescriptor_t*
-    memDescriptors, uint32_t numDescriptors, Qnn_MemHandle_t* memHandles);
-typedef Qnn_ErrorHandle_t (*QnnMem_DeRegisterFn_t)(const Qnn_MemHandle_t* memHandles, uint32_t numHandles);
-typedef Qnn_ErrorHandle_t (*QnnDevice_GetPlatformInfoFn_t)(Qnn_LogHandle_t logger, const QnnDevice_PlatformInfo_t**
-    platformInfo);
-typedef Qnn_ErrorHandle_t (*QnnDevice_FreePlatformInfoFn_t)(Qnn_LogHandle_t logger, const QnnDevice_PlatformInfo_t*
-    platformInfo);
-typedef Qnn_ErrorHandle_t (*QnnDevice_GetInfrastructureFn_t)(QnnDevice_Infrastructure_t* deviceInfra);
-typedef Qnn_ErrorHandle_t (*QnnDevice_CreateFn_t)(Qnn_LogHandle_t logger, const QnnDevice_Config_t** config,
-    Qnn_DeviceHandle_t* device);
-typedef Qnn_ErrorHandle_t (*QnnDevice_SetConfigFn_t)(Qnn_DeviceHandle_t device, const QnnDevice_Config_t** config);
-typedef Qnn_ErrorHandle_t (*QnnDevice_GetInfoFn_t)(Qnn_DeviceHandle_t device, const QnnDevice_PlatformInfo_t**
-    platformInfo);
-typedef Qnn_ErrorHandle_t (*QnnDevice_FreeFn_t)(Qnn_DeviceHandle_t device);
-typedef Qnn_ErrorHandle_t (*QnnSignal_CreateFn_t)(Qnn_BackendHandle_t backend, const QnnSignal_Config_t** config,
-    Qnn_SignalHandle_t* signal);
-typedef Qnn_ErrorHandle_t (*QnnSignal_SetConfigFn_t)(Qnn_SignalHandle_t signal, const QnnSignal_Config_t** config);
-typedef Qnn_ErrorHandle_t (*QnnSignal_TriggerFn_t)(Qnn_SignalHandle_t signal);
-typedef Qnn_ErrorHandle_t (*QnnSignal_FreeFn_t)(Qnn_SignalHandle_t signal);
-typedef Qnn_ErrorHandle_t (*QnnError_GetMessageFn_t)(Qnn_ErrorHandle_t errorHandle, const char** errorMessage);
-typedef Qnn_ErrorHandle_t (*QnnError_GetVerboseMessageFn_t)(Qnn_ErrorHandle_t errorHandle, const char**
-    errorMessage);
-typedef Qnn_ErrorHandle_t (*QnnError_FreeVerboseMessageFn_t)(const char* errorMessage);
-typedef Qnn_ErrorHandle_t (*QnnContext_ValidateBinaryFn_t)(Qnn_BackendHandle_t backend, Qnn_DeviceHandle_t device,
-    const QnnContext_Config_t** config, const void* binaryBuffer, Qnn_ContextBinarySize_t binaryBufferSize);
-typedef Qnn_ErrorHandle_t (*QnnContext_CreateFromBinaryWithSignalFn_t)(Qnn_BackendHandle_t backend,
-    Qnn_DeviceHandle_t device, const QnnContext_Config_t** config, const void* binaryBuffer, Qnn_ContextBinarySize_t
-    binaryBufferSize, Qnn_ContextHandle_t* context, Qnn_ProfileHandle_t profile, Qnn_SignalHandle_t signal);
-typedef Qnn_ErrorHandle_t (*QnnContext_CreateFromBinaryListAsyncFn_t)(Qnn_BackendHandle_t backend,
-    Qnn_DeviceHandle_t device, const QnnContext_Params_t** contextParams, const QnnContext_Config_t** listConfig,
-    Qnn_SignalHandle_t signal);
-typedef Qnn_ErrorHandle_t (*QnnTensor_UpdateGraphTensorsFn_t)(Qnn_GraphHandle_t graph, const Qnn_Tensor_t** tensors,
-    uint64_t numTensors);
-typedef Qnn_ErrorHandle_t (*QnnTensor_UpdateContextTensorsFn_t)(Qnn_ContextHandle_t context, const Qnn_Tensor_t**
-    tensors, uint64_t numTensors);
-typedef Qnn_ErrorHandle_t (*QnnContext_ApplyBinarySectionFn_t)(Qnn_ContextHandle_t context, Qnn_GraphHandle_t graph,
-    QnnContext_SectionType_t section, const QnnContext_Buffer_t* binaryBuffer, Qnn_ProfileHandle_t profile,
-    Qnn_SignalHandle_t signal);
+#define QNN_INTERFACE_VER_NAME v2
+#define QNN_INTERFACE_VER_TYPE QnnInterface_Implementation_t
 
 typedef struct {
   QnnProperty_HasCapabilityFn_t propertyHasCapability;
@@ -173,25 +75,28 @@ typedef struct {
   QnnError_GetMessageFn_t errorGetMessage;
   QnnError_GetVerboseMessageFn_t errorGetVerboseMessage;
   QnnError_FreeVerboseMessageFn_t errorFreeVerboseMessage;
-  QnnInterface_UnspecifiedFn_t graphPrepareExecutionEnvironment;
-  QnnInterface_UnspecifiedFn_t graphReleaseExecutionEnvironment;
-  QnnInterface_UnspecifiedFn_t graphGetProperty;
+  QnnGraph_PrepareExecutionEnvironmentFn_t graphPrepareExecutionEnvironment;
+  QnnGraph_ReleaseExecutionEnvironmentFn_t graphReleaseExecutionEnvironment;
+  QnnGraph_GetPropertyFn_t graphGetProperty;
   QnnContext_ValidateBinaryFn_t contextValidateBinary;
   QnnContext_CreateFromBinaryWithSignalFn_t contextCreateFromBinaryWithSignal;
   QnnContext_CreateFromBinaryListAsyncFn_t contextCreateFromBinaryListAsync;
   QnnTensor_UpdateGraphTensorsFn_t tensorUpdateGraphTensors;
   QnnTensor_UpdateContextTensorsFn_t tensorUpdateContextTensors;
-  QnnInterface_UnspecifiedFn_t contextGetBinarySectionSize;
-  QnnInterface_UnspecifiedFn_t contextGetBinarySection;
+  QnnContext_GetBinarySectionSizeFn_t contextGetBinarySectionSize;
+  QnnContext_GetBinarySectionFn_t contextGetBinarySection;
   QnnContext_ApplyBinarySectionFn_t contextApplyBinarySection;
-  QnnInterface_UnspecifiedFn_t backendGetProperty;
-  QnnInterface_UnspecifiedFn_t contextGetProperty;
-  QnnInterface_UnspecifiedFn_t contextGetIncrementalBinary;
-  QnnInterface_UnspecifiedFn_t contextReleaseIncrementalBinary;
-  QnnInterface_UnspecifiedFn_t contextFinalize;
-  QnnInterface_UnspecifiedFn_t globalConfigSet;
-  QnnInterface_UnspecifiedFn_t contextCreateFromBinaryWithCallback;
+  QnnBackend_GetPropertyFn_t backendGetProperty;
+  QnnContext_GetPropertyFn_t contextGetProperty;
+  QnnContext_GetIncrementalBinaryFn_t contextGetIncrementalBinary;
+  QnnContext_ReleaseIncrementalBinaryFn_t contextReleaseIncrementalBinary;
+  QnnContext_FinalizeFn_t contextFinalize;
+  QnnGlobalConfig_SetFn_t globalConfigSet;
+  QnnContext_CreateFromBinaryWithCallbackFn_t contextCreateFromBinaryWithCallback;
 } QnnInterface_Implementation_t;
+#define QNN_INTERFACE_VER_TYPE_INIT {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+  0, 0, 0}
 
 // Newer versions of the table append functions: one table serves every version up to that in apiVersion.
 typedef struct {
@@ -202,12 +107,11 @@ typedef struct {
     QnnInterface_Implementation_t v2;
   };
 } QnnInterface_t;
-#define QNN_INTERFACE_VER_NAME v2
-#define QNN_INTERFACE_VER_TYPE QnnInterface_Implementation_t
 
-// What a backend library exports. The list lives as long as the library.
+typedef Qnn_ErrorHandle_t (*QnnInterface_GetProvidersFn_t)(const QnnInterface_t*** providerList, uint32_t*
+    numProviders);
+
 QNN_API Qnn_ErrorHandle_t QnnInterface_getProviders(const QnnInterface_t*** providerList, uint32_t* numProviders);
-typedef Qnn_ErrorHandle_t (*QnnInterface_GetProvidersFn_t)(const QnnInterface_t*** providerList, uint32_t* numProviders);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the program that tensors lie in.
-// Written for hexforge from public facts; docs/c_api.md has the source of every layout.
+// Written by tools/qnn_headers.py from public facts; docs/c_api.md has the source of every layout.
 #ifndef QNNMEM_H
 #define QNNMEM_H
 
@@ -36,6 +36,7 @@ typedef struct {
   uint32_t* dimSize;
   const char* shapeConfig;
 } Qnn_MemShape_t;
+#define QNN_MEM_SHAPE_INIT {0, NULL, NULL}
 
 typedef struct {
   int32_t fd;
@@ -58,10 +59,16 @@ typedef struct {
     Qnn_MemInfoCustom_t customInfo;
   };
 } Qnn_MemDescriptor_t;
+#define QNN_MEM_DESCRIPTOR_INIT {QNN_MEM_SHAPE_INIT, QNN_DATATYPE_UNDEFINED, QNN_MEM_TYPE_UNDEFINED, {{0}}}
 
 QNN_API Qnn_ErrorHandle_t QnnMem_register(Qnn_ContextHandle_t context, const Qnn_MemDescriptor_t* memDescriptors,
-                                          uint32_t numDescriptors, Qnn_MemHandle_t* memHandles);
+    uint32_t numDescriptors, Qnn_MemHandle_t* memHandles);
+
 QNN_API Qnn_ErrorHandle_t QnnMem_deRegister(const Qnn_MemHandle_t* memHandles, uint32_t numHandles);
+
+typedef Qnn_ErrorHandle_t (*QnnMem_RegisterFn_t)(Qnn_ContextHandle_t context, const Qnn_MemDescriptor_t* memDescriptors,
+    uint32_t numDescriptors, Qnn_MemHandle_t* memHandles);
+typedef Qnn_ErrorHandle_t (*QnnMem_DeRegisterFn_t)(const Qnn_MemHandle_t* memHandles, uint32_t numHandles);
 
 #ifdef __cplusplus
 }

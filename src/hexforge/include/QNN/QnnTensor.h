@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors of graphs and contexts.
-// Written for hexforge from public facts; docs/c_api.md has the source of every layout.
+// Written by tools/qnn_headers.py from public facts; docs/c_api.md has the source of every layout.
 #ifndef QNNTENSOR_H
 #define QNNTENSOR_H
 
@@ -27,11 +27,21 @@ typedef enum {
 
 // The tensor's id is written back.
 QNN_API Qnn_ErrorHandle_t QnnTensor_createContextTensor(Qnn_ContextHandle_t context, Qnn_Tensor_t* tensor);
+
 QNN_API Qnn_ErrorHandle_t QnnTensor_createGraphTensor(Qnn_GraphHandle_t graph, Qnn_Tensor_t* tensor);
+
+QNN_API Qnn_ErrorHandle_t QnnTensor_updateGraphTensors(Qnn_GraphHandle_t graph, const Qnn_Tensor_t** tensors, uint64_t
+    numTensors);
+
 QNN_API Qnn_ErrorHandle_t QnnTensor_updateContextTensors(Qnn_ContextHandle_t context, const Qnn_Tensor_t** tensors,
-                                                         uint64_t numTensors);
-QNN_API Qnn_ErrorHandle_t QnnTensor_updateGraphTensors(Qnn_GraphHandle_t graph, const Qnn_Tensor_t** tensors,
-                                                       uint64_t numTensors);
+    uint64_t numTensors);
+
+typedef Qnn_ErrorHandle_t (*QnnTensor_CreateContextTensorFn_t)(Qnn_ContextHandle_t context, Qnn_Tensor_t* tensor);
+typedef Qnn_ErrorHandle_t (*QnnTensor_CreateGraphTensorFn_t)(Qnn_GraphHandle_t graph, Qnn_Tensor_t* tensor);
+typedef Qnn_ErrorHandle_t (*QnnTensor_UpdateGraphTensorsFn_t)(Qnn_GraphHandle_t graph, const Qnn_Tensor_t** tensors,
+    uint64_t numTensors);
+typedef Qnn_ErrorHandle_t (*QnnTensor_UpdateContextTensorsFn_t)(Qnn_ContextHandle_t context, const Qnn_Tensor_t**
+    tensors, uint64_t numTensors);
 
 #ifdef __cplusplus
 }

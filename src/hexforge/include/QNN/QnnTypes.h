@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors, encodings, ops and what else several components speak of.
-// Written for hexforge from public facts; docs/c_api.md has the source of every layout.
+// Written by tools/qnn_headers.py from public facts; docs/c_api.md has the source of every layout.
 #ifndef QNNTYPES_H
 #define QNNTYPES_H
 
@@ -9,6 +9,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// How elements lie in memory.
+typedef uint32_t Qnn_TensorDataFormat_t;
 
 typedef enum {
   QNN_DATATYPE_INT_8 = 0x0008,
@@ -32,6 +35,7 @@ typedef enum {
   QNN_DATATYPE_UFIXED_POINT_32 = 0x0432,
   QNN_DATATYPE_BOOL_8 = 0x0508,
   QNN_DATATYPE_STRING = 0x0608,
+  QNN_DATATYPE_BFLOAT_16 = 0x48460001,
   QNN_DATATYPE_UNDEFINED = 0x7FFFFFFF
 } Qnn_DataType_t;
 
@@ -41,7 +45,6 @@ typedef enum {
   QNN_PRECISION_UNDEFINED = 0x7FFFFFFF
 } Qnn_Precision_t;
 
-// Who writes and who reads a tensor.
 typedef enum {
   QNN_TENSOR_TYPE_APP_WRITE = 0,
   QNN_TENSOR_TYPE_APP_READ = 1,
@@ -49,18 +52,15 @@ typedef enum {
   QNN_TENSOR_TYPE_NATIVE = 3,
   QNN_TENSOR_TYPE_STATIC = 4,
   QNN_TENSOR_TYPE_NULL = 5,
+  QNN_TENSOR_TYPE_UPDATEABLE_STATIC = 0x48460002,
+  QNN_TENSOR_TYPE_UPDATEABLE_NATIVE = 0x48460003,
   QNN_TENSOR_TYPE_UNDEFINED = 0x7FFFFFFF
 } Qnn_TensorType_t;
-
-// How elements lie in memory.
-typedef uint32_t Qnn_TensorDataFormat_t;
-#define QNN_TENSOR_DATA_FORMAT_DENSE ((Qnn_TensorDataFormat_t)0)
-#define QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER ((Qnn_TensorDataFormat_t)0)
-#define QNN_TENSOR_DATA_FORMAT_SPARSE ((Qnn_TensorDataFormat_t)1)
 
 typedef enum {
   QNN_TENSORMEMTYPE_RAW = 0,
   QNN_TENSORMEMTYPE_MEMHANDLE = 1,
+  QNN_TENSORMEMTYPE_RETRIEVE_RAW = 0x48460004,
   QNN_TENSORMEMTYPE_UNDEFINED = 0x7FFFFFFF
 } Qnn_TensorMemType_t;
 
@@ -73,13 +73,12 @@ typedef enum {
 typedef enum {
   QNN_PRIORITY_LOW = 0,
   QNN_PRIORITY_NORMAL = 100,
-  QNN_PRIORITY_DEFAULT = QNN_PRIORITY_NORMAL,
+  QNN_PRIORITY_DEFAULT = 100,
   QNN_PRIORITY_NORMAL_HIGH = 150,
   QNN_PRIORITY_HIGH = 200,
   QNN_PRIORITY_UNDEFINED = 0x7FFFFFFF
 } Qnn_Priority_t;
 
-// real = scale * (integer + offset)
 typedef enum {
   QNN_QUANTIZATION_ENCODING_SCALE_OFFSET = 0,
   QNN_QUANTIZATION_ENCODING_AXIS_SCALE_OFFSET = 1,
@@ -90,6 +89,63 @@ typedef enum {
   QNN_QUANTIZATION_ENCODING_VECTOR = 6,
   QNN_QUANTIZATION_ENCODING_UNDEFINED = 0x7FFFFFFF
 } Qnn_QuantizationEncoding_t;
+
+typedef enum {
+  QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_8 = 0,
+  QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_16 = 1,
+  QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_UNDEFINED = 0x7FFFFFFF
+} Qnn_BlockwiseExpansionBlockScaleStorageType_t;
+
+typedef enum {
+  QNN_SPARSE_LAYOUT_HYBRID_COO = 0,
+  QNN_SPARSE_LAYOUT_UNDEFINED = 0x7FFFFFFF
+} Qnn_SparseLayoutType_t;
+
+typedef enum {
+  QNN_TENSOR_VERSION_1 = 1,
+  QNN_TENSOR_VERSION_2 = 2,
+  QNN_TENSOR_VERSION_UNDEFINED = 0x7FFFFFFF
+} Qnn_TensorVersion_t;
+
+typedef enum {
+  QNN_PARAMTYPE_SCALAR = 0,
+  QNN_PARAMTYPE_TENSOR = 1,
+  QNN_PARAMTYPE_UNDEFINED = 0x7FFFFFFF
+} Qnn_ParamType_t;
+
+typedef enum {
+  QNN_OPCONFIG_VERSION_1 = 1,
+  QNN_OPCONFIG_VERSION_UNDEFINED = 0x7FFFFFFF
+} Qnn_OpConfigVersion_t;
+
+typedef enum {
+  QNN_SOC_MODEL_UNKNOWN = 0,
+  QNN_SOC_MODEL_SM8350 = 30,
+  QNN_SOC_MODEL_SM8450 = 36,
+  QNN_SOC_MODEL_SM8550 = 43,
+  QNN_SOC_MODEL_SM8650 = 57,
+  QNN_SOC_MODEL_SM8750 = 69,
+  QNN_SOC_MODEL_SM8475 = 42,
+  QNN_SOC_MODEL_SC8280X = 37,
+  QNN_SOC_MODEL_SC8380XP = 60,
+  QNN_SOC_MODEL_SM8850 = 87
+} Qnn_SocModel_t;
+
+typedef enum {
+  QNN_ERROR_REPORTING_LEVEL_BRIEF = 1,
+  QNN_ERROR_REPORTING_LEVEL_DETAILED = 2,
+  QNN_ERROR_REPORTING_LEVEL_UNDEFINED = 0x7FFFFFFF
+} Qnn_ErrorReportingLevel_t;
+
+#define QNN_TENSOR_DATA_FORMAT_DENSE ((Qnn_TensorDataFormat_t)0)
+#define QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER ((Qnn_TensorDataFormat_t)0)
+#define QNN_TENSOR_DATA_FORMAT_SPARSE ((Qnn_TensorDataFormat_t)1)
+#define QNN_TENSOR_DATA_FORMAT_HMX_WEIGHT_LAYOUT ((Qnn_TensorDataFormat_t)0x48460005)
+
+typedef enum {
+  QNN_TENSOR_SET_VERSION_1 = 1,
+  QNN_TENSOR_SET_VERSION_UNDEFINED = 0x7FFFFFFF
+} Qnn_TensorSetVersion_t;
 
 typedef struct {
   float scale;
@@ -122,12 +178,6 @@ typedef struct {
   Qnn_ScaleOffset_t* scaleOffset;
 } Qnn_BlockEncoding_t;
 
-typedef enum {
-  QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_8 = 0,
-  QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_16 = 1,
-  QNN_BLOCKWISE_EXPANSION_BITWIDTH_SCALE_STORAGE_UNDEFINED = 0x7FFFFFFF
-} Qnn_BlockwiseExpansionBlockScaleStorageType_t;
-
 typedef struct {
   int32_t axis;
   Qnn_ScaleOffset_t* scaleOffsets;  // one for each slice of the axis
@@ -152,7 +202,8 @@ typedef struct {
     Qnn_BlockwiseExpansion_t* blockwiseExpansion;
   };
 } Qnn_QuantizeParams_t;
-#define QNN_QUANTIZE_PARAMS_INIT {QNN_DEFINITION_UNDEFINED, QNN_QUANTIZATION_ENCODING_UNDEFINED, {QNN_SCALE_OFFSET_INIT}}
+#define QNN_QUANTIZE_PARAMS_INIT {QNN_DEFINITION_UNDEFINED, QNN_QUANTIZATION_ENCODING_UNDEFINED, \
+  {QNN_SCALE_OFFSET_INIT}}
 
 typedef struct {
   void* data;
@@ -160,10 +211,17 @@ typedef struct {
 } Qnn_ClientBuffer_t;
 #define QNN_CLIENT_BUFFER_INIT {NULL, 0}
 
-typedef enum {
-  QNN_SPARSE_LAYOUT_HYBRID_COO = 0,
-  QNN_SPARSE_LAYOUT_UNDEFINED = 0x7FFFFFFF
-} Qnn_SparseLayoutType_t;
+typedef Qnn_ErrorHandle_t (*Qnn_GetTensorRawDataFn_t)(Qnn_ContextHandle_t context, Qnn_GraphHandle_t graph, uint64_t id,
+    void** data, uint32_t* dataSize);
+
+typedef Qnn_ErrorHandle_t (*Qnn_FreeTensorRawDataFn_t)(Qnn_ContextHandle_t context, Qnn_GraphHandle_t graph, uint64_t
+    id, void* data);
+
+// Data of a tensor that are fetched when they are needed; hexforge refuses such tensors.
+typedef struct {
+  Qnn_GetTensorRawDataFn_t getTensorData;
+  Qnn_FreeTensorRawDataFn_t freeTensorData;
+} Qnn_TensorRetrieveRaw_t;
 
 typedef struct {
   uint32_t numSpecifiedElements;
@@ -191,11 +249,11 @@ typedef struct {
   union {
     Qnn_ClientBuffer_t clientBuf;
     Qnn_MemHandle_t memHandle;
+    Qnn_TensorRetrieveRaw_t* retrieveRaw;
   };
 } Qnn_TensorV1_t;
-#define QNN_TENSOR_V1_INIT                                                                                     \
-  {0, NULL, QNN_TENSOR_TYPE_UNDEFINED, QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER, QNN_DATATYPE_UNDEFINED,              \
-   QNN_QUANTIZE_PARAMS_INIT, 0, NULL, QNN_TENSORMEMTYPE_UNDEFINED, {QNN_CLIENT_BUFFER_INIT}}
+#define QNN_TENSOR_V1_INIT {0, NULL, QNN_TENSOR_TYPE_UNDEFINED, 0, QNN_DATATYPE_UNDEFINED, QNN_QUANTIZE_PARAMS_INIT, \
+  0, NULL, QNN_TENSORMEMTYPE_UNDEFINED, {QNN_CLIENT_BUFFER_INIT}}
 
 typedef struct {
   uint32_t id;
@@ -210,21 +268,14 @@ typedef struct {
   union {
     Qnn_ClientBuffer_t clientBuf;
     Qnn_MemHandle_t memHandle;
+    Qnn_TensorRetrieveRaw_t* retrieveRaw;
   };
   uint8_t* isDynamicDimensions;  // one for each dimension, or NULL
   Qnn_SparseParams_t sparseParams;
   uint8_t isProduced;
 } Qnn_TensorV2_t;
-#define QNN_TENSOR_V2_INIT                                                                                     \
-  {0, NULL, QNN_TENSOR_TYPE_UNDEFINED, QNN_TENSOR_DATA_FORMAT_FLAT_BUFFER, QNN_DATATYPE_UNDEFINED,              \
-   QNN_QUANTIZE_PARAMS_INIT, 0, NULL, QNN_TENSORMEMTYPE_UNDEFINED, {QNN_CLIENT_BUFFER_INIT}, NULL,              \
-   QNN_SPARSE_PARAMS_INIT, 0}
-
-typedef enum {
-  QNN_TENSOR_VERSION_1 = 1,
-  QNN_TENSOR_VERSION_2 = 2,
-  QNN_TENSOR_VERSION_UNDEFINED = 0x7FFFFFFF
-} Qnn_TensorVersion_t;
+#define QNN_TENSOR_V2_INIT {0, NULL, QNN_TENSOR_TYPE_UNDEFINED, 0, QNN_DATATYPE_UNDEFINED, QNN_QUANTIZE_PARAMS_INIT, \
+  0, NULL, QNN_TENSORMEMTYPE_UNDEFINED, {QNN_CLIENT_BUFFER_INIT}, NULL, QNN_SPARSE_PARAMS_INIT, 0}
 
 typedef struct {
   Qnn_TensorVersion_t version;
@@ -234,6 +285,23 @@ typedef struct {
   };
 } Qnn_Tensor_t;
 #define QNN_TENSOR_INIT {QNN_TENSOR_VERSION_1, {QNN_TENSOR_V1_INIT}}
+
+typedef struct {
+  uint32_t numInputs;
+  Qnn_Tensor_t* inputs;
+  uint32_t numOutputs;
+  Qnn_Tensor_t* outputs;
+} Qnn_TensorSetV1_t;
+#define QNN_TENSOR_SET_V1_INIT {0, NULL, 0, NULL}
+
+// Inputs and outputs of an execution.
+typedef struct {
+  Qnn_TensorSetVersion_t version;
+  union {
+    Qnn_TensorSetV1_t v1;
+  };
+} Qnn_TensorSet_t;
+#define QNN_TENSOR_SET_INIT {QNN_TENSOR_SET_VERSION_1, {QNN_TENSOR_SET_V1_INIT}}
 
 typedef struct {
   Qnn_DataType_t dataType;
@@ -253,12 +321,6 @@ typedef struct {
   };
 } Qnn_Scalar_t;
 #define QNN_SCALAR_INIT {QNN_DATATYPE_UNDEFINED, {0.0f}}
-
-typedef enum {
-  QNN_PARAMTYPE_SCALAR = 0,
-  QNN_PARAMTYPE_TENSOR = 1,
-  QNN_PARAMTYPE_UNDEFINED = 0x7FFFFFFF
-} Qnn_ParamType_t;
 
 typedef struct {
   Qnn_ParamType_t paramType;
@@ -283,11 +345,6 @@ typedef struct {
 } Qnn_OpConfigV1_t;
 #define QNN_OPCONFIG_V1_INIT {NULL, NULL, NULL, 0, NULL, 0, NULL, 0, NULL}
 
-typedef enum {
-  QNN_OPCONFIG_VERSION_1 = 1,
-  QNN_OPCONFIG_VERSION_UNDEFINED = 0x7FFFFFFF
-} Qnn_OpConfigVersion_t;
-
 typedef struct {
   Qnn_OpConfigVersion_t version;
   union {
@@ -300,22 +357,8 @@ typedef struct {
 typedef struct {
   Qnn_ErrorHandle_t error;
 } Qnn_NotifyStatus_t;
+
 typedef void (*Qnn_NotifyFn_t)(void* notifyParam, Qnn_NotifyStatus_t notifyStatus);
-
-typedef enum {
-  QNN_SOC_MODEL_UNKNOWN = 0,
-  QNN_SOC_MODEL_SM8350 = 30,
-  QNN_SOC_MODEL_SM8450 = 36,
-  QNN_SOC_MODEL_SM8550 = 43,
-  QNN_SOC_MODEL_SM8650 = 57,
-  QNN_SOC_MODEL_SM8750 = 69
-} Qnn_SocModel_t;
-
-typedef enum {
-  QNN_ERROR_REPORTING_LEVEL_BRIEF = 1,
-  QNN_ERROR_REPORTING_LEVEL_DETAILED = 2,
-  QNN_ERROR_REPORTING_LEVEL_UNDEFINED = 0x7FFFFFFF
-} Qnn_ErrorReportingLevel_t;
 
 typedef struct {
   Qnn_ErrorReportingLevel_t reportingLevel;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared buffers of the HTP.
-// Written for hexforge from public facts; docs/c_api.md has the source of every layout.
+// Written by tools/qnn_headers.py from public facts; docs/c_api.md has the source of every layout.
 #ifndef QNNHTPMEM_H
 #define QNNHTPMEM_H
 

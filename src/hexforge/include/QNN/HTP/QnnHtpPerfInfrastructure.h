@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Votes for clocks, and how the CPU waits for the HTP.
-// Written for hexforge from public facts; docs/c_api.md has the source of every layout.
+// Written by tools/qnn_headers.py from public facts; docs/c_api.md has the source of every layout.
 #ifndef QNNHTPPERFINFRASTRUCTURE_H
 #define QNNHTPPERFINFRASTRUCTURE_H
 
@@ -54,6 +54,38 @@ typedef enum {
   DCVS_VOLTAGE_VCORNER_UNKNOWN = 0x7FFFFFFF
 } QnnHtpPerfInfrastructure_VoltageCorner_t;
 
+typedef enum {
+  QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_DCVS_V3 = 1,
+  QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_RPC_CONTROL_LATENCY = 2,
+  QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_RPC_POLLING_TIME = 3,
+  QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_HMX_V2 = 0x4846002B,
+  QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_ADAPTIVE_POLLING_TIME = 0x4846002C,
+  QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_UNKNOWN = 0x7FFFFFFF
+} QnnHtpPerfInfrastructure_PowerConfigOption_t;
+
+typedef enum {
+  DCVS_EXP_VCORNER_DISABLE = 0x4846002D,
+  DCVS_EXP_VCORNER_MIN = 0x4846002E,
+  DCVS_EXP_VCORNER_LOW_SVS_D2 = 0x4846002F,
+  DCVS_EXP_VCORNER_LOW_SVS_D1 = 0x48460030,
+  DCVS_EXP_VCORNER_LOW_SVS = 0x48460031,
+  DCVS_EXP_VCORNER_SVS = 0x48460032,
+  DCVS_EXP_VCORNER_SVS_L1 = 0x48460033,
+  DCVS_EXP_VCORNER_NOM = 0x48460034,
+  DCVS_EXP_VCORNER_NOM_L1 = 0x48460035,
+  DCVS_EXP_VCORNER_TUR = 0x48460036,
+  DCVS_EXP_VCORNER_TUR_L1 = 0x48460037,
+  DCVS_EXP_VCORNER_TUR_L2 = 0x48460038,
+  DCVS_EXP_VCORNER_TUR_L3 = 0x48460039,
+  DCVS_EXP_VCORNER_MAX = 0x4846003A,
+  DCVS_EXP_VCORNER_UNKNOWN = 0x7FFFFFFF
+} QnnHtpPerfInfrastructure_ExpVoltageCorner_t;
+
+typedef enum {
+  QNN_HTP_PERF_INFRASTRUCTURE_MEMORY_CONFIGOPTION_GROW_SIZE = 0x4846003B,
+  QNN_HTP_PERF_INFRASTRUCTURE_MEMORY_CONFIGOPTION_UNKNOWN = 0x7FFFFFFF
+} QnnHtpPerfInfrastructure_MemoryConfigOption_t;
+
 // A vote for the core (HVX) and the bus.
 typedef struct {
   uint32_t contextId;  // the power config id
@@ -74,31 +106,47 @@ typedef struct {
   QnnHtpPerfInfrastructure_VoltageCorner_t coreVoltageCornerMax;
 } QnnHtpPerfInfrastructure_DcvsV3_t;
 
-typedef enum {
-  QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_DCVS_V3 = 1,
-  QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_RPC_CONTROL_LATENCY = 2,
-  QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_RPC_POLLING_TIME = 3,
-  QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_UNKNOWN = 0x7FFFFFFF
-} QnnHtpPerfInfrastructure_PowerConfigOption_t;
+// A vote for the matrix unit.
+typedef struct {
+  uint32_t hmxPickDefault;  // 1: the vote follows that of the core
+  QnnHtpPerfInfrastructure_ExpVoltageCorner_t hmxVoltageCornerMin;
+  QnnHtpPerfInfrastructure_ExpVoltageCorner_t hmxVoltageCornerTarget;
+  QnnHtpPerfInfrastructure_ExpVoltageCorner_t hmxVoltageCornerMax;
+  QnnHtpPerfInfrastructure_ClkPerfMode_t hmxPerfMode;
+} QnnHtpPerfInfrastructure_HmxV2_t;
 
 typedef struct {
   QnnHtpPerfInfrastructure_PowerConfigOption_t option;
   union {
     QnnHtpPerfInfrastructure_DcvsV3_t dcvsV3Config;
     uint32_t rpcControlLatencyConfig;  // microseconds
-    uint32_t rpcPollingTimeConfig;     // microseconds, 0 to 10000
+    uint32_t rpcPollingTimeConfig;  // microseconds, 0 to 10000
+    QnnHtpPerfInfrastructure_HmxV2_t hmxV2Config;
+    uint32_t adaptivePollingTimeConfig;  // microseconds
   };
 } QnnHtpPerfInfrastructure_PowerConfig_t;
+#define QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIG_INIT {QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_UNKNOWN, {{0, 0, \
+  0, QNN_HTP_PERF_INFRASTRUCTURE_POWERMODE_UNKNOWN, 0, 0, 0, 0, 0, DCVS_VOLTAGE_VCORNER_UNKNOWN, \
+  DCVS_VOLTAGE_VCORNER_UNKNOWN, DCVS_VOLTAGE_VCORNER_UNKNOWN, 0, DCVS_VOLTAGE_VCORNER_UNKNOWN, \
+  DCVS_VOLTAGE_VCORNER_UNKNOWN, DCVS_VOLTAGE_VCORNER_UNKNOWN}}}
 
-typedef struct QnnHtpPerfInfrastructure_MemoryConfig QnnHtpPerfInfrastructure_MemoryConfig_t;
+typedef struct {
+  QnnHtpPerfInfrastructure_MemoryConfigOption_t option;
+  union {
+    uint32_t memGrowSizeConfig;
+  };
+} QnnHtpPerfInfrastructure_MemoryConfig_t;
 
 typedef Qnn_ErrorHandle_t (*QnnHtpPerfInfrastructure_CreatePowerConfigIdFn_t)(uint32_t deviceId, uint32_t coreId,
-                                                                              uint32_t* powerConfigId);
+    uint32_t* powerConfigId);
+
 typedef Qnn_ErrorHandle_t (*QnnHtpPerfInfrastructure_DestroyPowerConfigIdFn_t)(uint32_t powerConfigId);
-typedef Qnn_ErrorHandle_t (*QnnHtpPerfInfrastructure_SetPowerConfigFn_t)(
-    uint32_t powerConfigId, const QnnHtpPerfInfrastructure_PowerConfig_t** config);
-typedef Qnn_ErrorHandle_t (*QnnHtpPerfInfrastructure_SetMemoryConfigFn_t)(
-    uint32_t deviceId, uint32_t coreId, const QnnHtpPerfInfrastructure_MemoryConfig_t** config);
+
+typedef Qnn_ErrorHandle_t (*QnnHtpPerfInfrastructure_SetPowerConfigFn_t)(uint32_t powerConfigId, const
+    QnnHtpPerfInfrastructure_PowerConfig_t** config);
+
+typedef Qnn_ErrorHandle_t (*QnnHtpPerfInfrastructure_SetMemoryConfigFn_t)(uint32_t deviceId, uint32_t coreId, const
+    QnnHtpPerfInfrastructure_MemoryConfig_t** config);
 
 #ifdef __cplusplus
 }

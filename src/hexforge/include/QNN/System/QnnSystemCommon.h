@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library that looks into contexts.
-// Written for hexforge from public facts; docs/c_api.md has the source of every layout.
+// Written by tools/qnn_headers.py from public facts; docs/c_api.md has the source of every layout.
 #ifndef QNNSYSTEMCOMMON_H
 #define QNNSYSTEMCOMMON_H
 
@@ -16,6 +16,7 @@ extern "C" {
 
 // How a call of this component ends.
 typedef enum {
+  QNN_SYSTEM_COMMON_NO_ERROR = QNN_SUCCESS,
   QNN_SYSTEM_COMMON_ERROR_INVALID_HANDLE = 30000,
   QNN_SYSTEM_COMMON_ERROR_INVALID_ARGUMENT = 30001,
   QNN_SYSTEM_COMMON_ERROR_UNDEFINED = 0x7FFFFFFF
