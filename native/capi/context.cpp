@@ -80,6 +80,7 @@ void apply_custom(Context& context, const QnnHtpContext_CustomConfig_t& config) 
     default:
       for (const HtpOption& each : kHtpOptions)
         if (each.option == option) return;
+      refuse_declared_only(option, "QnnContext");
       if (context.backend->logger)
         context.backend->logger->say(QNN_LOG_LEVEL_WARN, "QnnContext: option " + std::to_string(option) +
                                                              " of the HTP is not known here, and is left out");

@@ -41,6 +41,14 @@ std::string last_message(Qnn_ErrorHandle_t code);
 const char* code_text(Qnn_ErrorHandle_t code);
 const char* code_name(Qnn_ErrorHandle_t code);
 
+// An option whose number nobody published has one of hexforge's range (qnn_api/enumerations.csv). Where it reaches
+// this, it is declared and nothing acts on it, which is said rather than left out.
+inline void refuse_declared_only(std::uint32_t option, const char* where) {
+  if (option >> 16 == 0x4846)
+    throw Failure(QNN_COMMON_ERROR_NOT_SUPPORTED,
+                  std::string(where) + ": option " + std::to_string(option) + " is declared, and not supported here");
+}
+
 template <class T>
 T* required(T* pointer, Qnn_ErrorHandle_t code, const char* what) {
   if (!pointer) throw Failure(code, std::string(what) + " is NULL");

@@ -38,6 +38,7 @@ void apply_custom(Graph& graph, const Context& context, const QnnHtpGraph_Custom
       set("num_hvx_threads", static_cast<std::int64_t>(config.numHvxThreads));
       return;
     default:
+      refuse_declared_only(config.option, "QnnGraph");
       if (context.backend->logger)
         context.backend->logger->say(QNN_LOG_LEVEL_WARN, "QnnGraph: option " + std::to_string(config.option) +
                                                              " of the HTP is not known here, and is left out");

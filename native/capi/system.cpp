@@ -93,7 +93,7 @@ Qnn_ErrorHandle_t system_context_get_binary_info(QnnSystemContext_Handle_t handl
 }
 
 Qnn_ErrorHandle_t system_context_get_meta_data(QnnSystemContext_Handle_t handle, const void* bytes, std::uint64_t size,
-                                              const QnnSystemContext_BinaryInfo_t** info) {
+                                               const QnnSystemContext_BinaryInfo_t** info) {
   return guarded("QnnSystemContext_getMetaData", no_logger, [&] { look_into(handle, bytes, size, info); });
 }
 

@@ -3,8 +3,8 @@
 
 The one table is enumerations.csv: the header and the type that an enumerator is of, its number, whether that number is
 confirmed, and by what: EP, ET, ORT, LiteRT, C# and HTP guide are the sources that docs/c_api.md explains. A number that
-is not confirmed is hexforge's own guess, which no client was seen to use; where nobody published one at all (`own`), it is of a
-range of hexforge's, so that it is never taken for another option: `hexforge abi-probe` learns the real one.
+is not confirmed is hexforge's own guess, which no client was seen to use; where nobody published one at all (`own`),
+it is of a range of hexforge's, so that it is never taken for another option: `hexforge abi-probe` learns the real one.
 """
 
 from __future__ import annotations
