@@ -188,6 +188,7 @@ HOMES = {
     **dict.fromkeys(("tokenizers", "safetensors", "gguf", "jinja2", "starlette"), ("addons.llm",)),
     "uvicorn": ("addons.llm", "addons.mcp"),
     **dict.fromkeys(("mcp", "mcp_types"), ("addons.mcp",)),
+    "pytest": ("addons.budgets.pytest_plugin",),
     **dict.fromkeys(("pydantic", "pydantic_core"), ("formats.validated", "formats.config_sections")),
 }
 

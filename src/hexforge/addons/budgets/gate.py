@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,9 @@ from hexforge.analysis.workers import SetAside, Workers
 from hexforge.chips.deployment import Deployment
 from hexforge.errors import CallError, FormatError, HexforgeError
 from hexforge.formats.npy_files import read_npy
+from hexforge.formats.validated import validated
 from hexforge.model.reader import Model
+from hexforge.model.tensors import external_files
 from hexforge.quant.data.pictures import PictureFolder, holds_pictures
 from hexforge.results import Column, Key, Result
 from hexforge.runtime.prepare import ModelRequest
@@ -197,6 +201,38 @@ def gate(
         tuple(replace(c, baseline=before.get(c.key), regression_percent=percent) for c in checks),
         _renamed(names, before),
     )
+
+
+def gate_model(model: Path, limits: Mapping[str, Any], folder: Path) -> GateResult:
+    """Hold one model to limits, which are the fields of a model in a budget; files that they name are in the folder."""
+    if not model.exists():
+        raise CallError(f"{model}: there is no such model")
+    item = validated(ModelBudget, {**limits, "model": model.name}, f"limits of {model.name}")
+    files = {**BudgetFiles.of(item, folder).files, item.model: model}
+    return GateResult(tuple(_model_checks(item, BudgetFiles(files))))
+
+
+def content_key(budget: str | Path) -> str:
+    """One word for what a budget's figures depend on: itself, the files that it names, and hexforge's version.
+
+    Two checkouts with the same key have the same figures, so that a CI's cache can hold a baseline by it.
+    """
+    folder, limits = Path(budget).parent, load_budget(Path(budget))
+    digest = hashlib.sha256(f"hexforge {version('hexforge')}\n".encode())
+    digest.update(Path(budget).read_bytes())
+    named = {name: path for item in limits.models for name, path in BudgetFiles.of(item, folder).files.items()}
+    named |= {item.scenario: folder / item.scenario for item in limits.scenarios}
+    for name, path in sorted(named.items()):
+        weights = external_files(path) if path.suffix == ".onnx" and path.is_file() else []
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path, *weights]:
+            if file.is_dir():
+                continue
+            if not file.is_file():
+                raise CallError(f"{budget}: there is no {name} beside it; it has no key")
+            with file.open("rb") as content:
+                own = hashlib.file_digest(content, "sha256").hexdigest()
+            digest.update(f"{name}/{file.name}: {own}\n".encode())
+    return digest.hexdigest()[:32]
 
 
 def _renamed(names: Sequence[str], before: Mapping[str, float]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from rich.text import Text
 from hexforge.addons.budgets.gate import GateCheck, GateResult
 from hexforge.analysis.requests import JUDGED_BY
 from hexforge.cli.arguments import ClusterArguments, Jobs, Json
+from hexforge.cli.findings import FileFinding, FindingFiles
 from hexforge.cli.request_options import typed
 from hexforge.cli.screen import console, print_json, result_table, spinner
 from hexforge.request_fields import argument, option
@@ -51,6 +53,17 @@ def markdown_comment(result: GateResult) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _findings(result: GateResult, budget: Path) -> Iterator[FileFinding]:
+    """Each check that fails, at the line of the budget that names its model."""
+    from hexforge.addons.budgets.limits import lines_of
+
+    lines = lines_of(budget)
+    for check in result.checks:
+        if check.fault:
+            rule = check.what.split(" ")[0]
+            yield FileFinding(rule, "error", f"{check.key}: {check.fault}", budget, lines.get(check.model, 1))
+
+
 def _plain(text: str) -> str:
     """Text that XML can hold."""
     return "".join(c for c in text if c in "\t\n\r" or ord(c) >= 0x20)
@@ -67,19 +80,25 @@ def gate(
     markdown: Path | None = option(None, "Write a comment with what changed.", dir_okay=False),
     metric: Annotated[str, typed(JUDGED_BY)] = "",
     jobs: Jobs = 1,
+    key: bool = option(False, "Print what the figures depend on as one word, for a cache in CI, and measure nothing."),
     *,
     cluster: ClusterArguments,
+    files: FindingFiles,
     as_json: Json = False,
 ) -> None:
     """Check models against a budget of latency, placement, quality and size; exit code 1 where one is over it.
 
     A model that is not there is exit code 2; one that only the baseline or only the budget names is said.
     """
-    from hexforge.addons.budgets.gate import GateCheck
+    from hexforge.addons.budgets.gate import GateCheck, content_key
     from hexforge.addons.budgets.gate import gate as checked
     from hexforge.analysis.workers import Workers
     from hexforge.formats.files import require_writable, write_atomically
 
+    if key:
+        console().print(content_key(budget))
+        return
+    files.check()
     require_writable(save_baseline, junit, markdown)
     with spinner("measuring") as status:
         workers = Workers(jobs, cluster.address)
@@ -101,5 +120,6 @@ def gate(
                 screen.print(Text(f"{check.key}: {check.fault}", "red"))
         for note in result.notes:
             screen.print(Text(note, "yellow"))
+    files.give(_findings(result, budget))
     if not result.passes:
         raise typer.Exit(1)

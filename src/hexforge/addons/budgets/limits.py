@@ -101,6 +101,20 @@ class Budget:
     regression_percent: NotNegative | None = None
 
 
+def lines_of(path: Path) -> dict[str, int]:
+    """The line of a budget file on which each model or scenario is named."""
+    import yaml
+
+    root = yaml.compose(path.read_bytes(), yaml.SafeLoader)
+    lines: dict[str, int] = {}
+    for _, rows in root.value if isinstance(root, yaml.MappingNode) else ():
+        for row in rows.value if isinstance(rows, yaml.SequenceNode) else ():
+            for key, value in row.value if isinstance(row, yaml.MappingNode) else ():
+                if key.value in ("model", "scenario"):
+                    lines[value.value] = value.start_mark.line + 1
+    return lines
+
+
 def load(path: Path) -> Budget:
     """Read a budget file; the error lists every fault at once."""
     budgets = validated(Budget, read_yaml(path, MOST_BYTES), str(path))

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 import typer
 from rich.console import Console
@@ -13,6 +15,7 @@ from rich.text import Text
 
 from hexforge.addons.doctor.symptoms import DoctorReport
 from hexforge.cli.arguments import Json
+from hexforge.cli.findings import FileFinding, FindingFiles
 from hexforge.cli.screen import console, print_json, spinner, table
 from hexforge.errors import CallError
 from hexforge.request_fields import argument, option
@@ -28,6 +31,8 @@ def doctor(
     device: bool = option(False, "Examine a phone behind adb, virtual or real.", "--device"),
     serial: str = option("", "Which phone.", "--serial", "-s", show_default=False),
     machine: bool = option(False, "Examine this machine.", "--machine"),
+    *,
+    files: FindingFiles,
     as_json: Json = False,
 ) -> None:
     """Say what would stop the NPU session of a folder, an app, a log, a phone or this machine, and what to do.
@@ -36,6 +41,7 @@ def doctor(
     """
     if not places and not device and not serial and not machine:
         raise CallError("name a folder, an APK, an AAB or a log; or give --device or --machine")
+    files.check()
     with spinner("examining"):
         reports = list(_reports(places or [], soc, device or bool(serial), serial, machine))
     if as_json:
@@ -44,8 +50,17 @@ def doctor(
     else:
         for report in reports:
             _print(console(), report)
+    files.give(_findings(reports))
     if not all(report.healthy for report in reports):
         raise typer.Exit(1)
+
+
+def _findings(reports: Iterable[DoctorReport]) -> Iterator[FileFinding]:
+    """What the reports found, each at the place that was examined."""
+    for report in reports:
+        for found in report.to_json()["findings"]:
+            level: Literal["error", "warning"] = "error" if found["level"] == "fault" else "warning"
+            yield FileFinding(found["id"], level, f"{found['found']} {found['would_work']}", Path(report.place))
 
 
 def _reports(places: list[Path], soc: str, device: bool, serial: str, machine: bool) -> list[DoctorReport]:

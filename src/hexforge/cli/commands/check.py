@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -13,6 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from hexforge.cli.arguments import All, BackendArguments, InputArguments, Json, Model
+from hexforge.cli.findings import FileFinding, FindingFiles
 from hexforge.cli.fitted_table import WIDE, shorten_middle
 from hexforge.cli.runnable import engine_of
 from hexforge.cli.screen import TOP, console, print_json, rows_left_out, spinner, table
@@ -33,11 +35,13 @@ def check(
     strict_ep: bool = option(False, "As --strict, with the limits of onnxruntime's QNN EP too."),
     every: All = False,
     refused: bool = option(False, "Only what is refused: every node, with why."),
+    files: FindingFiles,
     as_json: Json = False,
 ) -> None:
     """Say of each node of a model where it runs, how, what QNN ops it becomes, or why not and what would work."""
     from hexforge.formats.file_kinds import open_model
 
+    files.check()
     if (engine := engine_of(target)) is not None:
         engine.print_check(model, inputs.request(model), as_json, strict or strict_ep)
         return
@@ -49,8 +53,20 @@ def check(
         print_json(facts)
     else:
         print_check(console(), facts, every=every, refused=refused)
+    files.give(_findings(facts, model))
     if (strict or strict_ep) and facts["totals"]["refused"]:
         raise typer.Exit(1)
+
+
+def _findings(facts: Mapping[str, Any], model: Path) -> Iterator[FileFinding]:
+    """Each node that does not run on the NPU, or would not by onnxruntime's QNN EP."""
+    for node in facts["nodes"]:
+        if node["reason"]:
+            yield FileFinding("node-on-cpu", "warning", f"{node['op']}: {node['reason']}", model, node=node["node"])
+        elif node["ep_refuses"]:
+            yield FileFinding(
+                "ep-refuses-node", "warning", f"{node['op']}: {node['ep_refuses']}", model, node=node["node"]
+            )
 
 
 def print_check(screen: Console, facts: Mapping[str, Any], *, every: bool = False, refused: bool = False) -> None:
