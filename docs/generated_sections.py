@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,8 +15,25 @@ from hexforge.qnn_api.calls import calls_table
 from hexforge.qnn_api.enumerations import unconfirmed_table
 
 FOLDER = Path(__file__).parent
+SNIPPETS = FOLDER.parent / "tests" / "addons" / "capi" / "guide_snippets.c"
+
+
+def snippets() -> list[tuple[int, str]]:
+    """The examples in C of Qualcomm's guide: the line of its text, and what each sets."""
+    found = re.findall(r"^// (\d+)\nQnn_ErrorHandle_t (\w+)\(", SNIPPETS.read_text(encoding="ascii"), re.M)
+    return [(int(line), name) for line, name in found]
+
+
+def _snippets_table() -> str:
+    """The examples as a table, several to a row."""
+    cells = [f"{line}: {name.replace('_', ' ')}" for line, name in snippets()]
+    rows = [cells[i : i + 4] for i in range(0, len(cells), 4)]
+    lines = [f"| {' | '.join([*row, *[''] * (4 - len(row))])} |" for row in rows]
+    return "\n".join(["| line: what is set | | | |", "|---|---|---|---|", *lines])
+
+
 SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
-    "c_api.md": {"unconfirmed numbers": unconfirmed_table},
+    "c_api.md": {"snippets": _snippets_table, "unconfirmed numbers": unconfirmed_table},
     "device.md": {"calls": calls_table, "codes": codes_table, "steps": steps_table},
     "doctor.md": {"checks": checks_table, "questions": questions_table},
     "versions.md": {"releases": releases_table},

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tools.op_header` writes QnnOpDef.h: names of ops and their parameters, from the table of ops."""
+"""The text of QnnOpDef.h, which tools/qnn_headers.py writes: ops, their parameters and these' values, from the ops."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from hexforge.addons.capi.library import include_path
 from hexforge.ops import BUILT_IN
 
 HEADER = include_path() / "QnnOpDef.h"
 _HEAD = """// SPDX-License-Identifier: Apache-2.0
-// Names of the ops that hexforge has, and of their parameters: written by tools/op_header.py from the table of ops.
+// Names of the ops that hexforge has, and of their parameters: written by tools/qnn_headers.py from the table of ops.
 #ifndef QNNOPDEF_H
 #define QNNOPDEF_H
 
@@ -33,8 +32,6 @@ def header() -> str:
         lines.append(f'#define {own} "{op.name}"\n')
         for param in op.params:
             lines.append(f'#define {own}_PARAM_{upper(param.name)} "{param.name}"\n')
+            for choice, number in (param.choices or {}).items():
+                lines.append(f"#define {own}_{upper(param.name)}_{upper(choice)} {number}\n")
     return "".join([*lines, "\n#endif\n"])
-
-
-if __name__ == "__main__":
-    Path(HEADER).write_text(header(), encoding="ascii")

@@ -97,6 +97,9 @@ class Headers:
         ]
         numbers = {each.name: each.number for each in error_codes()}
         lines = [f"  {prefix}_NO_ERROR = QNN_SUCCESS,"] if prefix not in ("QNN_COMMON", "QNN") else []
+        first = min((numbers[name] for name in names if numbers[name] >= 2000), default=1000) // 1000 * 1000
+        if prefix != "QNN":
+            lines += [f"  {prefix}_MIN_ERROR = {first},", f"  {prefix}_MAX_ERROR = {first + 999},"]
         lines += [
             f"  {name} = {numbers[name]},"
             for name in sorted(names, key=lambda name: (numbers[name] < 2000, numbers[name]))

@@ -30,7 +30,7 @@ def test_the_example_in_cpp(libraries: Path, tmp_path: Path, compiler: str) -> N
 
 
 def test_the_header_of_ops_is_the_table_of_ops() -> None:
-    assert HEADER.read_text() == header(), "run `python -m tools.op_header`"
+    assert HEADER.read_text() == header(), "run `python -m tools.qnn_headers`"
 
 
 @pytest.mark.parametrize(

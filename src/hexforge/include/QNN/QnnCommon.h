@@ -38,6 +38,8 @@ extern "C" {
 
 // How a call of this component ends.
 typedef enum {
+  QNN_COMMON_MIN_ERROR = 1000,
+  QNN_COMMON_MAX_ERROR = 1999,
   QNN_COMMON_ERROR_NOT_SUPPORTED = 1000,
   QNN_COMMON_ERROR_MEM_ALLOC = 1002,
   QNN_COMMON_ERROR_SYSTEM = 1003,

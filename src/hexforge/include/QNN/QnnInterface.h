@@ -11,6 +11,8 @@
 #include "QnnGraph.h"
 #include "QnnLog.h"
 #include "QnnMem.h"
+#include "QnnOpDef.h"
+#include "QnnOpPackage.h"
 #include "QnnProfile.h"
 #include "QnnProperty.h"
 #include "QnnSignal.h"
