@@ -7,6 +7,7 @@
 # make wheel   a manylinux wheel into dist; make wheel-test installs it into an empty venv and runs the README's lines
 # make release-check  what a release uploads: source archive and wheel, checked, and each installed into an empty venv
 # make docs    writes docs/api.md, docs/options.md, docs/gpu_ops.md and docs/modules.md; make stubs src/hexforge/_native.pyi; tests say when they are out of date
+# make site    the documentation site into build/site, by mkdocs-material; a broken link or anchor is an error
 # make house   rooms and their sizes, imports between them, cycles, and the counts that say whether one idea has one place
 # make tidy   clang-tidy over native/, a part of make test; make clang builds it with clang and runs the kernels' tests
 # make sanitize  kernels, hostile contexts and QNN's C API under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -42,7 +43,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 # The editable install of `make test` serves the demo too; without it the demo installs the package as a user would.
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
-.PHONY: demo test quick house coverage odd-path core-alone release-check four-doors lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
+.PHONY: demo test quick house site coverage odd-path core-alone release-check four-doors lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
   executorch executorch-check executorch-phone executorch-test small-llama genai litert adb-clients
 
 demo: $(INSTALLED)
@@ -92,6 +93,18 @@ stubs: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	@$(BIN)/python -m docs.generate
+
+# The site's generator has an environment of its own, which sees what .venv has: the gallery's pages are made by hexforge.
+SITE_VENV := .venv-site
+site: $(SITE_VENV)/.installed
+	@NO_MKDOCS_2_WARNING=true $(SITE_VENV)/bin/python -m mkdocs build --strict --quiet
+
+$(SITE_VENV)/.installed: $(VENV)/.dev
+	@$(PYTHON) -m venv $(SITE_VENV)
+	@echo "import site; site.addsitedir('$$($(BIN)/python -c 'import site; print(site.getsitepackages()[0])')')" \
+	  > "$$($(SITE_VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/hexforge_of_venv.pth"
+	@$(SITE_VENV)/bin/python -m pip --disable-pip-version-check -q install mkdocs==1.6.1 mkdocs-material==9.8.1
+	@touch $@
 
 # auditwheel chooses the tag: the oldest manylinux whose C library has what this machine's compiler linked to.
 wheel: $(VENV)/.dev
@@ -307,4 +320,4 @@ $(VENV)/.dev: $(NATIVE) | $(VENV)/pyvenv.cfg
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-vendor .venv-executorch .venv-litert .venv-adb build dist .models .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-vendor .venv-executorch .venv-litert .venv-adb .venv-site build dist .models .mypy_cache .pytest_cache .ruff_cache .hypothesis
