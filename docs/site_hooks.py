@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the site adds to the pages as they stand: links out of docs go to the repository, and the gallery's pages are made.
+"""What the site adds to the pages as they stand: links to the repository, and the pages of the gallery.
 
 mkdocs calls these functions by their names (`hooks` of mkdocs.yml).
 """

@@ -25,7 +25,8 @@ def test_files_and_links_exist(page: Path) -> None:
     # a file whose first folder is none of ours is one that a command of the page writes
     ours = {name for name in FILE.findall(text) if any((home / name.split("/")[0]).is_dir() for home in homes)}
     missing = {name for name in ours if not any((home / name).exists() for home in homes)}
-    missing |= {link for link in LINK.findall(text) if not (page.parent / link).exists()}
+    links = {link for link in LINK.findall(text) if not link.startswith("gallery/")}  # made with the site, which looks
+    missing |= {link for link in links if not (page.parent / link).exists()}
     assert not missing | missing_modules(text)
 
 
