@@ -78,6 +78,28 @@ struct ResizeLoops {
   void (*round_row)(const Real*, Real scale, Real low, Real high, std::int32_t zero, T*, std::int64_t n);
 };
 
+// Recurrent layers have their units in slices of so many, the gates of a slice side by side.
+constexpr int kSlice = 16;
+struct LstmCells {
+  const float *sigmoid, *tanh;  // tables over the patterns of halves
+  int gates;                    // 3: the input gate is 1 - forget
+  float cell_clip;              // 0: none
+};
+
+// What a row of floats is normalized by: kind 0: mean and deviation, 1: root mean square, 2: root of the sum of
+// squares.
+struct RowNorm {
+  std::int64_t kind;
+  double epsilon;
+  const float *gamma, *beta;
+};
+
+// A function of halves that is a line on either side of 0, clamped: x times one slope or the other. The bounds are
+// halves.
+struct Piecewise {
+  float below, above, low, high;
+};
+
 struct Loops {
   // y[i] = op(a[i * step_a], b[i * step_b]), steps 0 or 1
   void (*binary_u8)(Binary, const Affine&, const std::uint8_t*, int, const std::uint8_t*, int, std::uint8_t*,
@@ -120,7 +142,18 @@ struct Loops {
   // Float: a function of float16 values is a table over their 65536 patterns; sums are taken in order.
   void (*table_f32)(const float*, const float* table, float*, std::int64_t);
   void (*mean_f32)(const float* const*, std::int64_t rows, std::int64_t channels, float divisor, float*);
-  void (*softmax_f32)(const float*, std::int64_t n, const float* exponentials, float*);
+  void (*piecewise_f32)(const float*, const Piecewise&, float*, std::int64_t);  // of x as the vector unit rounds it
+  // Some rows of n: exponentials of the distances to the row's maximum, over their sum in order.
+  void (*softmax_rows_f32)(const float*, std::int64_t rows, std::int64_t n, const float* exponentials, float*);
+  void (*normalize_rows_f32)(const float*, std::int64_t rows, std::int64_t n, const RowNorm&, float*);
+  // Totals of channels over pixels in order, of x or, where there are means, of the squared distances to them.
+  void (*channel_totals_f32)(const float*, std::int64_t pixels, std::int64_t stride, std::int64_t channels,
+                             const double* means, double* totals);
+  void (*normalize_pixels_f32)(const float*, std::int64_t pixels, std::int64_t channels, const double* means,
+                               const double* factors, const float* gamma, const float* beta, float*);
+  // y[r][c] = x[c][r] for elements of four bytes; with `half` floats, rounded as the vector unit does.
+  void (*transpose_f32)(const float* x, std::int64_t stride_x, float* y, std::int64_t stride_y, std::int64_t rows,
+                        std::int64_t columns, bool half);
   void (*normalize_f32)(const float*, std::int64_t n, double mean, double factor, const float* gamma, const float* beta,
                         float*);
   void (*round_half)(const float*, float*, std::int64_t);  // as the vector unit does
@@ -140,8 +173,20 @@ struct Loops {
   // for every row, then of the columns alone, 32 each.
   void (*hmx_columns)(const std::uint8_t* low, const std::int8_t* high, std::int64_t row, int rows,
                       const std::uint8_t* w, std::int64_t blocks, std::int64_t stride, std::int32_t* sums);
-  // y[j] += sum over k of x[k] * w[k * stride + j], one k after the other, products not fused.
-  void (*accumulate)(const float* x, std::int64_t n, const float* w, std::int64_t stride, std::int64_t m, float* y);
+  // y[row][slice * 16 + lane] += sum over k of x[row][k] * w[slice][k][lane], one k after the other; w are the patterns
+  // of halves. Exact: x are halves as well, so the products are exact; else these are rounded first.
+  void (*add_slices_exact)(const float* x, std::int64_t stride_x, std::int64_t rows, const std::uint16_t* w,
+                           std::int64_t k, std::int64_t slices, float* y, std::int64_t stride_y);
+  void (*add_slices)(const float* x, std::int64_t stride_x, std::int64_t rows, const std::uint16_t* w, std::int64_t k,
+                     std::int64_t slices, float* y, std::int64_t stride_y);
+  // Of one slice: cells from the sums of the gates (input,) forget, cell, output, and what the state is before it is
+  // rounded; peephole: input, forget, output, or null.
+  void (*lstm_cells)(const LstmCells&, const float* sums, const float* peephole, float* c, float* wide);
+  // Of one slice: the gates update and reset; then the next state. The factor is the reset gate where it comes after
+  // the product, else null.
+  void (*gru_gates)(const float* sigmoid, const float* from_x, const float* from_h, float* update, float* reset);
+  void (*gru_states)(const float* tanh, const float* from_x, const float* from_h, const float* update,
+                     const float* factor, const float* before, float* h);
   // Exact dot products of two rows of x with four rows of w, all `n` long: sums[row * 4 + column] += them.
   void (*dot_2x4)(const std::int16_t* x, std::int64_t x_row, const std::int16_t* w, std::int64_t w_row, std::int64_t n,
                   std::int64_t* sums);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -10,6 +11,7 @@
 
 #include "core/parallel.h"
 #include "core/program.h"
+#include "kernels/half.h"
 #include "kernels/loops.h"
 #include "steps/fields.h"
 #include "steps/steps.h"
@@ -29,7 +31,7 @@ void copy_row(const T* x, std::int64_t step_x, T* y, std::int64_t step_y, std::i
 
 #if defined(__SSE2__)
 template <class T>
-constexpr bool kHasSquares = sizeof(T) <= 4;
+constexpr bool kHasSquares = sizeof(T) <= 2;
 template <class T>
 constexpr int kSide = 16 / sizeof(T);  // elements of 16 bytes
 
@@ -37,8 +39,7 @@ constexpr int kSide = 16 / sizeof(T);  // elements of 16 bytes
 template <class T>
 inline __m128i interleaved(__m128i a, __m128i b, bool second) {
   if constexpr (sizeof(T) == 1) return second ? _mm_unpackhi_epi8(a, b) : _mm_unpacklo_epi8(a, b);
-  if constexpr (sizeof(T) == 2) return second ? _mm_unpackhi_epi16(a, b) : _mm_unpacklo_epi16(a, b);
-  return second ? _mm_unpackhi_epi32(a, b) : _mm_unpacklo_epi32(a, b);
+  return second ? _mm_unpackhi_epi16(a, b) : _mm_unpacklo_epi16(a, b);
 }
 
 // y[r][c] = x[c][r] for rows of 16 bytes: rounds of interleaving each row with the one half a square below it.
@@ -78,6 +79,21 @@ inline std::pair<std::int64_t, std::int64_t> transpose_squares(const T* x, std::
 }
 #endif
 
+// Floats of a plane, rounded to halves on the way; false for a plane that is left to a pass of its own.
+bool round_plane(const float* x, std::int64_t outer_x, std::int64_t inner_x, float* y, std::int64_t outer_y,
+                 std::int64_t inner_y, std::int64_t rows, std::int64_t columns) {
+  if (outer_x == 1 && inner_y == 1) {
+    loops().transpose_f32(x, inner_x, y, outer_y, rows, columns, true);
+  } else if (inner_x == 1 && outer_y == 1) {
+    loops().transpose_f32(x, outer_x, y, inner_y, columns, rows, true);
+  } else if (inner_x == 1 && inner_y == 1) {
+    for (std::int64_t r = 0; r < rows; ++r) loops().round_half(x + r * outer_x, y + r * outer_y, columns);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 // The two innermost axes, in squares that stay in the cache whichever of them is contiguous.
 template <class T>
 void copy_plane(const T* x, std::int64_t outer_x, std::int64_t inner_x, T* y, std::int64_t outer_y,
@@ -104,6 +120,16 @@ void copy_plane(const T* x, std::int64_t outer_x, std::int64_t inner_x, T* y, st
       for (std::int64_t r = 0; r < rows; ++r) y[c * rows + r] = x[r * outer_x + c];
     }
     return;
+  }
+  if constexpr (sizeof(T) == 4) {
+    if ((outer_x == 1 && inner_y == 1) || (inner_x == 1 && outer_y == 1)) {
+      const bool down = outer_x == 1 && inner_y == 1;
+      const auto* from = reinterpret_cast<const float*>(x);
+      auto* to = reinterpret_cast<float*>(y);
+      down ? loops().transpose_f32(from, inner_x, to, outer_y, rows, columns, false)
+           : loops().transpose_f32(from, outer_x, to, inner_y, columns, rows, false);
+      return;
+    }
   }
 #if defined(__SSE2__)
   if constexpr (kHasSquares<T>) {
@@ -154,6 +180,7 @@ bool writes_twice(const WrittenBox& box) {
 struct Box {
   std::vector<std::int64_t> dims, x, y;  // at least two axes; strides in elements
   std::int64_t offset_x = 0, offset_y = 0, planes = 1;
+  bool half = false;  // floats are rounded
 };
 
 constexpr std::int64_t kWorth = 32768;  // elements worth a thread
@@ -182,15 +209,28 @@ Run copy_run(const Box& box) {
         const std::int64_t first = task % pieces * length, count = std::min(length, side - first);
         if (count <= 0) continue;
         const std::size_t axis = by_rows ? rank - 2 : rank - 1;
-        copy_plane(o.in<T>() + at_x + first * box.x[axis], box.x[rank - 2], box.x[rank - 1],
-                   o.out<T>() + at_y + first * box.y[axis], box.y[rank - 2], box.y[rank - 1], by_rows ? count : rows,
-                   by_rows ? columns : count);
+        const T* x = o.in<T>() + at_x + first * box.x[axis];
+        T* y = o.out<T>() + at_y + first * box.y[axis];
+        const std::int64_t outer_x = box.x[rank - 2], inner_x = box.x[rank - 1], outer_y = box.y[rank - 2],
+                           inner_y = box.y[rank - 1], some_rows = by_rows ? count : rows,
+                           some_columns = by_rows ? columns : count;
+        if constexpr (std::is_same_v<T, float>) {
+          if (box.half && round_plane(x, outer_x, inner_x, y, outer_y, inner_y, some_rows, some_columns)) continue;
+        }
+        copy_plane(x, outer_x, inner_x, y, outer_y, inner_y, some_rows, some_columns);
+        if constexpr (std::is_same_v<T, float>) {
+          for (std::int64_t r = 0; box.half && r < some_rows; ++r) {
+            for (std::int64_t c = 0; c < some_columns; ++c)
+              y[r * outer_y + c * inner_y] = to_half(y[r * outer_y + c * inner_y]);
+          }
+        }
       }
     });
   };
 }
 
-// Attributes: element_bytes, dims, strides_x, strides_y, offset_x, offset_y (elements).
+// Attributes: element_bytes, dims, strides_x, strides_y, offset_x, offset_y (elements); half: of floats, rounded as the
+// vector unit does.
 Run copy_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   Box box;
   box.dims = at.list("dims");
@@ -217,6 +257,8 @@ Run copy_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
     box.y.insert(box.y.begin(), 0);
   }
   const std::int64_t bytes = at.integer("element_bytes");
+  box.half = at.integer("half", 0) != 0;
+  if (box.half && bytes != 4) throw std::invalid_argument("copy: only floats are rounded");
   const auto [low_x, high_x] = extent(box.dims, box.x, box.offset_x);
   const auto [low_y, high_y] = extent(box.dims, box.y, box.offset_y);
   if (low_x < 0 || low_y < 0) throw std::invalid_argument("copy: the box starts before the tensor");
@@ -231,7 +273,7 @@ Run copy_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
   switch (bytes) {
     case 1: return copy_run<std::uint8_t>(box);
     case 2: return copy_run<std::uint16_t>(box);
-    case 4: return copy_run<std::uint32_t>(box);
+    case 4: return box.half ? copy_run<float>(box) : copy_run<std::uint32_t>(box);
     case 8: return copy_run<std::uint64_t>(box);
     default: throw std::invalid_argument("copy: elements of 1, 2, 4 or 8 bytes");
   }
@@ -249,7 +291,16 @@ Run fill_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
     if (bytes == 1) {
       std::memset(y, value[0], static_cast<std::size_t>(n));
     } else {
-      for (std::int64_t i = 0; i < n; ++i) std::memcpy(y + i * bytes, value.data(), static_cast<std::size_t>(bytes));
+      // What is written is copied behind itself, twice as much each time, as far as a cache holds it.
+      constexpr std::int64_t kMost = 4096;
+      const std::int64_t all = n * bytes;
+      std::int64_t done = std::min(bytes, all);
+      std::memcpy(y, value.data(), static_cast<std::size_t>(done));
+      while (done < all) {
+        const std::int64_t piece = std::min({done, all - done, kMost * bytes});
+        std::memcpy(y + done, y, static_cast<std::size_t>(piece));
+        done += piece;
+      }
     }
   };
 }
@@ -257,7 +308,7 @@ Run fill_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
 const Schema kCopy{1,
                    1,
                    {integers("dims"), integers("strides_x"), integers("strides_y"), integer("element_bytes"),
-                    optional(integer("offset_x")), optional(integer("offset_y"))}};
+                    optional(integer("offset_x")), optional(integer("offset_y")), optional(integer("half"))}};
 
 }  // namespace
 

@@ -2,6 +2,8 @@
 // Steps "binary_*", "table_*", "quantize_*", "dequantize_*", "round_half".
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <optional>
 
 #include "core/caches.h"
 #include "core/float_overflow.h"
@@ -214,10 +216,40 @@ bool makes_overflow(const float* table) {
   return false;
 }
 
+// A table as a line on either side of 0, clamped, where it gives the same bits for every half.
+std::optional<Piecewise> as_piecewise(const float* table) {
+  const auto slope = [&](std::uint16_t pattern) { return table[pattern] / of_half(pattern); };
+  constexpr std::uint16_t kSmall = 0x1400, kNegative = 0x8000;  // 2^-10
+  const auto [least, most] = std::minmax_element(table, table + 65536);
+  Piecewise k{slope(kSmall | kNegative), slope(kSmall), *least, *most};
+  if (!std::isfinite(k.below) || !std::isfinite(k.above)) return std::nullopt;
+  std::optional<Piecewise> found;
+  constexpr std::int64_t kPiece = 1024;
+  float x[kPiece], y[kPiece];
+  std::uint16_t patterns[kPiece];
+  const bool before = overflow_seen();
+  for (std::int64_t from = 0; from < 65536; from += kPiece) {
+    for (std::int64_t i = 0; i < kPiece; ++i) patterns[i] = static_cast<std::uint16_t>(from + i);
+    loops().widen_half(patterns, x, kPiece);
+    loops().piecewise_f32(x, k, y, kPiece);
+    if (std::memcmp(y, table + from, sizeof y) != 0) break;
+    if (from + kPiece == 65536) found = k;
+  }
+  if (!before) clear_overflow();
+  return found;
+}
+
 Run table_f32_step(const Attributes& at, std::span<const Tensor> ins, std::span<const Tensor> outs) {
   const std::int64_t n = count(at, ins, outs, 4, 4);
   const float* table = at.constant<float>("table", 65536);
   const bool checks = makes_overflow(table);
+  if (const auto line = checks ? std::nullopt : as_piecewise(table)) {
+    return [=](const Operands& o) {
+      parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
+        loops().piecewise_f32(o.in<float>() + begin, *line, o.out<float>() + begin, end - begin);
+      });
+    };
+  }
   return [=](const Operands& o) {
     parallel_for(o.threads(), n, kGrain, [&](std::int64_t begin, std::int64_t end) {
       fetch_table(table, 65536 * 4, end - begin);
@@ -241,7 +273,7 @@ const Schema kDequantize{1, 1, {integer("count"), real("scale"), integer("zero_p
 }  // namespace
 
 void register_elementwise_steps() {
-  register_step("table_f32", kTable, table_f32_step);
+  register_step("table_f32", Schema(kTable).exact(), table_f32_step);
   register_step("binary_u8", kBinaryFixed, binary_step<std::uint8_t>(&Loops::binary_u8));
   register_step("binary_s16", kBinaryFixed, binary_step<std::int16_t>(&Loops::binary_s16));
   register_step("binary_f32", kBinaryFloat, binary_f32_step);

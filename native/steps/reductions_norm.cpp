@@ -106,23 +106,10 @@ Run normalize_f32_step(const Attributes& at, std::span<const Tensor> ins, std::s
     throw std::invalid_argument("normalize: bad operands");
   require_bytes(ins[0], times({rows, n, 4}), "normalize input");
   require_bytes(outs[0], times({rows, n, 4}), "normalize output");
-  const double epsilon = at.real("epsilon");
-  const float* gamma = at.constant<float>("gamma", n);
-  const float* beta = at.constant<float>("beta", n);
+  const RowNorm norm{kind, at.real("epsilon"), at.constant<float>("gamma", n), at.constant<float>("beta", n)};
   return [=](const Operands& o) {
     parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 8192 / n), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        const float* x = o.in<float>() + r * n;
-        double mean = 0, power = 0;
-        if (kind == 0) {
-          for (std::int64_t i = 0; i < n; ++i) mean += x[i];
-          mean /= static_cast<double>(n);
-        }
-        for (std::int64_t i = 0; i < n; ++i) power += (x[i] - mean) * (x[i] - mean);
-        if (kind != 2) power /= static_cast<double>(n);
-        const double divisor = kind == 2 ? std::max(std::sqrt(power), epsilon) : std::sqrt(power + epsilon);
-        loops().normalize_f32(x, n, mean, 1.0 / divisor, gamma, beta, o.out<float>() + r * n);
-      }
+      loops().normalize_rows_f32(o.in<float>() + begin * n, end - begin, n, norm, o.out<float>() + begin * n);
     });
   };
 }
@@ -198,49 +185,47 @@ Run normalize_groups_f32_step(const Attributes& at, std::span<const Tensor> ins,
   const float* gamma = at.constant<float>("gamma", width);
   const float* beta = at.constant<float>("beta", width);
   return [=](const Operands& o) {
-    parallel_for(o.threads(), outer, 1, [&](std::int64_t begin, std::int64_t end) {
-      const auto size = static_cast<std::size_t>(width);
-      std::vector<double> total(size), mean(size), factor(size);
-      const auto gather = [&](std::vector<double>& to, auto finish) {
-        for (std::int64_t g = 0; g < groups; ++g) {
-          double sum = 0;
-          for (std::int64_t c = g * channels; c < (g + 1) * channels; ++c) sum += total[static_cast<std::size_t>(c)];
-          std::fill_n(to.begin() + g * channels, channels, finish(sum));
-        }
-      };
-      for (std::int64_t r = begin; r < end; ++r) {
-        const float* x = o.in<float>() + r * spatial * width;
-        float* y = o.out<float>() + r * spatial * width;
-        std::fill(mean.begin(), mean.end(), 0.0);
-        std::fill(factor.begin(), factor.end(), 1.0);
-        if (kind == 0 || kind == 3) {
-          std::fill(total.begin(), total.end(), 0.0);
-          for (std::int64_t s = 0; s < spatial; ++s) {
-            for (std::size_t c = 0; c < size; ++c) total[c] += x[static_cast<std::size_t>(s * width) + c];
-          }
-          gather(mean, [&](double sum) { return sum / count; });
-        }
-        if (kind != 3) {
-          std::fill(total.begin(), total.end(), 0.0);
-          for (std::int64_t s = 0; s < spatial; ++s) {
-            for (std::size_t c = 0; c < size; ++c) {
-              const double d = x[static_cast<std::size_t>(s * width) + c] - mean[c];
-              total[c] += d * d;
-            }
-          }
-          gather(factor, [&](double sum) {
-            return 1.0 / (kind == 2 ? std::max(std::sqrt(sum), epsilon) : std::sqrt(sum / count + epsilon));
-          });
-        }
-        for (std::int64_t s = 0; s < spatial; ++s) {
-          const std::size_t base = static_cast<std::size_t>(s * width);
-          for (std::size_t c = 0; c < size; ++c) {
-            y[base + c] = static_cast<float>((x[base + c] - mean[c]) * factor[c] * gamma[c] + beta[c]);
-          }
-          loops().round_half(y + base, y + base, width);
-        }
+    const auto size = static_cast<std::size_t>(width);
+    std::vector<double> total(size), mean(size), factor(size);
+    const auto gather = [&](std::vector<double>& to, auto finish) {
+      for (std::int64_t g = 0; g < groups; ++g) {
+        double sum = 0;
+        for (std::int64_t c = g * channels; c < (g + 1) * channels; ++c) sum += total[static_cast<std::size_t>(c)];
+        std::fill_n(to.begin() + g * channels, channels, finish(sum));
       }
-    });
+    };
+    const Loops& l = loops();
+    constexpr std::int64_t kTogether = 64, kWorth = 16384;  // channels of a piece, elements worth a thread
+    for (std::int64_t r = 0; r < outer; ++r) {
+      const float* x = o.in<float>() + r * spatial * width;
+      float* y = o.out<float>() + r * spatial * width;
+      const auto add_up = [&](const double* means) {
+        const std::int64_t pieces = (width + kTogether - 1) / kTogether;
+        parallel_for(o.threads(), pieces, std::max<std::int64_t>(1, kWorth / (kTogether * spatial)),
+                     [&](std::int64_t begin, std::int64_t end) {
+                       const std::int64_t c = begin * kTogether, count = std::min(end * kTogether, width) - c;
+                       l.channel_totals_f32(x + c, spatial, width, count, means ? means + c : nullptr,
+                                            total.data() + c);
+                     });
+      };
+      std::fill(mean.begin(), mean.end(), 0.0);
+      std::fill(factor.begin(), factor.end(), 1.0);
+      if (kind == 0 || kind == 3) {
+        add_up(nullptr);
+        gather(mean, [&](double sum) { return sum / count; });
+      }
+      if (kind != 3) {
+        add_up(mean.data());
+        gather(factor, [&](double sum) {
+          return 1.0 / (kind == 2 ? std::max(std::sqrt(sum), epsilon) : std::sqrt(sum / count + epsilon));
+        });
+      }
+      parallel_for(o.threads(), spatial, std::max<std::int64_t>(1, kWorth / width),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     l.normalize_pixels_f32(x + begin * width, end - begin, width, mean.data(), factor.data(), gamma,
+                                            beta, y + begin * width);
+                   });
+    }
   };
 }
 

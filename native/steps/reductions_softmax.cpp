@@ -128,9 +128,7 @@ Run softmax_f32_step(const Attributes& at, std::span<const Tensor> ins, std::spa
   const float* table = at.constant<float>("table", 65536);
   return [=](const Operands& o) {
     parallel_for(o.threads(), rows, std::max<std::int64_t>(1, 8192 / n), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        loops().softmax_f32(o.in<float>() + r * n, n, table, o.out<float>() + r * n);
-      }
+      loops().softmax_rows_f32(o.in<float>() + begin * n, end - begin, n, table, o.out<float>() + begin * n);
     });
   };
 }

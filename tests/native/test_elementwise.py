@@ -165,6 +165,22 @@ def test_table(kind: str, source: int, target: int) -> None:
         assert_bits(got, entries[x - RANGE[source][0]])
 
 
+LINES = [(1, 1, 0, 65536), (1, 1, -1, 6), (0.25, 1, -9, 131008), (-1, 1, 0, 131008), (-1, -1, -131008, 131008)]
+
+
+@pytest.mark.parametrize(("below", "above", "low", "high"), LINES)
+def test_table_of_a_line_on_either_side(below: float, above: float, low: float, high: float) -> None:
+    """Such tables are recognized and computed: no bit differs, nor does what is noticed of large numbers."""
+    rng, every = np.random.default_rng(5), every_half()
+    line = half(every * np.where(every < 0, np.float32(below), np.float32(above)))
+    entries = np.minimum(np.maximum(line, np.float32(low)), np.float32(high))
+    x = np.concatenate([every, (rng.standard_normal(5000) * rng.choice([1e-7, 1e-3, 1, 9, 1e4], 5000))])
+    for wide in (x, x + 1e-4):
+        values = wide.astype(np.float32)
+        got = run("table_f32", [values], np.zeros(x.shape, np.float32), {"count": x.size, "table": entries})
+        assert_bits(got, entries[patterns(half(values))])
+
+
 def test_table_of_patterns() -> None:
     rng = np.random.default_rng(2)
     entries = rng.standard_normal(65536).astype(np.float32)

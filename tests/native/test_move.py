@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hexforge import _native
+from tests.native.halves import half
 from tests.native.kernels import assert_bits, run
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -61,6 +62,22 @@ def test_copy(
         "offset_y": margin * sum(target) + (taken.shape[0] - 1) * target[0],
     }
     assert_bits(run("copy", [x], y, attributes), want)
+
+
+@settings(max_examples=30, deadline=None)
+@given(SEEDS, st.integers(1, 70), st.integers(1, 70), st.sampled_from(["rows", "columns", "apart"]))
+def test_copy_rounds_floats(seed: int, rows: int, columns: int, order: str) -> None:
+    rng = np.random.default_rng(seed)
+    x = (rng.standard_normal((rows, columns)) * rng.choice([1e-7, 1, 9e4], (rows, columns))).astype(np.float32)
+    attributes: dict[str, Any] = {"element_bytes": 4, "dims": x.shape, "strides_x": (columns, 1), "half": 1}
+    if order == "columns":
+        got = run("copy", [x], np.zeros((columns, rows), np.float32), attributes | {"strides_y": (1, rows)}).T
+    elif order == "rows":
+        got = run("copy", [x], np.zeros(x.shape, np.float32), attributes | {"strides_y": (columns, 1)})
+    else:
+        wide = {"strides_y": (2 * columns, 2)}
+        got = run("copy", [x], np.zeros((rows, 2 * columns), np.float32), attributes | wide)[:, ::2]
+    assert_bits(np.ascontiguousarray(got), half(x))
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])

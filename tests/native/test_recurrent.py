@@ -16,7 +16,7 @@ from tests.native.several import halves, run_all
 
 EXAMPLES = settings(max_examples=25, deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)
-SIZES = st.tuples(st.integers(1, 5), st.integers(1, 3), st.integers(1, 9), st.integers(1, 20))
+SIZES = st.tuples(st.integers(1, 5), st.integers(1, 7), st.integers(1, 9), st.integers(1, 70))
 SIGMOID, TANH = half_table("sigmoid"), half_table("tanh")
 
 

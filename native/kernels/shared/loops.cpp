@@ -5,7 +5,9 @@
 #include "kernels/shared/loops_packed_scaled.h"
 #include "kernels/shared/loops_pointwise.h"
 #include "kernels/shared/loops_products.h"
+#include "kernels/shared/loops_recurrent.h"
 #include "kernels/shared/loops_reductions.h"
+#include "kernels/shared/loops_rows.h"
 #include "kernels/shared/loops_vision.h"
 #if defined(__AVX512VBMI__)
 #include "kernels/avx512/loops.h"
@@ -41,7 +43,12 @@ constexpr Loops kShared{
     .normalize_s16 = normalize<std::int16_t>,
     .table_f32 = table_f32,
     .mean_f32 = mean_f32,
-    .softmax_f32 = softmax_f32,
+    .piecewise_f32 = piecewise_f32,
+    .softmax_rows_f32 = softmax_rows_f32,
+    .normalize_rows_f32 = normalize_rows_f32,
+    .channel_totals_f32 = channel_totals_f32,
+    .normalize_pixels_f32 = normalize_pixels_f32,
+    .transpose_f32 = transpose_f32,
     .normalize_f32 = normalize_f32,
     .round_half = round_half,
     .widen_half = widen_half,
@@ -52,7 +59,11 @@ constexpr Loops kShared{
     .add_rows_s16 = add_rows<std::int16_t, double>,
     .add_rows_s16_u8 = add_rows_of_bytes,
     .hmx_columns = hmx_columns,
-    .accumulate = accumulate,
+    .add_slices_exact = add_slices<true>,
+    .add_slices = add_slices<false>,
+    .lstm_cells = lstm_cells,
+    .gru_gates = gru_gates,
+    .gru_states = gru_states,
     .dot_2x4 = dot_2x4,
     .winograd_cells = winograd_cells,
     .packed_row_f32 = packed_row_f32,

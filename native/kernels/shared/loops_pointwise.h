@@ -126,6 +126,22 @@ void table_f32(const float* x, const float* entries, float* y, std::int64_t n) {
   }
 }
 
+void piecewise_f32(const float* x, const Piecewise& k, float* y, std::int64_t n) {
+  constexpr std::int64_t kChunk = 1024;
+  const float below = k.below, above = k.above, low = k.low, high = k.high;
+  const bool plain = below == 1.0f && above == 1.0f;  // bounds are halves: the result is one
+  for (std::int64_t from = 0; from < n; from += kChunk) {
+    const std::int64_t count = n - from < kChunk ? n - from : kChunk;
+    float* out = y + from;
+    round_to_half(x + from, out, count);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const float v = out[i] * (out[i] < 0.0f ? below : above), least = v > low ? v : low;
+      out[i] = least > high ? high : least;
+    }
+    if (!plain) round_to_half(out, out, count);
+  }
+}
+
 void round_half(const float* x, float* y, std::int64_t n) { round_to_half(x, y, n); }
 void widen_half(const std::uint16_t* x, float* y, std::int64_t n) { widen_halves(x, y, n); }
 void narrow_half(const float* x, std::uint16_t* y, std::int64_t n) { to_half_bits(x, y, n); }

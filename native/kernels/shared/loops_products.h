@@ -71,19 +71,6 @@ void hmx_columns(const std::uint8_t* low, const std::int8_t* high, std::int64_t 
   }
 }
 
-void accumulate(const float* __restrict x, std::int64_t n, const float* __restrict w, std::int64_t stride,
-                std::int64_t m, float* __restrict y) {
-  std::int64_t k = 0;
-  for (; k + 4 <= n; k += 4) {
-    const float *a = w + k * stride, *b = a + stride, *c = b + stride, *d = c + stride;
-    const float xa = x[k], xb = x[k + 1], xc = x[k + 2], xd = x[k + 3];
-    for (std::int64_t j = 0; j < m; ++j) y[j] = (((y[j] + xa * a[j]) + xb * b[j]) + xc * c[j]) + xd * d[j];
-  }
-  for (; k < n; ++k) {
-    for (std::int64_t j = 0; j < m; ++j) y[j] += x[k] * w[k * stride + j];
-  }
-}
-
 void dot_2x4(const std::int16_t* __restrict x, std::int64_t x_row, const std::int16_t* __restrict w, std::int64_t w_row,
              std::int64_t n, std::int64_t* __restrict sums) {
   constexpr std::int64_t kChunk = 480;  // products of 16 bits and of nine, whose sum stays below 2^31

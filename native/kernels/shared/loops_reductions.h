@@ -115,31 +115,30 @@ void normalize(const Q* x, std::int64_t n, const double* mean, const double* fac
   }
 }
 
-void mean_f32(const float* const* rows, std::int64_t count, std::int64_t channels, float divisor, float* y) {
-  for (std::int64_t c = 0; c < channels; ++c) y[c] = 0.0f;
-  for (std::int64_t r = 0; r < count; ++r) {
-    const float* row = rows[r];
-    for (std::int64_t c = 0; c < channels; ++c) y[c] += row[c];
+// The sums of some vectors of channels, row after row.
+template <int Count>
+std::int64_t sum_pieces(const float* const* rows, std::int64_t count, std::int64_t c, std::int64_t channels, float* y) {
+  for (; c + Count * kLanes <= channels; c += Count * kLanes) {
+    Reals sums[Count] = {};
+    for (std::int64_t r = 0; r < count; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < Count; ++v) sums[v] = sums[v] + load<Reals>(rows[r] + c + v * kLanes);
+    }
+    for (int v = 0; v < Count; ++v) store(y + c + v * kLanes, sums[v]);
   }
-  for (std::int64_t c = 0; c < channels; ++c) y[c] /= divisor;
+  return c;
+}
+
+void mean_f32(const float* const* rows, std::int64_t count, std::int64_t channels, float divisor, float* y) {
+  std::int64_t c = sum_pieces<4>(rows, count, 0, channels, y);
+  c = sum_pieces<1>(rows, count, c, channels, y);
+  for (; c < channels; ++c) {
+    float sum = 0.0f;
+    for (std::int64_t r = 0; r < count; ++r) sum += rows[r][c];
+    y[c] = sum;
+  }
+  for (c = 0; c < channels; ++c) y[c] /= divisor;
   round_to_half(y, y, channels);
-}
-
-void softmax_f32(const float* x, std::int64_t n, const float* exponentials, float* y) {
-  float most = x[0];
-  for (std::int64_t i = 1; i < n; ++i) most = x[i] > most ? x[i] : most;
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] - most;
-  table_f32(y, exponentials, y, n);
-  double sum = 0;
-  for (std::int64_t i = 0; i < n; ++i) sum += y[i];
-  for (std::int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(y[i] / sum);
-  round_to_half(y, y, n);
-}
-
-void normalize_f32(const float* x, std::int64_t n, double mean, double factor, const float* gamma, const float* beta,
-                   float* y) {
-  for (std::int64_t i = 0; i < n; ++i) { y[i] = static_cast<float>((x[i] - mean) * factor * gamma[i] + beta[i]); }
-  round_to_half(y, y, n);
 }
 
 }  // namespace

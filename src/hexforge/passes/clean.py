@@ -160,12 +160,18 @@ def _computed(node: Node) -> tuple[Array, ...] | None:
     if any(a is not None and a.size > _MOST_REPEATED and a.size * a.itemsize > _held_bytes(a) for a in arrays):
         return None
     room = max(_SMALL_BYTES, sum(a.nbytes if any(a.strides) else a.itemsize for a in arrays if a is not None))
-    if sum(v.type.nbytes for v in node.outputs) > room:
+    if sum(v.type.nbytes for v in node.outputs) > room and not _read_in_parts(node):
         return None
     try:
         return evaluate(node.call, arrays)
     except HexforgeError:  # wrong for these data: the run will say so, should it come to it
         return None
+
+
+def _read_in_parts(node: Node) -> bool:
+    """True where only slices read its results, which are constants then, so that it goes: weights of a direction."""
+    users = [user for value in node.outputs for user in value.users]
+    return bool(users) and all(user.op.kind is Work.SLICE and len(user.inputs) == 1 for user in users)
 
 
 def _held_bytes(array: Array) -> int:

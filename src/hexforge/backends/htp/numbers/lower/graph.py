@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +55,37 @@ def lower(
             _clamp(lowering, node)
         elif level >= 2 and node.op.name == "ElementWiseAdd":
             _residual(lowering, node)
+    if level >= 2:
+        _round_in_reader(lowering)
     return lowering
+
+
+def _round_in_reader(lowering: Lowering) -> None:
+    """Let a copy or a table that alone reads a rounded input, and all of it, round on the way."""
+    reads = Counter(name for step in lowering.steps if isinstance(step, NativeStep) for name in step.ins)
+    for step in lowering.steps:
+        if isinstance(step, ReferenceStep):
+            reads.update(lowering.read_by(step.node, v) for v in step.node.inputs if v is not None)
+    rounded = set(lowering.alias.values())
+    rounding = {
+        step.outs[0]: step
+        for step in lowering.steps
+        if isinstance(step, NativeStep) and step.kind == "round_half" and step.outs[0] in rounded
+    }
+    gone: set[int] = set()
+    for index, step in enumerate(lowering.steps):
+        if not isinstance(step, NativeStep) or not step.ins or reads[step.ins[0]] > 1 or step.ins[0] not in rounding:
+            continue
+        before = rounding[step.ins[0]]
+        match step.kind:
+            case "copy" if math.prod(step.attributes["dims"]) == before.attributes["count"]:
+                lowering.steps[index] = replace(step, ins=before.ins, attributes={**step.attributes, "half": 1})
+            case "table_f32":  # which rounds what it looks up
+                lowering.steps[index] = replace(step, ins=before.ins)
+            case _:
+                continue
+        gone.add(id(before))
+    lowering.steps = [step for step in lowering.steps if id(step) not in gone]
 
 
 def _clamp(lowering: Lowering, node: Node) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hexforge.backends.htp.numbers.halves import matrix_half
+from hexforge.backends.htp.numbers.halves import LARGEST_FLOAT16, matrix_half
 from hexforge.backends.htp.numbers.lower.adapt import half_table, real
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
 from hexforge.backends.htp.numbers.storage import Storage
@@ -16,7 +16,7 @@ from hexforge.ir import Array, Node, Value
 
 
 def _constants(node: Node) -> dict[str, Array] | None:
-    """The weights and biases by name as float16 values; None where one is computed at run time."""
+    """The weights and biases by name as float16 values; None where one is computed at run time, or past float16."""
     by_name = {}
     for name, value in zip((n.rstrip("?") for n in node.op.inputs), node.inputs, strict=False):
         if value is None or name in ("in", "h0", "c0"):
@@ -24,6 +24,8 @@ def _constants(node: Node) -> dict[str, Array] | None:
         if value.data is None:
             return None
         by_name[name] = matrix_half(real(value))
+        if np.any(np.abs(by_name[name]) > LARGEST_FLOAT16):
+            return None
     return by_name
 
 
