@@ -13,7 +13,6 @@
 namespace hexforge::capi {
 namespace {
 
-constexpr std::size_t kMostQueued = 300;  // the deepest queue that QNN's HTP backend has
 constexpr std::uint32_t kExtendedUdma = 11;
 constexpr std::size_t kMostNames = 4096;  // of graphs in a configuration
 
@@ -266,8 +265,8 @@ Options Context::all_options(const Options& own) const {
 
 void Context::run_later(std::function<void()> task) {
   std::lock_guard lock(queue_mutex);
-  if (queue.size() >= kMostQueued)
-    throw Failure(QNN_GRAPH_ERROR_EXECUTION_ASYNC_FIFO_FULL, "300 executions wait already");
+  if (queue.size() >= queue_depth)
+    throw Failure(QNN_GRAPH_ERROR_EXECUTION_ASYNC_FIFO_FULL, std::to_string(queue_depth) + " executions wait already");
   queue.push_back(std::move(task));
   if (!runner.joinable())
     runner = std::thread([this] {
@@ -307,6 +306,15 @@ std::shared_ptr<Context> context_of(Qnn_ContextHandle_t handle) {
   return context;
 }
 
+void set_queue_depth(Context& context, const QnnContext_AsyncExecutionQueueDepth_t& given) {
+  if (given.type != QNN_CONTEXT_ASYNC_EXECUTION_QUEUE_DEPTH_TYPE_NUMERIC || !given.depth ||
+      given.depth > Context::kDeepestQueue)
+    throw Failure(QNN_CONTEXT_ERROR_INVALID_CONFIG,
+                  "the depth of a queue is a number from 1 to " + std::to_string(Context::kDeepestQueue));
+  std::lock_guard lock(context.queue_mutex);
+  context.queue_depth = given.depth;
+}
+
 void apply_context_config(Context& context, const QnnContext_Config_t** config, bool changing) {
   for (; config && *config; ++config) {
     const QnnContext_Config_t& own = **config;
@@ -332,8 +340,8 @@ void apply_context_config(Context& context, const QnnContext_Config_t** config, 
         context.creation["enable_graphs"] = json_of(context.enabled_graphs);
         break;
       case QNN_CONTEXT_CONFIG_OPTION_ERROR_REPORTING:
-      case QNN_CONTEXT_CONFIG_OPTION_OEM_STRING:
-      case QNN_CONTEXT_CONFIG_ASYNC_EXECUTION_QUEUE_DEPTH: break;
+      case QNN_CONTEXT_CONFIG_OPTION_OEM_STRING: break;
+      case QNN_CONTEXT_CONFIG_ASYNC_EXECUTION_QUEUE_DEPTH: set_queue_depth(context, own.asyncExeQueueDepth); break;
       case QNN_CONTEXT_CONFIG_BINARY_COMPATIBILITY:
         if (own.binaryCompatibilityType != QNN_CONTEXT_BINARY_COMPATIBILITY_PERMISSIVE &&
             own.binaryCompatibilityType != QNN_CONTEXT_BINARY_COMPATIBILITY_STRICT)

@@ -65,7 +65,14 @@ std::size_t add_tensor(Graph& graph, Context& context, Tensor tensor, bool again
 std::size_t place_of(Graph& graph, const Qnn_Tensor_t& given) {
   const Qnn_TensorV1_t& fields = fields_of(given, QNN_GRAPH_ERROR_INVALID_TENSOR);
   if (fields.name)
-    if (const auto found = graph.by_name.find(fields.name); found != graph.by_name.end()) return found->second;
+    if (const auto found = graph.by_name.find(fields.name); found != graph.by_name.end()) {
+      const std::uint32_t id = graph.tensors[found->second].id;
+      if (fields.id && fields.id != id)
+        throw Failure(QNN_GRAPH_ERROR_INVALID_TENSOR, std::string("tensor '") + fields.name + "' has id " +
+                                                          std::to_string(id) + ", " + std::to_string(fields.id) +
+                                                          " is given");
+      return found->second;
+    }
   for (std::size_t i = 0; i < graph.tensors.size() && !fields.name; ++i)
     if (graph.tensors[i].id == fields.id) return i;
   throw Failure(QNN_GRAPH_ERROR_INVALID_TENSOR, std::string("tensor '") + (fields.name ? fields.name : "?") +
@@ -106,7 +113,13 @@ void set_ports_as_declared(Graph& graph) {
 }
 
 std::size_t port_of(const std::vector<Port>& ports, const Qnn_TensorV1_t& given, std::size_t at) {
-  const auto same = [&](const Port& port) { return given.name ? port.name == given.name : port.id == given.id; };
+  const auto same = [&](const Port& port) {
+    const bool named = given.name && port.name == given.name;
+    if (named && given.id && port.id && given.id != port.id)
+      throw Failure(QNN_GRAPH_ERROR_INVALID_TENSOR, "tensor '" + port.name + "' has id " + std::to_string(port.id) +
+                                                        ", " + std::to_string(given.id) + " is given");
+    return given.name ? named : port.id == given.id;
+  };
   if (at < ports.size() && same(ports[at])) return at;
   for (std::size_t i = 0; i < ports.size(); ++i)
     if (same(ports[i])) return i;
@@ -146,7 +159,15 @@ std::vector<Buffer> buffers(const std::vector<Port>& ports, const Qnn_Tensor_t* 
     // A batch: dimensions that are a multiple of those that the graph was prepared for.
     std::uint64_t elements = given.rank && given.dimensions ? 1 : port.elements;
     for (std::uint32_t d = 0; given.dimensions && d < given.rank && d < 32; ++d) elements *= given.dimensions[d];
-    const std::uint64_t times = port.elements && elements % port.elements == 0 ? elements / port.elements : 1;
+    if (port.elements && elements && elements % port.elements != 0) {
+      const std::uint8_t* dynamic =
+          tensors[i].version == QNN_TENSOR_VERSION_2 ? tensors[i].v2.isDynamicDimensions : nullptr;
+      throw Failure(dynamic ? QNN_GRAPH_ERROR_DYNAMIC_TENSOR_SHAPE : QNN_GRAPH_ERROR_INVALID_TENSOR,
+                    "tensor '" + port.name + "' has " + std::to_string(elements) +
+                        " elements by the dimensions given; " + "the graph was prepared for " +
+                        std::to_string(port.elements) + " or a multiple");
+    }
+    const std::uint64_t times = port.elements && elements ? elements / port.elements : 1;
     const std::uint64_t wanted = port.bytes * (times ? times : 1);
     if (bytes < wanted)
       throw Failure(QNN_GRAPH_ERROR_INVALID_TENSOR, "tensor '" + port.name + "' needs " + std::to_string(wanted) +

@@ -241,6 +241,8 @@ class Context final : public Object, public std::enable_shared_from_this<Context
   std::shared_ptr<CompiledContext> compiled;  // of a context that was given as a file
   bool from_binary = false;
   // Executions that wait for their turn, in order, on a thread of the context.
+  static constexpr std::uint32_t kDeepestQueue = 300;  // that QNN's HTP backend has
+  std::size_t queue_depth = kDeepestQueue;
   std::mutex queue_mutex;
   std::condition_variable queue_changed;
   std::deque<std::function<void()>> queue;

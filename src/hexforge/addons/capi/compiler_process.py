@@ -21,7 +21,7 @@ from hexforge.backend import Backend, Program
 from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError
 from hexforge.ir import Array, Value
 from hexforge.ops import BUILT_IN
-from hexforge.ops.packages import register_op_package
+from hexforge.ops.packages import register_whole_package
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import PreparedGraph
@@ -69,7 +69,7 @@ class QnnCompiler:
 
     def package(self, request: Request, arrays: Sequence[bytes]) -> Answer:
         """Register an op package."""
-        register_op_package(str(request["package"]))
+        register_whole_package(str(request["package"]))
         return ()
 
     def validate(self, request: Request, arrays: Sequence[bytes]) -> Answer:

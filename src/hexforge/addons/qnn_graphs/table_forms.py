@@ -43,6 +43,8 @@ _NOTHING_ASKED: dict[str, float] = {
     **{f"{gate}_qscale": 0.0 for gate in _GATES},
 }
 """Parameters that QNN's ops have and those of the table do not, at the value that asks for nothing."""
+_OF_THE_LAST_AXIS = ("Softmax", "LogSoftmax")
+"""Ops whose axis is the last one where none is given."""
 
 
 def resolve_op(op: QnnOp) -> tuple[Op, dict[str, ParamValue]]:
@@ -56,6 +58,8 @@ def resolve_op(op: QnnOp) -> tuple[Op, dict[str, ParamValue]]:
             raise ModelError(f"op {op.name!r} ({name}): operation {number} is not one of 0 to {len(known) - 1}")
         if known[number]:
             name, params = known[number], {}
+    if name in _OF_THE_LAST_AXIS and "axis" not in params:
+        params["axis"] = len(op.inputs[0].dimensions) - 1
     if name == "L2Norm" and "axis" in params:  # the older spelling, which the QNN execution provider writes
         params["axes"] = [params.pop("axis")]
     known_op = lookup(name)

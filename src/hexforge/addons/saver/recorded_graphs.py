@@ -103,8 +103,12 @@ def _parameter(value: Any) -> Any:
 
 def _execute(session: RecordedSession, recording: Recording, call: RecordedCall) -> None:
     graph, reads, writes = call.arguments
+    recorded = session.graphs[graph]
     feeds, outputs = (_arrays(recording, call, side) for side in (reads, writes))
-    session.graphs[graph].executions.append((feeds, outputs))
+    for given, known in ((feeds, recorded.graph.inputs), (outputs, recorded.graph.outputs)):
+        if not given.keys() <= {value.name for value in known}:
+            raise FormatError(f"{', '.join(given)} are not inputs and outputs of graph {graph!r}")
+    recorded.executions.append((feeds, outputs))
 
 
 def _arrays(recording: Recording, call: RecordedCall, side: Mapping[str, Any]) -> dict[str, Array]:

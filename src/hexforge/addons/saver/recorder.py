@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -40,15 +39,15 @@ class SaverBackend(Backend):
         self.inner, self.name, self.ep_limited = inner, inner.name, inner.ep_limited
         self._folder = folder or Path(FOLDER)
         self._recorder = recorder
-        self._numbers = itertools.count()
 
     @property
     def recorder(self) -> Recorder:
         """Where calls are written; the folder is made with the first of them."""
         if self._recorder is None:
             self._recorder = Recorder(self._folder)
-            self._recorder.call("QnnBackend_create", self.inner.name, self.inner.config.pairs())
-            self._recorder.call("QnnContext_create", "context_0")
+            settings = self.inner.config.pairs()
+            self._recorder.call("QnnBackend_create", self.inner.name, settings)
+            self._recorder.call("QnnContext_create", "context_0", code=self._recorder.program.context(settings))
         return self._recorder
 
     def compile(self, graph: Graph) -> SavedProgram:
@@ -56,28 +55,29 @@ class SaverBackend(Backend):
         name = self._record(graph)
         self.inner.spinning = self.spinning
         program = self.inner.compile(graph)
-        self.recorder.call("QnnGraph_finalize", name)
+        self.recorder.call("QnnGraph_finalize", name, code=self.recorder.program.finalize(name))
         return SavedProgram(program, name, self.recorder)
 
     def opened(self, program: Program) -> SavedProgram:
         """A program that was compiled elsewhere, its graph and its executions recorded."""
         name = self._record(program.graph)
-        self.recorder.call("QnnGraph_finalize", name)
+        self.recorder.call("QnnGraph_finalize", name, code=self.recorder.program.finalize(name))
         return SavedProgram(program, name, self.recorder)
 
     def _record(self, graph: Graph) -> str:
         """Record the calls that build a graph; the graph's name there."""
         graph.sort()
-        name = f"graph_{next(self._numbers)}"
         to = self.recorder
-        to.call("QnnGraph_create", "context_0", name, graph.name)
+        name = f"graph_{next(to.numbers)}"
+        to.call("QnnGraph_create", "context_0", name, graph.name, code=to.program.graph(name, graph))
         for value in graph.values.values():
             _record_tensor(to, name, value)
         for node in graph:
             reads = [None if v is None else v.name for v in node.inputs]
             writes = [v.name for v in node.outputs]
             params = {key: _plain(value) for key, value in node.params.items()}
-            to.call("QnnGraph_addNode", name, node.name, "qti.aisw", node.op.name, params, reads, writes)
+            code = to.program.node(name, node, "qti.aisw")
+            to.call("QnnGraph_addNode", name, node.name, "qti.aisw", node.op.name, params, reads, writes, code=code)
         return name
 
 
@@ -137,7 +137,10 @@ class SavedProgram(WrappedProgram):
         """Record an execution."""
         reads = {v.name: self._kept(v, feeds[v.name]) for v in self.graph.inputs}
         writes = {v.name: self._kept(v, outputs[v.name]) for v in self.graph.outputs}
-        self._recorder.call("QnnGraph_execute", self._name, reads, writes)
+        given = {v.name: feeds[v.name] for v in self.graph.inputs}
+        made = {v.name: outputs[v.name] for v in self.graph.outputs}
+        code = self._recorder.program.execute(self._name, given, made)
+        self._recorder.call("QnnGraph_execute", self._name, reads, writes, code=code)
 
     def _kept(self, value: Value, array: Array) -> list[Any]:
         """An array as it was given, whose type may be wider than the tensor's."""
@@ -151,7 +154,7 @@ def _record_tensor(to: Recorder, graph: str, value: Value) -> None:
     arguments: list[Any] = [graph, value.name, f"QNN_TENSOR_TYPE_{value.role.value}", text.dump_type(value.type)]
     if value.data is not None:
         arguments.append(to.put(pack(value.data, value.dtype)))
-    to.call("QnnTensor_createGraphTensor", *arguments)
+    to.call("QnnTensor_createGraphTensor", *arguments, code=to.program.tensor(graph, value))
 
 
 def _plain(value: Any) -> Any:

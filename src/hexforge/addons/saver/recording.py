@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recording: the QNN calls of a session as a program in C, and a file with the bytes of its tensors.
 
-`saver_output.c` has a call a line, `Name(argument, …);`. It compiles against the `QnnSaver.h` in its folder, and what
-it then calls is replayed. An argument is a text, `QNN_JSON("…")`, `QNN_NAMES("…", NULL)`, `QNN_DATA(offset, bytes)` for
-a place in `params.bin`, or a type of tensors. Lines are written whole, in order, as calls are made, and the end of the
-program behind each of them, so what a crash leaves compiles and can be replayed.
+`saver_output.c` is a program of real QNN calls (c_program.py). Above each call a comment has it in one line,
+`// Name(argument, …);`, which is what hexforge reads again: an argument is a text, `QNN_JSON("…")`, `QNN_NAMES("…",
+NULL)`, `QNN_DATA(offset, bytes)` for a place in `params.bin`, or a type of tensors. Calls are written whole, in order,
+as they are made, and the end of the program behind each of them, so what a crash leaves compiles and can be replayed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import re
 import threading
@@ -20,17 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from hexforge.addons.saver.c_program import HEAD, TAIL, CProgram, literal
 from hexforge.errors import CallError, FormatError
 
-SCRIPT, PARAMS, HEADER = "saver_output.c", "params.bin", "QnnSaver.h"
-VERSION = 2
-_HEADER_SOURCE = Path(__file__).parent / HEADER
-_FIRST = f"// QNN calls recorded by hexforge, version {VERSION}; `cc {SCRIPT} -o replay && ./replay` makes them again."
-_HEAD = f'{_FIRST}\n#include "{HEADER}"\nint main(int argc, char** argv) {{\n  QnnSaver_begin(argc, argv);\n'
-_TAIL = "  return QnnSaver_end();\n}\n"
-_FRAME = tuple(line for line in (_HEAD + _TAIL).splitlines() if not line.startswith("//"))
-"""What makes a program of the calls."""
-_CALL = re.compile(r"(Qnn(?!Saver)[A-Za-z]+_[A-Za-z]+)\((.*)\);")
+SCRIPT, PARAMS = "saver_output.c", "params.bin"
+VERSION = 3
+_FIRST = f"// QNN calls recorded by hexforge, version {VERSION}: a program for any library of QNN's."
+_HEAD = f"{_FIRST}\n// cc {SCRIPT} -I$(hexforge lib-path --include) -ldl -o replay && ./replay libQnnHtp.so\n{HEAD}"
+_CALL = re.compile(r"  // (Qnn[A-Za-z]+_[A-Za-z]+)\((.*)\);")
 _TEXT = r'"(?:[^"\\\n]|\\.)*"'
 _ARGUMENT = re.compile(
     rf"(?P<json>QNN_JSON\({_TEXT}\))|(?P<names>QNN_NAMES\((?:{_TEXT}|NULL)(?:, (?:{_TEXT}|NULL))*\))"
@@ -57,22 +55,24 @@ class Recorder:
         self.folder = _new_folder(folder)
         self._lock = threading.Lock()
         self._places: dict[bytes, str] = {}
+        self.program = CProgram(self.put)
+        self.numbers = itertools.count()
+        """Of the graphs."""
         self._offset = 0
         self._script = (self.folder / SCRIPT).open("xb")
         self._params = (self.folder / PARAMS).open("xb")
         weakref.finalize(self, _close, self._script, self._params)
         self._end = 0
         """Where the next call goes: there the end of the program begins."""
-        self._write_header()
         self._line(_HEAD)
 
-    def call(self, name: str, *arguments: Any) -> None:
-        """Write a call."""
+    def call(self, name: str, *arguments: Any, code: str = "") -> None:
+        """Write a call, and what makes it again in C."""
         texts = ", ".join(_argument(name, argument) for argument in arguments)
         if name == TENSOR and len(arguments) == 4:
             texts += ", QNN_NO_DATA"
         with self._lock:
-            self._line(f"  {name}({texts});\n")
+            self._line(f"  // {name}({texts});\n{code}")
 
     def put(self, data: bytes) -> str:
         """Keep bytes, the same ones once; where they are."""
@@ -87,14 +87,8 @@ class Recorder:
     def _line(self, text: str) -> None:
         """Write what is ASCII by now, and the end of the program behind it, over the end that is there."""
         self._script.seek(self._end)
-        self._write(self._script, (text + _TAIL).encode())
+        self._write(self._script, (text + TAIL).encode())
         self._end += len(text)
-
-    def _write_header(self) -> None:
-        try:
-            (self.folder / HEADER).write_bytes(_HEADER_SOURCE.read_bytes())
-        except OSError as error:
-            raise CallError(f"{self.folder}: the recording cannot be written: {error.strerror or error}") from None
 
     def _write(self, file: Any, data: Any) -> None:
         try:
@@ -146,9 +140,8 @@ class Recording:
                     return
                 if number == 1 and text.strip() != _FIRST:
                     raise FormatError(f"{where}: is no recording of hexforge, version {VERSION}")
-                if not text.strip() or text.startswith("//") or text.rstrip("\n") in _FRAME:
-                    continue
-                yield _parsed(text.strip(), number, where)
+                if text.startswith("  // Qnn"):
+                    yield _parsed(text.rstrip("\n"), number, where)
 
     def bytes_at(self, place: Any, call: RecordedCall) -> bytes:
         """The bytes of a place in the file of tensors."""
@@ -173,24 +166,11 @@ def _argument(call: str, argument: Any) -> str:
         place = _PLACE.fullmatch(argument)
         if place is not None:
             return f"QNN_DATA({place[1]}, {place[2]})"
-        return argument if call == TENSOR and argument.startswith("QNN_TENSOR_TYPE_") else _c_text(argument)
+        return argument if call == TENSOR and argument.startswith("QNN_TENSOR_TYPE_") else literal(argument)
     if isinstance(argument, list):
-        names = ["NULL" if name is None else _c_text(name) for name in argument]
+        names = ["NULL" if name is None else literal(name) for name in argument]
         return f"QNN_NAMES({', '.join(names)})" if names else "QNN_NO_NAMES"
-    return f"QNN_JSON({_c_text(json.dumps(argument, allow_nan=False))})"
-
-
-def _c_text(text: str) -> str:
-    """A text as a literal of C: printable ASCII as it is, other bytes of its UTF-8 in octal."""
-    plain = {ord('"'): '\\"', ord("\\"): "\\\\"}
-    return (
-        '"'
-        + "".join(
-            plain.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}")
-            for byte in text.encode("utf-8", "surrogatepass")
-        )
-        + '"'
-    )
+    return f"QNN_JSON({literal(json.dumps(argument, allow_nan=False))})"
 
 
 def _from_c(literal: str) -> str:
