@@ -32,6 +32,23 @@ SM8450 69, SM8550 73, SM8650 75, SM8750-AC 79, SM8850-AD 81, SC8380XP 73, SC8340
 SM8850 81, SM7750 73, SA8295P 68, SA8775P 73, SA7255P 75, QCM6690 73, QCS8275 75, QCS6490 68, QCS9075 73, SA8255P 73,
 SA8650P 73, QCS7790 73, QCS8750 79, QCS5121 73, QCS7181 73, QCS8450 69, SDM429 0
 """
+# qai-hub-models: devices of devices_and_chipsets.yaml (2026-11) and its marketing names, as they stand there
+AI_HUB_DEVICES = """
+Google Pixel 3 0, Google Pixel 3a 0, Google Pixel 3 XL 0, Google Pixel 4 0, Google Pixel 4a 0, Google Pixel 5 0,
+Samsung Galaxy Tab S7 0, Samsung Galaxy Tab A8 (2021) 0, Samsung Galaxy S21 30, Samsung Galaxy S21+ 30,
+Samsung Galaxy S21 Ultra 30, Xiaomi Redmi Note 10 5G 0, Google Pixel 3a XL 0, Google Pixel 5a 5G 0,
+Samsung Galaxy A73 5G 35, QCS8550 (Proxy) 66, Samsung Galaxy S22 Ultra 5G 36, Samsung Galaxy S22 5G 36,
+Samsung Galaxy S22+ 5G 36, Samsung Galaxy Tab S8 36, Xiaomi 12 36, Xiaomi 12 Pro 36, QCS8450 (Proxy) 0,
+XR2 Gen 2 (Proxy) 53, Samsung Galaxy S23 43, Samsung Galaxy S23+ 43, Samsung Galaxy S23 Ultra 43, Samsung Galaxy S24 57,
+Samsung Galaxy S24 Ultra 57, Samsung Galaxy S24+ 57, Samsung Galaxy S25 69, Samsung Galaxy S25 Ultra 69,
+Samsung Galaxy S25+ 69, Snapdragon X Elite CRD 60, Snapdragon X Plus 8-Core CRD 0, Snapdragon X2 Elite CRD 88,
+Snapdragon 8 Elite QRD 69, Snapdragon 8 Elite Gen 5 QRD 87, Snapdragon 7 Gen 4 QRD 86, SA8295P ADP 39, SA8775P ADP 52,
+SA7255P ADP 67, Dragonwing Q-6690 MTP 78, QCS9075 (Proxy) 77, QCS8275 (Proxy) 82, Dragonwing RB3 Gen 2 Vision Kit 93,
+Dragonwing IQ-9075 EVK 77, Snapdragon® 845 Mobile 0, Snapdragon® 730g Mobile 0, Snapdragon® 865+ Mobile 0,
+Snapdragon® 888 Mobile 30, Snapdragon® 778g Mobile 35, Snapdragon® 8 Gen 1 Mobile 36, qualcomm-qcs8550-proxy 66,
+Snapdragon® 8 Elite For Galaxy Mobile 69, Snapdragon® X Elite 60, qualcomm-snapdragon-x-plus-8-core 0,
+Snapdragon® 8 Elite Gen 5 Mobile 87, Snapdragon® 7 Gen 4 Mobile 86, Qualcomm® SA8775P 52, sc8380xp 60, sm8750-ac 69
+"""
 # the names of issue 46, with the number each must have; 0 where the issue gives none
 ASKED = """
 SM8950 113, SM8975 103, SM8635 68, SM7675 70, SM7550 64, SM7475 54, SM7450 41, SM7435 61, SM7325 35, SM7315 38,
@@ -53,6 +70,13 @@ def chip_or_reason(name: str) -> tuple[int, int, str]:
         return 0, 0, str(error)
     assert soc is not None
     return soc.soc_model, soc.htp_arch, ""
+
+
+@pytest.mark.parametrize(("name", "number"), pairs(AI_HUB_DEVICES))
+def test_every_device_of_qai_hub_models_resolves_or_says_why_not(name: str, number: int) -> None:
+    soc_model, _, reason = chip_or_reason(name)
+    assert soc_model == number
+    assert bool(number) or "no chip of HTP here" in reason
 
 
 @pytest.mark.parametrize(("name", "number"), pairs(LITERT))

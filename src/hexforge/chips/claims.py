@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from hexforge.chips.names import normalized_name
+from hexforge.chips.names import DEVICES, normalized_name
 
 FIRST_HTP = 68
 """The first Hexagon architecture with a matrix unit, which the HTP backend needs."""
@@ -133,6 +133,8 @@ def _read(source: str, text: str) -> Iterator[Claim]:
 def claims_of(*names: str) -> tuple[Claim, ...]:
     """What is said under any of some names, however they are spelled."""
     wanted = {normalized_name(name) for name in names}
+    wanted |= {normalized_name(chip) for chip, devices in DEVICES.items() for name in devices
+               if normalized_name(name) in wanted}  # fmt: skip
     return tuple(c for c in claims() if wanted & {normalized_name(c.name), normalized_name(c.sold_as or c.name)})
 
 

@@ -268,9 +268,11 @@ def find_chip(key: str) -> Soc | None:
     for number in claims.numbers_named(wanted):
         if number in by_number:
             return by_number[number]
+    if (reason := claims.why_no_chip(wanted)) is not None and not claims.numbers_named(_BIN.sub("", wanted)):
+        raise CallError(f"soc_model {key!r} is no chip of HTP here: {reason}")
     if _BIN.search(wanted):
         return find_chip(_BIN.sub("", wanted))
-    if (reason := claims.why_no_chip(wanted)) is not None:
+    if reason is not None:
         raise CallError(f"soc_model {key!r} is no chip of HTP here: {reason}")
     near = nearest_name(wanted, (name for soc in SOCS for name in names_of(soc)))
     hint = "known: " + ", ".join(s.name for s in SOCS) + "; `hexforge socs NAME` lists the other names of one"

@@ -11,10 +11,9 @@ from importlib.metadata import version
 from typing import BinaryIO
 
 from hexforge.addons.phone.phones import NoPhoneError, Phone, UnpluggedError, attached_lines, choose_phone, list_phones
-from hexforge.addons.phone.programs import run_program
-from hexforge.addons.phone.protocol.device_services import REFUSED, SAID
-from hexforge.addons.phone.shell import Shell, Streams
-from hexforge.addons.phone.shell_commands import COMMANDS_OF_THE_SHELL
+from hexforge.addons.phone.programs import Streams
+from hexforge.addons.phone.protocol.device_services import REFUSED, SAID, change_user
+from hexforge.addons.phone.shell import run_shell
 from hexforge.addons.phone.transfer import TransferError, Transferred, pull, push
 
 LOST = 255
@@ -99,6 +98,8 @@ def run(words: list[str], stdin: BinaryIO, out: BinaryIO, err: BinaryIO) -> int:
         return run([*(["-s", serial] if serial else []), *rest], stdin, out, err) if rest else 0
     if command in ("push", "pull"):
         return _transfer(command, rest, serial, out)
+    if command == "logcat":
+        command, rest = "shell", ["logcat", *rest]
     if command in ("shell", "exec-out"):
         return _shell(rest, _chosen(serial, "adb: "), stdin, out, out if command == "exec-out" else err)
     known = _ON_A_PHONE.get(command)
@@ -153,6 +154,14 @@ def _says(text: str) -> Callable[[Phone, Sequence[str], BinaryIO], int]:
     return answer
 
 
+def _changes_user(service: str) -> Callable[[Phone, Sequence[str], BinaryIO], int]:
+    def answer(phone: Phone, rest: Sequence[str], out: BinaryIO) -> int:
+        out.write(change_user(phone, service).encode())
+        return 0
+
+    return answer
+
+
 def _serial(phone: Phone, rest: Sequence[str], out: BinaryIO) -> int:
     out.write(f"{phone.serial}\n".encode())
     return 0
@@ -172,12 +181,11 @@ _ANYWHERE: dict[str, Callable[[Sequence[str], BinaryIO], int]] = {
 _ON_A_PHONE: dict[str, tuple[str, Callable[[Phone, Sequence[str], BinaryIO], int]]] = {
     "get-state": ("error: ", _says("device\n")),
     "get-serialno": ("error: ", _serial),
-    "root": ("adb: unable to connect for root: ", _says(SAID["root"])),
-    "unroot": ("adb: unable to connect for unroot: ", _says(SAID["unroot"])),
+    "root": ("adb: unable to connect for root: ", _changes_user("root")),
+    "unroot": ("adb: unable to connect for unroot: ", _changes_user("unroot")),
     "remount": ("adb: ", _says(SAID["remount"])),
     "disable-verity": ("adb: ", _says(SAID["disable-verity"])),
     "reboot": ("error: ", _says(SAID["reboot"])),
-    "logcat": ("adb: ", _says("")),
     "install": ("adb: ", _refuses("failed to install: a virtual phone runs no apps; push what runs in its shell")),
     "uninstall": ("adb: ", _refuses("failed to uninstall: a virtual phone has no apps")),
     "forward": ("adb: ", _refuses(f"error: forwarding needs {_SERVED}")),
@@ -246,11 +254,14 @@ def _shell(rest: Sequence[str], phone: Phone, stdin: BinaryIO, out: BinaryIO, er
     while words and words[0] in ("-n", "-T", "-t", "-tt", "-x", "-e"):
         if words.pop(0) == "-e" and words:
             words.pop(0)
-    text = " ".join(words) if words else stdin.read().decode("utf-8", "surrogateescape")
-    read = stdin.read if words else lambda: b""
-    shell = Shell(phone, COMMANDS_OF_THE_SHELL, run_program)
     try:
-        return shell.run(text, Streams(read, _Flushed(out), _Flushed(err)))
+        descriptor = stdin.fileno()
+    except OSError:
+        descriptor = None
+    try:
+        flushed = _Flushed(out)
+        streams = Streams(stdin.read, flushed, flushed if err is out else _Flushed(err), descriptor)
+        return run_shell(phone, " ".join(words) or None, streams)
     except UnpluggedError:
         return LOST
 

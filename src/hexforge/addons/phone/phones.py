@@ -21,7 +21,7 @@ from hexforge.formats.files import write_atomically
 VARIABLE = "HEXFORGE_PHONES"
 """The environment variable with the folder of the phones; else the user's state folder has them."""
 _SERIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
-_UNPLUGGED, _FACTS, _FILES = "unplugged", "phone.json", "files"
+UNPLUGGED, FACTS, _ROOT, _FILES = "unplugged", "phone.json", "root", "files"
 _WAIT_S = 0.05
 
 
@@ -49,7 +49,19 @@ class Phone:
     @property
     def is_plugged(self) -> bool:
         """Whether adb sees it."""
-        return not (self.folder / _UNPLUGGED).exists() and (self.folder / _FACTS).exists()
+        return not (self.folder / UNPLUGGED).exists() and (self.folder / FACTS).exists()
+
+    @property
+    def is_root(self) -> bool:
+        """Whether its shell is root's, after `adb root`."""
+        return (self.folder / _ROOT).exists()
+
+    def set_root(self, is_root: bool) -> None:
+        """Let the next shells be root's, or no longer."""
+        if is_root:
+            (self.folder / _ROOT).touch()
+        else:
+            (self.folder / _ROOT).unlink(missing_ok=True)
 
     def require_plugged(self) -> None:
         """UnpluggedError where it is no longer there."""
@@ -100,12 +112,12 @@ def add_phone(serial: str, soc: str = DEFAULT_SOC) -> Phone:
         raise CallError(f"serial number {serial!r}: letters, digits, and . _ : - after the first; at most 64 of them")
     chip = require_chip(soc)
     phone = Phone(serial, chip, phones_folder() / serial)
-    if (phone.folder / _FACTS).exists():
+    if (phone.folder / FACTS).exists():
         raise CallError(f"there is a phone {serial} already; `hexforge phone remove {serial}`, or give another serial")
     phone.folder.mkdir(parents=True, exist_ok=True)
     phone.storage.create()
-    write_atomically(phone.folder / _FACTS, json.dumps({"serial": serial, "soc": chip.name}).encode())
-    (phone.folder / _UNPLUGGED).unlink(missing_ok=True)
+    write_atomically(phone.folder / FACTS, json.dumps({"serial": serial, "soc": chip.name}).encode())
+    (phone.folder / UNPLUGGED).unlink(missing_ok=True)
     return phone
 
 
@@ -114,13 +126,13 @@ def list_phones() -> list[Phone]:
     folder = phones_folder()
     if not folder.is_dir():
         return []
-    return [_read(path.parent) for path in sorted(folder.glob(f"*/{_FACTS}"))]
+    return [_read(path.parent) for path in sorted(folder.glob(f"*/{FACTS}"))]
 
 
 def find_phone(serial: str) -> Phone:
     """A phone by its serial number; CallError where there is none."""
     folder = phones_folder() / serial
-    if not _SERIAL.fullmatch(serial) or not (folder / _FACTS).exists():
+    if not _SERIAL.fullmatch(serial) or not (folder / FACTS).exists():
         known = ", ".join(p.serial for p in list_phones())
         raise CallError(f"there is no phone {serial!r}; {f'there is {known}' if known else '`hexforge phone add`'}")
     return _read(folder)
@@ -162,12 +174,12 @@ def remove_phone(serial: str) -> None:
 
 def unplug(phone: Phone) -> None:
     """Pull the cable: adb no longer sees the phone, and what runs there ends."""
-    (phone.folder / _UNPLUGGED).touch()
+    (phone.folder / UNPLUGGED).touch()
 
 
 def plug(phone: Phone) -> None:
     """Plug the phone in again; its files are as they were."""
-    (phone.folder / _UNPLUGGED).unlink(missing_ok=True)
+    (phone.folder / UNPLUGGED).unlink(missing_ok=True)
 
 
 def pause(phone: Phone, seconds: float) -> None:
@@ -179,7 +191,7 @@ def pause(phone: Phone, seconds: float) -> None:
 
 
 def _read(folder: Path) -> Phone:
-    path = folder / _FACTS
+    path = folder / FACTS
     try:
         facts = json.loads(path.read_text("utf-8"))
         return Phone(folder.name, require_chip(str(facts["soc"])), folder)

@@ -17,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from hexforge.addons.phone.shell import CommandCall, Sink
+from hexforge.addons.phone.phones import Phone
 from hexforge.addons.phone.storage import PhoneStorage
 from hexforge.cli.arguments import pairs
 from hexforge.cli.say import say
@@ -49,6 +49,57 @@ LISTS = frozenset({"--input_list", "--input_list_path"})
 """Flags whose file names other files, one inference a line."""
 CONFIGS = frozenset({"--config_file", "--config"})
 """Flags whose JSON file may name other files."""
+
+
+class Sink(Protocol):
+    """Where a command writes."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take some bytes."""
+
+
+@dataclass(slots=True)
+class Streams:
+    """What a command reads and where it writes."""
+
+    read: Callable[[], bytes]
+    out: Sink
+    err: Sink
+    descriptor: int | None = None
+    """What `read` reads, where that is a file of this process."""
+
+
+class CallingShell(Protocol):
+    """The shell that calls a command, as a command sees it."""
+
+    phone: Phone
+    working: str
+    variables: dict[str, str]
+    status: int
+
+    def host(self, path: str, *, follow: bool = True) -> Path:
+        """Where a path of the phone lies on this computer."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCall:
+    """A command as it is run: its name and arguments, its streams, and the shell that runs it."""
+
+    name: str
+    arguments: Sequence[str]
+    streams: Streams
+    shell: CallingShell
+
+    def print(self, line: str) -> None:
+        """Write a line."""
+        self.streams.out.write(line.encode("utf-8", "surrogateescape") + b"\n")
+
+    def fail(self, message: str, code: int = 1) -> int:
+        """Write a line of error; the exit code."""
+        self.streams.err.write(f"{self.name}: {message}\n".encode("utf-8", "surrogateescape"))
+        return code
+
+
 _MOST_LIST_BYTES = 64 << 20
 _WAIT_S = 0.05
 _SEPARATORS = re.compile(r"(:=|[,:|= ])")
@@ -70,17 +121,17 @@ def run_program(call: CommandCall) -> int | None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**_environment(), "NO_COLOR": "1", "COLUMNS": "1000"},
+            env=program_environment(),
         )
         code = _follow(call, process, translated)
     return 128 - code if code < 0 else code
 
 
-def _environment() -> dict[str, str]:
-    """This process's variables; no folder among Python's paths is where a runner works, which is the phone's."""
+def program_environment() -> dict[str, str]:
+    """This process's variables for a program of the phone, whose folder is none of Python's paths."""
     paths = os.environ.get("PYTHONPATH", "")
     whole = os.pathsep.join(os.path.abspath(path) for path in paths.split(os.pathsep))  # noqa: PTH100 - "" is this folder
-    return {**os.environ, "PYTHONPATH": whole if paths else ""}
+    return {**os.environ, "PYTHONPATH": whole if paths else "", "NO_COLOR": "1", "COLUMNS": "1000"}
 
 
 def _follow(call: CommandCall, process: subprocess.Popen[bytes], translated: Translated) -> int:
@@ -155,8 +206,8 @@ class Translated:
         return text if up == b"." else text.replace(up + b"/", b"/")
 
     def _path(self, path: str) -> str:
-        self.storage.host(path, self.working)  # OSError where a link leads out
-        return self.storage.way_up(self.working) + self.storage.absolute(path, self.working)
+        host = self.storage.host(path, self.working)
+        return self.storage.way_up(self.working) + self.storage.phone_path(host)
 
     def _list(self, path: str, number: int) -> str:
         """An input list whose paths are this computer's; the list itself where it has none to change."""

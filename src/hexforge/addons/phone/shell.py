@@ -1,92 +1,55 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phone's shell: expands words and runs commands, all of them inside the phone's folder.
+"""The phone's shell: the real one of `sandbox` where this computer has it, else one of few words.
 
-No shell and no program of this computer is run for it: commands are functions of `commands`, programs are the runners
-of `programs`, and a text file that is executable is a script of this shell.
+The few are what scripts that deploy say: commands in a row, variables, quotes, redirects, files, and the phone's
+programs. Everything else is refused with what to install.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import io
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
-from hexforge.addons.phone.phones import Phone
-from hexforge.addons.phone.shell_syntax import (
-    BracketedCommands,
-    Choice,
-    Loop,
-    Piece,
-    Pipeline,
-    Redirect,
-    Script,
-    ShellCommand,
-    ShellSyntaxError,
-    Simple,
-    Substitution,
-    Text,
-    Variable,
-    Word,
-    parse,
-)
+from hexforge.addons.phone.phones import Phone, pause
+from hexforge.addons.phone.programs import CommandCall, Streams, run_program
+from hexforge.addons.phone.sandbox import HOME, NoSandboxError, run_sandboxed
 from hexforge.addons.phone.storage import NULL
 
-NOT_FOUND, NOT_EXECUTABLE, SYNTAX = 127, 126, 1
-HOME = "/"
-_MOST_CALLS = 16
-"""How deep scripts may call each other."""
-_MOST_TEXT = 1 << 20
-_GLOB = re.compile(r"[*?[]")
+_NOT_FOUND, _NOT_EXECUTABLE, _SYNTAX = 127, 126, 1
+_LONGEST_SLEEP_S = 3600.0
+_TOKEN = re.compile(
+    r"""(?P<space>(?:[ \t]|\\\n)+|\#[^\n]*)|(?P<operator>&&|\|\||;;|[;\n|&()`]|(?P<number>[12]?)(?:>>|>&|>|<<|<))
+    |(?P<word>(?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|[^\s;&|()<>`'"\\])+)""",
+    re.VERBOSE | re.DOTALL,
+)
+_VALUE = r"\$(?:(?P<name>[A-Za-z_]\w*|[?])|\{(?P<braced>[A-Za-z_]\w*)(?::-(?P<default>[^${}]*))?\})"
+_IN_QUOTES = re.compile(rf"\\(?P<escaped>[$\"\\])|{_VALUE}")
+_PIECE = re.compile(
+    rf"""\\(?P<escaped>.)|'(?P<single>[^']*)'|"(?P<double>(?:\\.|[^"\\])*)"|{_VALUE}|(?P<plain>[^\\'"$]+|\$)""",
+    re.DOTALL,
+)
+_KEYWORDS = frozenset("if then else elif fi for while until do done case esac function { } !".split())
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
-class Sink(Protocol):
-    """Where a command writes."""
-
-    def write(self, data: bytes, /) -> object:
-        """Take some bytes."""
-
-
-@dataclass(slots=True)
-class Streams:
-    """What a command reads and where it writes."""
-
-    read: Callable[[], bytes]
-    out: Sink
-    err: Sink
+def run_shell(phone: Phone, text: str | None, streams: Streams) -> int:
+    """Run commands on a phone, or what comes in; the exit code. UnpluggedError where it is unplugged before the end."""
+    try:
+        return run_sandboxed(phone, text, streams)
+    except NoSandboxError as error:
+        if text is None:
+            text = streams.read().decode("utf-8", "surrogateescape")
+        return FewWordsShell(phone, str(error)).run(text, streams)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandCall:
-    """A command as it is run: its name and arguments, its streams, and the shell that runs it."""
-
-    name: str
-    arguments: Sequence[str]
-    streams: Streams
-    shell: Shell
-
-    def print(self, line: str) -> None:
-        """Write a line."""
-        self.streams.out.write(line.encode("utf-8", "surrogateescape") + b"\n")
-
-    def fail(self, message: str, code: int = 1) -> int:
-        """Write a line of error; the exit code."""
-        self.streams.err.write(f"{self.name}: {message}\n".encode("utf-8", "surrogateescape"))
-        return code
-
-    def host(self, path: str) -> Path:
-        """Where a path of the phone lies on this computer."""
-        return self.shell.host(path)
-
-
-CommandFunction = Callable[[CommandCall], int]
-Programs = Callable[[CommandCall], int | None]
-"""Runs a program by its name; None where there is none of that name."""
+class _RefusedError(Exception):
+    """What this shell has no words for."""
 
 
 class _ExitError(Exception):
@@ -94,302 +57,340 @@ class _ExitError(Exception):
         self.code = code
 
 
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """A command before its words are expanded: what was before it (`&&`, `||` or `;`), its words and its redirects."""
+
+    joint: str
+    words: Sequence[str]
+    redirects: Sequence[tuple[str, str]]
+
+
+def _parse(text: str) -> Iterator[_Command]:
+    joint, words, redirects, at = ";", [], [], 0  # type: str, list[str], list[tuple[str, str]], int
+    expected = ""
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _RefusedError(f"no closing quote, or a character that is none of a command's: {text[at:][:20]!r}")
+        at = match.end()
+        if match["space"] is not None:
+            continue
+        if match["word"] is not None:
+            if expected:
+                redirects.append((expected, match["word"]))
+                expected = ""
+            elif not words and match["word"] in _KEYWORDS:
+                raise _RefusedError(f"`{match['word']}`")
+            else:
+                words.append(match["word"])
+            continue
+        operator = match["operator"]
+        if expected or operator.lstrip("12") not in (";", "\n", "&&", "||", ">", ">>", "<", ">&"):
+            raise _RefusedError(f"`{operator}`")
+        if operator.lstrip("12")[0] in "<>":
+            expected = operator
+        elif words or redirects:
+            yield _Command(joint, words, redirects)
+            joint, words, redirects = operator, [], []
+        elif operator not in (";", "\n"):
+            raise _RefusedError(f"`{operator}` without a command before it")
+    if expected or (joint in ("&&", "||") and not words):
+        raise _RefusedError(f"nothing after `{expected or joint}`")
+    if words or redirects:
+        yield _Command(joint, words, redirects)
+
+
 @dataclass(slots=True)
-class Shell:
-    """A shell on a phone: its folder, its variables, and what the last command ended with."""
+class FewWordsShell:
+    """A shell without loops, pipes and substitutions, whose commands are those of `_COMMANDS`."""
 
     phone: Phone
-    commands: Mapping[str, CommandFunction]
-    programs: Programs
+    why: str
+    """Why there is no other."""
     working: str = HOME
-    variables: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=lambda: {"HOME": HOME, "TMPDIR": "/data/local/tmp"})
     status: int = 0
-    depth: int = 0
 
-    def __post_init__(self) -> None:
-        defaults = {
-            "HOME": HOME, "PATH": "/system/bin:/vendor/bin", "PWD": self.working, "TMPDIR": "/data/local/tmp",
-            "ANDROID_ROOT": "/system", "ANDROID_DATA": "/data", "EXTERNAL_STORAGE": "/sdcard", "USER": "shell",
-        }  # fmt: skip
-        self.variables = {**defaults, **self.variables}
-
-    def host(self, path: str) -> Path:
+    def host(self, path: str, *, follow: bool = True) -> Path:
         """Where a path of the phone, seen from the shell's folder, lies on this computer."""
-        return self.phone.storage.host(path, self.working)
+        return self.phone.storage.host(path, self.working, follow=follow)
 
     def run(self, text: str, streams: Streams) -> int:
         """Run commands; the exit code of the last one."""
         try:
-            return self._script(parse(text), streams)
-        except ShellSyntaxError as error:
-            streams.err.write(f"/system/bin/sh: {error}\n".encode("utf-8", "surrogateescape"))
-            return SYNTAX
+            for command in list(_parse(text)):
+                if (command.joint == "&&" and self.status) or (command.joint == "||" and not self.status):
+                    continue
+                self.phone.require_plugged()
+                self.status = self._command(command, streams)
+            return self.status
+        except _RefusedError as error:
+            streams.err.write(
+                f"/system/bin/sh: {error}: this computer has no sandbox for a phone's whole shell: {self.why}. Without "
+                f"it there are commands one after another, variables, redirects, and {', '.join(sorted(_COMMANDS))}\n"
+                .encode("utf-8", "surrogateescape")
+            )  # fmt: skip
+            return _SYNTAX
         except _ExitError as ended:
             return ended.code
 
-    def exit(self, code: int) -> int:
-        """End the shell."""
-        raise _ExitError(code)
-
-    # -- commands ------------------------------------------------------------------------------------------------------
-
-    def _script(self, script: Script, streams: Streams) -> int:
-        for step in script:
-            if (step.operator == "&&" and self.status) or (step.operator == "||" and not self.status):
-                continue
-            self.status = self._pipeline(step.pipeline, streams)
-        return self.status
-
-    def _pipeline(self, pipeline: Pipeline, streams: Streams) -> int:
-        read = streams.read
-        for command in pipeline.commands[:-1]:
-            written = io.BytesIO()
-            self.copy()._command(command, Streams(read, written, streams.err))
-            read = _given(written.getvalue())
-        last = self if len(pipeline.commands) == 1 else self.copy()
-        code = last._command(pipeline.commands[-1], Streams(read, streams.out, streams.err))
-        return int(not code) if pipeline.negated else code
-
-    def copy(self) -> Shell:
-        """A shell that begins as this one is, and changes nothing of it."""
-        return Shell(
-            self.phone, self.commands, self.programs, self.working, dict(self.variables), self.status, self.depth
-        )
-
-    def _command(self, command: ShellCommand, streams: Streams) -> int:
-        self.phone.require_plugged()
-        if isinstance(command, Simple):
-            return self._simple(command, streams)
-        if isinstance(command, Choice):
-            for condition, then in command.branches:
-                if not self._script(condition, streams):
-                    return self._script(then, streams) if then else 0
-            return self._script(command.otherwise, streams) if command.otherwise else 0
-        if isinstance(command, Loop):
-            code = 0
-            for value in self._words(command.words, streams):
-                self.variables[command.name] = value
-                code = self._script(command.body, streams)
-            return code
-        assert isinstance(command, BracketedCommands)
+    def _command(self, command: _Command, streams: Streams) -> int:
+        words = list(command.words)
+        given: dict[str, str] = {}
+        while words and (match := _ASSIGNMENT.fullmatch(words[0])):
+            given[match[1]] = self._expanded(match[2])
+            words.pop(0)
+        words = [expanded for word in words if (expanded := self._expanded(word)) or word[:1] in "'\""]
         with ExitStack() as opened:
             try:
                 inner = self._redirected(command.redirects, streams, opened)
             except OSError as error:
-                return self._cannot(error, streams)
-            if not command.own_state:
-                return self._script(command.script, inner)
-            shell = self.copy()
-            try:
-                return shell._script(command.script, inner)
-            except _ExitError as ended:
-                return ended.code
-
-    def _simple(self, command: Simple, streams: Streams) -> int:
-        with ExitStack() as opened:
-            try:
-                words = self._words(command.words, streams)
-                given = {name: "".join(self._plain(word, streams)) for name, word in command.assignments}
-                inner = self._redirected(command.redirects, streams, opened)
-            except OSError as error:
-                return self._cannot(error, streams)
+                return self._said(streams, f"can't open {error.filename}: {error.strerror}", 1)
             if not words:
                 self.variables.update(given)
-                return self.status if _substitutes(command) else 0
-            before = dict(self.variables)
-            self.variables.update(given)
-            try:
-                return self.call(words, inner)
-            finally:
-                for name in given:
-                    if name in before:
-                        self.variables[name] = before[name]
-                    else:
-                        self.variables.pop(name, None)
+                return 0
+            return self._call(CommandCall(words[0], words[1:], inner, self))
 
-    def call(self, words: Sequence[str], streams: Streams) -> int:
-        """Run one command with its arguments."""
-        call = CommandCall(words[0], words[1:], streams, self)
-        try:
-            if "/" not in call.name:
-                known = self.commands.get(call.name)
-                code = known(call) if known is not None else self.programs(call)
-                return self._found_on_path(call) if code is None else code
-            return self._file(call, self.host(call.name))
-        except OSError as error:
-            return call.fail(f"{self._shown(error)}{error.strerror or error}")
-
-    def _found_on_path(self, call: CommandCall) -> int:
-        for folder in self.variables.get("PATH", "").split(":"):
-            host = self.host(f"{folder or '.'}/{call.name}")
-            if host.is_file():
-                return self._file(call, host)
-        call.streams.err.write(
-            f"/system/bin/sh: {call.name}: inaccessible or not found\n".encode("utf-8", "surrogateescape")
-        )
-        return NOT_FOUND
-
-    def _file(self, call: CommandCall, host: Path) -> int:
-        """Run a file: a command or runner of that name, or a script of this shell."""
-
-        def refuse(reason: str, code: int) -> int:
-            call.streams.err.write(f"/system/bin/sh: {call.name}: {reason}\n".encode("utf-8", "surrogateescape"))
-            return code
-
+    def _call(self, call: CommandCall) -> int:
         name = call.name.rsplit("/", 1)[-1]
-        if not host.exists():
-            known = self.commands.get(name) if call.name == f"/system/bin/{name}" else None
-            if known is not None:
-                return known(CommandCall(name, call.arguments, call.streams, self))
-            return refuse("inaccessible or not found", NOT_FOUND)
-        if host.is_dir() or not host.stat().st_mode & 0o111:
-            return refuse("can't execute: " + ("Is a directory" if host.is_dir() else "Permission denied"), 126)
-        code = self.programs(CommandCall(name, call.arguments, call.streams, self))
-        if code is not None:
-            return code
-        with host.open("rb") as file:
-            text = file.read(_MOST_TEXT + 1)
-        if len(text) > _MOST_TEXT or b"\0" in text:
-            return refuse("not executable: this virtual phone runs scripts of its shell, and runners by name: "
-                          "`hexforge phone --help`", NOT_EXECUTABLE)  # fmt: skip
-        return self.script(text.decode("utf-8", "surrogateescape"), call.arguments, call.streams)
+        try:
+            if "/" in call.name:
+                host = self.host(call.name)
+                if not host.exists():
+                    return self._said(call.streams, f"{call.name}: inaccessible or not found", _NOT_FOUND)
+                if host.is_dir() or not os.access(host, os.X_OK):
+                    return self._said(call.streams, f"{call.name}: can't execute: Permission denied", _NOT_EXECUTABLE)
+            elif name in _COMMANDS:
+                return _COMMANDS[name](call)
+            code = run_program(CommandCall(name, call.arguments, call.streams, self))
+        except OSError as error:
+            return call.fail(f"{call.arguments[-1] if call.arguments else ''}: {error.strerror}")
+        if code is None:
+            raise _RefusedError(f"`{call.name}`")
+        return code
 
-    def script(self, text: str, arguments: Sequence[str], streams: Streams) -> int:
-        """Run a script in a shell of its own."""
-        shell = self.copy()
-        shell.depth += 1
-        if shell.depth > _MOST_CALLS:
-            streams.err.write(b"/system/bin/sh: scripts call each other too deeply\n")
-            return NOT_EXECUTABLE
-        shell.variables.update({str(i): value for i, value in enumerate(arguments, 1)})
-        shell.variables |= {"#": str(len(arguments)), "@": " ".join(arguments)}
-        return shell.run(text, streams)
+    def _said(self, streams: Streams, message: str, code: int) -> int:
+        streams.err.write(f"/system/bin/sh: {message}\n".encode("utf-8", "surrogateescape"))
+        return code
 
-    # -- words ---------------------------------------------------------------------------------------------------------
-
-    def _words(self, words: Sequence[Word], streams: Streams) -> list[str]:
-        expanded: list[str] = []
-        for word in words:
-            for pattern in self._fields(word, streams):
-                plain = re.sub(r"\x01(.)", r"\1", pattern, flags=re.DOTALL)
-                matches = self._matches(pattern) if _GLOB.search(re.sub(r"\x01.", "", pattern)) else []
-                expanded.extend(matches or [plain])
-        return expanded
-
-    def _fields(self, word: Word, streams: Streams) -> Iterator[str]:
-        """The words that a word becomes; a quoted character has a \\x01 before it."""
-        fields: list[str] = []
-        current: str | None = None
-        for piece in word:
-            text, quoted = self._piece(piece, streams), piece.quoted
-            if isinstance(piece, Text) or quoted:
-                marked = "".join(f"\x01{c}" for c in text) if quoted else text
-                current = (current or "") + marked
-                continue
-            parts = text.split()
-            if text[:1].isspace() and current is not None:
-                fields.append(current)
-                current = None
-            for number, part in enumerate(parts):
-                if number and current is not None:
-                    fields.append(current)
-                    current = None
-                current = (current or "") + part
-            if parts and text[-1:].isspace() and current is not None:
-                fields.append(current)
-                current = None
-        if current is not None:
-            fields.append(current)
-        yield from fields
-
-    def _plain(self, word: Word, streams: Streams) -> Iterator[str]:
-        """The parts of a word that is neither split nor a pattern."""
-        for piece in word:
-            yield self._piece(piece, streams)
-
-    def _piece(self, piece: Piece, streams: Streams) -> str:
-        if isinstance(piece, Text):
-            return piece.text.replace("\x01", "")
-        if isinstance(piece, Variable):
-            if piece.name in "?$":
-                return str(self.status if piece.name == "?" else os.getpid())
-            value = self.variables.get(piece.name, "")
-            return (value or piece.default).replace("\x01", "")
-        assert isinstance(piece, Substitution)
-        written = io.BytesIO()
-        self.status = self.copy()._script(piece.script, Streams(streams.read, written, streams.err))
-        return written.getvalue().decode("utf-8", "surrogateescape").rstrip("\n").replace("\x01", "")
-
-    def _matches(self, pattern: str) -> list[str]:
-        """Paths that fit a pattern, sorted; folder by folder."""
-        parts = pattern.split("/")
-        starts = [""]
-        for number, part in enumerate(parts):
-            last = number == len(parts) - 1
-            plain = re.sub(r"\x01(.)", r"\1", part)
-            reached: list[str] = []
-            for start in starts:
-                if not _GLOB.search(re.sub(r"\x01.", "", part)):
-                    reached.append(start + plain + ("" if last else "/"))
-                    continue
-                names = re.sub(r"\x01(.)", lambda m: f"[{m[1]}]" if m[1] in "*?[" else m[1], part)
-                folder = self.host(start or ".")
-                entries = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
-                chosen = [n for n in entries if fnmatch.fnmatchcase(n, names)]
-                chosen = [n for n in chosen if not n.startswith(".") or part.startswith(".")]
-                reached += [start + name + ("" if last else "/") for name in chosen]
-            starts = reached
-        return [path for path in starts if self.host(path).exists()]
-
-    # -- redirects -----------------------------------------------------------------------------------------------------
-
-    def _redirected(self, redirects: Sequence[Redirect], streams: Streams, opened: ExitStack) -> Streams:
-        inner = Streams(streams.read, streams.out, streams.err)
-        for redirect in redirects:
-            target = "".join(self._plain(redirect.target, streams))
-            if redirect.kind == ">&":
-                source = {"1": inner.out, "2": inner.err}.get(target)
-                if source is None:
-                    raise OSError(9, "Bad file descriptor", target)
-                _set(inner, redirect.stream, source)
-            elif redirect.kind == "<":
-                data = b"" if self._is_null(target) else self.host(target).read_bytes()
-                inner.read = _given(data)
-            elif self._is_null(target):
-                _set(inner, redirect.stream, io.BytesIO())
+    def _expanded(self, word: str) -> str:
+        text = ""
+        for match in _PIECE.finditer(word):
+            if match["double"] is not None:
+                if re.search(r"`|\$\(", match["double"]):
+                    raise _RefusedError(f"`{word}`")
+                text += _IN_QUOTES.sub(lambda inner: inner["escaped"] or self._value(inner), match["double"])
+            elif match["name"] is not None or match["braced"] is not None:
+                value = self._value(match)
+                if re.search(r"[\s*?\[]", value):
+                    raise _RefusedError(f"`{word}`, whose value is several words or a pattern")
+                text += value
+            elif match["plain"] is not None and (match["plain"] == "$" or re.search(r"[*?\[]", match["plain"])):
+                if word != "[":
+                    raise _RefusedError(f"`{word}`")
+                text += word
             else:
-                mode = "ab" if redirect.kind == ">>" else "wb"
-                file = opened.enter_context(self.host(target).open(mode))
-                _set(inner, redirect.stream, file)
+                text += match["escaped"] or match["single"] or match["plain"] or ""
+        return text
+
+    def _value(self, match: re.Match[str]) -> str:
+        name = match["name"] or match["braced"]
+        value = str(self.status) if name == "?" else self.variables.get(name, "")
+        return value or match["default"] or ""
+
+    def _redirected(self, redirects: Sequence[tuple[str, str]], streams: Streams, opened: ExitStack) -> Streams:
+        inner = Streams(streams.read, streams.out, streams.err)
+        for operator, word in redirects:
+            target, kind = self._expanded(word), operator.lstrip("12")
+            if kind == ">&":
+                if target not in ("1", "2"):
+                    raise _RefusedError(f"`{operator}{target}`")
+                sink = inner.out if target == "1" else inner.err
+            elif self.phone.storage.absolute(target, self.working) == NULL:
+                sink = io.BytesIO()
+            elif kind == "<":
+                inner.read = self.host(target).read_bytes
+                continue
+            else:
+                try:
+                    sink = opened.enter_context(self.host(target).open("ab" if kind == ">>" else "wb"))
+                except OSError as error:
+                    raise OSError(error.errno, error.strerror, target) from None
+            if operator.startswith("2"):
+                inner.err = sink
+            else:
+                inner.out = sink
         return inner
 
-    def _is_null(self, path: str) -> bool:
-        return self.phone.storage.absolute(path, self.working) == NULL
 
-    def _cannot(self, error: OSError, streams: Streams) -> int:
-        text = f"/system/bin/sh: can't open {self._shown(error)}{error.strerror or error}\n"
-        streams.err.write(text.encode("utf-8", "surrogateescape"))
-        return 1
+# -- its commands ------------------------------------------------------------------------------------------------------
 
-    def _shown(self, error: OSError) -> str:
-        """The path of an error as the phone has it."""
-        if not error.filename:
-            return ""
-        path = Path(os.fsdecode(error.filename))
-        inside = path.is_absolute() and path.is_relative_to(self.phone.storage.folder)
-        return f"{self.phone.storage.phone_path(path) if inside else path}: "
+CommandFunction = Callable[[CommandCall], int]
 
 
-def _given(data: bytes) -> Callable[[], bytes]:
-    return lambda: data
+def _split(call: CommandCall, known: str) -> tuple[str, list[str]]:
+    """The letters of flags, of those that are known, and the other arguments."""
+    flags = "".join(word[1:] for word in call.arguments if word.startswith("-") and len(word) > 1)
+    if unknown := flags.translate({ord(letter): None for letter in known}):
+        raise _RefusedError(f"`{call.name} -{unknown}`")
+    return flags, [word for word in call.arguments if not word.startswith("-") or word == "-"]
 
 
-def _set(streams: Streams, number: int, sink: Sink) -> None:
-    if number == 2:
-        streams.err = sink
+def _each(known: str, act: Callable[[CommandCall, str, str], None]) -> CommandFunction:
+    """A command that does something with each path, and goes on after one that cannot be."""
+
+    def run(call: CommandCall) -> int:
+        flags, paths = _split(call, known)
+        code = 0
+        for path in paths:
+            try:
+                act(call, flags, path)
+            except OSError as error:
+                code = call.fail(f"{path}: {error.strerror}")
+        return code if paths else call.fail("Needs 1 argument")
+
+    return run
+
+
+def _cat(call: CommandCall) -> int:
+    if not call.arguments:
+        call.streams.out.write(call.streams.read())
+        return 0
+    return _each("", _cat_file)(call)
+
+
+def _cat_file(call: CommandCall, flags: str, path: str) -> None:
+    with call.shell.host(path).open("rb") as file:
+        for chunk in iter(lambda: file.read(1 << 20), b""):
+            call.shell.phone.require_plugged()
+            call.streams.out.write(chunk)
+
+
+def _mkdir(call: CommandCall, flags: str, path: str) -> None:
+    call.shell.host(path).mkdir(parents="p" in flags, exist_ok="p" in flags)
+
+
+def _rm(call: CommandCall, flags: str, path: str) -> None:
+    host = call.shell.host(path, follow=False)
+    if host == call.shell.phone.storage.folder:
+        raise OSError(16, "Device or resource busy")
+    if "f" in flags and not os.path.lexists(host):
+        return
+    if host.is_dir() and not host.is_symlink() and {"r", "R"} & set(flags):
+        shutil.rmtree(host)
     else:
-        streams.out = sink
+        host.unlink()
 
 
-def _substitutes(command: Simple) -> bool:
-    return any(isinstance(piece, Substitution) for _, word in command.assignments for piece in word)
+def _copy(call: CommandCall) -> int:
+    flags, paths = _split(call, "rRafp")
+    if len(paths) != 2:
+        raise _RefusedError(f"`{call.name}` of {len(paths)} paths")
+    source, target = map(call.shell.host, paths)
+    target = target / source.name if target.is_dir() else target
+    if call.name == "mv":
+        shutil.move(source, target)
+    elif source.is_dir():
+        if not {"r", "R", "a"} & set(flags):
+            return call.fail(f"{paths[0]}: Is a directory")
+        shutil.copytree(source, target, symlinks=True)
+    else:
+        shutil.copy2(source, target)
+    return 0
+
+
+def _ls(call: CommandCall) -> int:
+    _, paths = _split(call, "1a")
+    for path in paths or ["."]:
+        host = call.shell.host(path)
+        if not host.exists():
+            return call.fail(f"{path}: No such file or directory")
+        names = sorted(p.name for p in host.iterdir() if not p.name.startswith(".")) if host.is_dir() else [path]
+        for name in names:
+            call.print(name)
+    return 0
+
+
+def _chmod(call: CommandCall) -> int:
+    words = [word for word in call.arguments if word != "-R"]
+    if len(words) < 2 or not re.fullmatch(r"0?[0-7]{3}|[ugoa]*\+[rwx]+", words[0]):
+        raise _RefusedError(f"`chmod {' '.join(words)}`")
+    runs = "x" in words[0] if "+" in words[0] else int(words[0], 8) & 0o100
+    for path in words[1:]:
+        host = call.shell.host(path)
+        for file in [host, *(host.rglob("*") if host.is_dir() and "-R" in call.arguments else ())]:
+            if not file.is_symlink() and not file.is_dir():
+                file.chmod(0o755 if runs else 0o644)
+    return 0
+
+
+def _cd(call: CommandCall) -> int:
+    path = call.arguments[0] if call.arguments else HOME
+    if not call.shell.host(path).is_dir():
+        call.streams.err.write(f"/system/bin/sh: cd: {path}: No such file or directory\n".encode())
+        return 2
+    call.shell.working = call.shell.phone.storage.absolute(path, call.shell.working)
+    call.shell.variables["PWD"] = call.shell.working
+    return 0
+
+
+def _echo(call: CommandCall) -> int:
+    words = list(call.arguments)
+    end = b"" if words[:1] == ["-n"] else b"\n"
+    call.streams.out.write(" ".join(words[len(end) == 0 :]).encode("utf-8", "surrogateescape") + end)
+    return 0
+
+
+def _export(call: CommandCall) -> int:
+    for word in call.arguments:
+        name, given, value = word.partition("=")
+        if given:
+            call.shell.variables[name] = value
+    return 0
+
+
+def _getprop(call: CommandCall) -> int:
+    known = call.shell.phone.properties
+    if call.arguments:
+        call.print(known.get(call.arguments[0], "".join(call.arguments[1:2])))
+    else:
+        for name, value in known.items():
+            call.print(f"[{name}]: [{value}]")
+    return 0
+
+
+def _test(call: CommandCall) -> int:
+    words = list(call.arguments)
+    if call.name == "[" and (not words or words.pop() != "]"):
+        return call.fail("missing ']'", 2)
+    kinds = {"-e": Path.exists, "-f": Path.is_file, "-d": Path.is_dir}
+    if len(words) != 2 or words[0] not in kinds:
+        raise _RefusedError(f"`{call.name} {' '.join(words)}`")
+    return int(not kinds[words[0]](call.shell.host(words[1])))
+
+
+def _sleep(call: CommandCall) -> int:
+    if not call.arguments or not re.fullmatch(r"\d+(\.\d+)?", call.arguments[0]):
+        return call.fail("Needs a number of seconds")
+    pause(call.shell.phone, min(float(call.arguments[0]), _LONGEST_SLEEP_S))
+    return 0
+
+
+def _exit(call: CommandCall) -> int:
+    given = call.arguments[0] if call.arguments else str(call.shell.status)
+    raise _ExitError(int(given) & 0xFF if given.isdecimal() else 2)
+
+
+def _pwd(call: CommandCall) -> int:
+    call.print(call.shell.working)
+    return 0
+
+
+_COMMANDS: Mapping[str, CommandFunction] = {
+    "[": _test, "cat": _cat, "cd": _cd, "chmod": _chmod, "cp": _copy, "echo": _echo, "exit": _exit,
+    "export": _export, "false": lambda call: 1, "getprop": _getprop, "ls": _ls, "mkdir": _each("p", _mkdir),
+    "mv": _copy, "pwd": _pwd, "rm": _each("rRf", _rm), "sleep": _sleep, "test": _test, "true": lambda call: 0,
+    "touch": _each("", lambda call, flags, path: call.shell.host(path).touch()),
+}  # fmt: skip
+"""What the shell of few words knows, beside the phone's programs."""

@@ -10,10 +10,7 @@ from pathlib import Path
 FOLDERS = ("data/local/tmp", "sdcard", "storage/emulated/0", "system/bin", "vendor/lib64", "proc", "dev", "odm", "mnt")
 """What a new phone has."""
 NULL = "/dev/null"
-
-
-class OutsideError(OSError):
-    """A path that a link leads out of the phone's folder."""
+_MOST_LINKS = 40
 
 
 class PhoneStorage:
@@ -33,16 +30,28 @@ class PhoneStorage:
         joined = posixpath.normpath(posixpath.join("/", working, path))
         return "/" + joined.lstrip("/")
 
-    def host(self, path: str, working: str = "/") -> Path:
-        """Where a path of the phone lies on this computer; OutsideError where a link leads out of the folder."""
-        absolute = self.absolute(path, working)
-        if "\0" in absolute:
-            raise OutsideError(22, "Invalid argument", path.replace("\0", "?"))
-        host = self.folder / absolute.lstrip("/")
-        real = os.path.realpath(host)
-        if real != str(self.folder) and not real.startswith(str(self.folder) + os.sep):
-            raise OutsideError(13, "Permission denied", path)
-        return host
+    def host(self, path: str, working: str = "/", *, follow: bool = True) -> Path:
+        """Where a path of the phone lies on this computer; links are followed as the phone sees them.
+
+        The last part of the path, too, unless `follow` is False. OSError where links go in circles.
+        """
+        left = self.absolute(path, working).split("/")[1:][::-1]
+        if "\0" in path:
+            raise OSError(22, "Invalid argument", path.replace("\0", "?"))
+        place, links = self.folder, 0
+        while left:
+            part = left.pop()
+            if part == "..":
+                place = place.parent if place != self.folder else place
+            elif part not in ("", "."):
+                place = place / part
+                if (left or follow) and place.is_symlink():
+                    target, links = str(place.readlink()), links + 1
+                    if links > _MOST_LINKS:
+                        raise OSError(40, "Too many symbolic links encountered", path)
+                    left += target.split("/")[::-1]
+                    place = self.folder if target.startswith("/") else place.parent
+        return place
 
     def phone_path(self, host: Path) -> str:
         """The path that a file of this computer has on the phone."""

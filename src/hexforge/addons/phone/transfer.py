@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hexforge.addons.phone.phones import Phone, UnpluggedError
+from hexforge.addons.phone.program_files import head_of, open_own
 
 _CHUNK = 1 << 18
 
@@ -93,7 +94,7 @@ def _copy_all(phone: Phone, source: Path, target: Path, shown: str, goal: str, *
     try:
         for path, place in _pairs(source, target):
             if path.is_relative_to(phone.storage.folder):
-                phone.storage.host(phone.storage.phone_path(path))  # OSError where a link leads out
+                path = phone.storage.host(phone.storage.phone_path(path))  # links lead where they do on the phone
             if path.is_dir():
                 place.mkdir(parents=True, exist_ok=True)
                 continue
@@ -123,8 +124,11 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
 def copy_whole(phone: Phone, source: Path, target: Path, *, keep_times: bool = False) -> int:
     """Copy a file so that it is there whole or not at all; its size. UnpluggedError leaves what was there before."""
     size = 0
+    from_phone = source.is_relative_to(phone.storage.folder)
     with staged(target) as place:
-        with source.open("rb") as read, place.open("xb") as write:
+        with open_own(source) if from_phone else source.open("rb") as read, place.open("xb") as write:
+            if not from_phone:
+                write.write(head_of(target.name))
             while chunk := read.read(_CHUNK):
                 phone.require_plugged()
                 write.write(chunk)

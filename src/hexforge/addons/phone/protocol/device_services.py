@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hexforge.addons.phone.phones import Phone, UnpluggedError
-from hexforge.addons.phone.programs import run_program
+from hexforge.addons.phone.programs import Streams
 from hexforge.addons.phone.protocol.file_sync import serve_files
 from hexforge.addons.phone.protocol.streams import (
     KINDS,
@@ -21,20 +21,19 @@ from hexforge.addons.phone.protocol.streams import (
     connect_port,
     join_streams,
 )
-from hexforge.addons.phone.shell import Shell, Streams
-from hexforge.addons.phone.shell_commands import COMMANDS_OF_THE_SHELL
+from hexforge.addons.phone.shell import run_shell
 
 FEATURES = ("shell_v2", "stat_v2", "ls_v2", "fixed_push_mkdir", "sendrecv_v2")
 """What clients may use beside the first version of everything."""
 SAID: Mapping[str, str] = {
-    "root": "adbd is already running as root\n",
-    "unroot": "restarting adbd as non root\n",
     "remount": "remount succeeded\n",
     "disable-verity": "Verity is already disabled\n",
     "enable-verity": "Verity is already disabled\n",
     "reboot": "",
 }
 """Services that change nothing on a virtual phone, and what they say."""
+USERS: Mapping[str, bool] = {"root": True, "unroot": False}
+"""Services that make the next shells root's, or no longer."""
 REFUSED: Mapping[str, str] = {
     "reverse": "a virtual phone reaches no port of this computer",
     "framebuffer": "a virtual phone has no screen",
@@ -163,12 +162,9 @@ def _shell(request: ServiceRequest) -> Service:
         gone = phone.gone if request.kind == "shell" else None
         threading.Thread(target=typed.collect, args=(gone,), daemon=True).start()
         out = _Output(stream, _STDOUT if in_frames else None)
-        err = _Output(stream, _STDERR if in_frames else None)
-        text, read = request.argument, typed.read
-        if not text:
-            text, read = typed.read().decode("utf-8", "surrogateescape"), bytes
+        err = _Output(stream, _STDERR) if in_frames else out
         try:
-            code = Shell(phone, COMMANDS_OF_THE_SHELL, run_program).run(text, Streams(read, out, err))
+            code = run_shell(phone, request.argument or None, Streams(typed.read, out, err))
         except UnpluggedError:
             return
         if in_frames:
@@ -199,6 +195,19 @@ def _port(request: ServiceRequest) -> Service:
     return run
 
 
+def change_user(phone: Phone, service: str) -> str:
+    """Do what a service of USERS does; what adb's daemon says of it."""
+    is_root = USERS[service]
+    if phone.is_root == is_root:
+        return "adbd is already running as root\n" if is_root else "adbd not running as root\n"
+    phone.set_root(is_root)
+    return f"restarting adbd as {'root' if is_root else 'non root'}\n"
+
+
+def _changes_user(request: ServiceRequest) -> Service:
+    return lambda stream: stream.write(change_user(request.phone, request.kind).encode())
+
+
 def _says(request: ServiceRequest) -> Service:
     return lambda stream: stream.write(SAID[request.kind].encode())
 
@@ -213,6 +222,7 @@ DEVICE_SERVICES: Mapping[str, Callable[[ServiceRequest], Service]] = {
     "sync": _files,
     **dict.fromkeys(KINDS, _port),
     **dict.fromkeys(SAID, _says),
+    **dict.fromkeys(USERS, _changes_user),
     **dict.fromkeys(REFUSED, _refuses),
 }
 """What a phone serves, by the first word of the request."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hexforge.addons.phone.phones import Phone
+from hexforge.addons.phone.program_files import head_of, open_own, own_size
 from hexforge.addons.phone.protocol.streams import BrokenStreamError, Stream
 from hexforge.addons.phone.transfer import staged
 
@@ -33,9 +34,9 @@ class _Request:
     name: bytes
     path: str
 
-    def host(self, path: str = "") -> Path:
-        """Where the file lies on this computer; OSError where a link leads out of the phone."""
-        return self.phone.storage.host(path or self.path)
+    def host(self, path: str = "", *, follow: bool = True) -> Path:
+        """Where the file lies on this computer; links lead where they do on the phone."""
+        return self.phone.storage.host(path or self.path, follow=follow)
 
     def fail(self, error: OSError, done: str) -> None:
         reason = f"{done} failed: {error.strerror or error}".encode("utf-8", "surrogateescape")
@@ -57,21 +58,20 @@ def serve_files(phone: Phone, stream: Stream) -> None:
         answer(_Request(phone, stream, name, os.fsdecode(stream.read(size))))
 
 
-def _facts(found: os.stat_result) -> bytes:
-    return _FACTS.pack(found.st_mode, found.st_size & 0xFFFFFFFF, int(found.st_mtime) & 0xFFFFFFFF)
+def _facts(path: Path, found: os.stat_result) -> bytes:
+    return _FACTS.pack(found.st_mode, own_size(path, found) & 0xFFFFFFFF, int(found.st_mtime) & 0xFFFFFFFF)
 
 
-def _facts_v2(found: os.stat_result | None, error: int = 0) -> bytes:
-    if found is None:
-        return _FACTS_V2.pack(error, *[0] * 10)
+def _facts_v2(path: Path, found: os.stat_result) -> bytes:
     times = (int(found.st_atime), int(found.st_mtime), int(found.st_ctime))
     inode = found.st_ino & 0xFFFFFFFFFFFFFFFF
-    return _FACTS_V2.pack(0, found.st_dev, inode, found.st_mode, found.st_nlink, 0, 0, found.st_size, *times)
+    return _FACTS_V2.pack(0, found.st_dev, inode, found.st_mode, found.st_nlink, 0, 0, own_size(path, found), *times)
 
 
 def _stat(request: _Request) -> None:
     try:
-        found = _facts(request.host().lstat())
+        host = request.host(follow=False)
+        found = _facts(host, host.lstat())
     except OSError:
         found = bytes(_FACTS.size)
     request.stream.write(request.name + found)
@@ -79,10 +79,10 @@ def _stat(request: _Request) -> None:
 
 def _stat_v2(request: _Request) -> None:
     try:
-        host = request.host()
-        found = _facts_v2(host.lstat() if request.name == b"LST2" else host.stat())
+        host = request.host(follow=request.name != b"LST2")
+        found = _facts_v2(host, host.lstat())
     except OSError as error:
-        found = _facts_v2(None, error.errno or 5)
+        found = _FACTS_V2.pack(error.errno or 5, *[0] * 10)
     request.stream.write(request.name + found)
 
 
@@ -94,7 +94,7 @@ def _list(request: _Request) -> None:
         paths = []
     for path in paths:
         try:
-            found = facts(path.lstat())
+            found = facts(path, path.lstat())
         except OSError:
             continue  # removed meanwhile
         encoded = os.fsencode(path.name)
@@ -150,6 +150,7 @@ def _take_file(request: _Request, path: str, mode: int) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         with staged(target) as place:
             with place.open("xb") as file:
+                file.write(head_of(target.name))
                 for chunk in chunks:
                     request.phone.require_plugged()
                     file.write(chunk)
@@ -173,7 +174,7 @@ def _receive(request: _Request) -> None:
         host = request.host()
         if not host.is_file():
             raise OSError(21, "Is a directory") if host.is_dir() else FileNotFoundError(2, "No such file or directory")
-        file = host.open("rb")
+        file = open_own(host)
     except OSError as error:
         request.fail(error, "open")
         return
