@@ -46,6 +46,7 @@ NAMELESS = frozenset(
     {
         "addons",
         "mcp",
+        "history",
         "op-package",
         "config",
         "ops",

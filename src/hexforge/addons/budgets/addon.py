@@ -17,6 +17,12 @@ ADDON = Addon(
             ),
             is_about_chips=True,
         ),
+        Command(
+            "history",
+            "hexforge.addons.budgets.history_command:history",
+            "Say how latency, size and quality of models moved over commits, out of a store of gates and sweeps.",
+            ("hexforge history figures/ --report history.html", "hexforge history s3://team/figures --last 20 --json"),
+        ),
     ),
     needs=("device",),
 )

@@ -80,6 +80,7 @@ def gate(
     markdown: Path | None = option(None, "Write a comment with what changed.", dir_okay=False),
     metric: Annotated[str, typed(JUDGED_BY)] = "",
     jobs: Jobs = 1,
+    store: str = option("", "Add the figures to this folder, or URL, for `hexforge history`.", show_default=False),
     key: bool = option(False, "Print what the figures depend on as one word, for a cache in CI, and measure nothing."),
     *,
     cluster: ClusterArguments,
@@ -105,6 +106,11 @@ def gate(
         result = checked(budget, baseline, lambda model: status.update(f"measuring {model}"), metric, workers)
     if save_baseline is not None:
         write_atomically(save_baseline, json.dumps({"figures": result.figures()}, indent=2).encode() + b"\n")
+    if store:
+        from hexforge.analysis.figure_store import new_figures, store_figures
+
+        figures = [(c.model, c.what, c.value) for c in result.checks if c.key in result.figures()]
+        store_figures(store, new_figures(figures, "gate", budget.parent))
     if junit is not None:
         write_atomically(junit, junit_xml(result))
     if markdown is not None:

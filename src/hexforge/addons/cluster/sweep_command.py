@@ -28,6 +28,7 @@ class SweepFiles:
     csv: Path | None = option(None, "Write the rows as CSV.")
     parquet: Path | None = option(None, "Write the rows as Parquet.")
     report: Path | None = option(None, "Write a page to look at, as HTML.")
+    store: str = option("", "Add the latencies to this folder, or URL, for `hexforge history`.", show_default=False)
 
     def write(self, result: Sweep, changes: list[RowChange] | None) -> None:
         """Write the files that are named."""
@@ -39,6 +40,12 @@ class SweepFiles:
             from hexforge.addons.cluster.sweep_page import sweep_page
 
             write_atomically(self.report, sweep_page(result, "sweep", changes).encode())
+        if self.store:
+            from hexforge.analysis.figure_store import new_figures, store_figures
+
+            timed = ((row, row.latency_ms) for row in result if row.latency_ms is not None)
+            figures = [(row.model, f"latency_ms on {row.soc} at {row.precision}", ms) for row, ms in timed]
+            store_figures(self.store, new_figures(figures, "sweep", Path()))
 
 
 def sweep(

@@ -96,7 +96,7 @@ def _url_names(source: str) -> list[str]:
     """The files of a URL, of a pattern of one, or of a folder behind one."""
     names: list[str] = []
     for one in _expanded(source):
-        system, path = _file_system(one)
+        system, path = file_system(one)
         try:
             if any(c in path for c in "*?["):
                 listed = sorted(system.glob(path))
@@ -124,7 +124,8 @@ def _expanded(source: str) -> list[str]:
     ]
 
 
-def _file_system(url: str) -> tuple[Any, str]:
+def file_system(url: str) -> tuple[Any, str]:
+    """What fsspec opens a URL with, and the path in it; CallError where it cannot."""
     try:
         import fsspec  # type: ignore[import-untyped]
     except ImportError:
@@ -144,7 +145,7 @@ def _first_line(error: Exception) -> str:
 def opened(name: str) -> Iterator[IO[bytes]]:
     """A file by its path or URL; CallError where it is not there."""
     try:
-        file: Any = _file_system(name)[0].open(name, "rb") if "://" in name else Path(name).open("rb")  # noqa: SIM115
+        file: Any = file_system(name)[0].open(name, "rb") if "://" in name else Path(name).open("rb")  # noqa: SIM115
     except HexforgeError:
         raise
     except Exception as error:
