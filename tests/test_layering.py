@@ -117,7 +117,7 @@ INNER = {
         ("requests",),
         ("timed_graphs", "random_inputs", "in_turn", "mapped_tasks"),
         ("worker_pool", "worker_processes"),
-        ("workers", "ranged_tasks", "finished_work"),
+        ("workers", "ranged_tasks", "finished_work", "figure_store"),
     ),
     "addons.latency": (
         ("addon",),
