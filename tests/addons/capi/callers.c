@@ -134,6 +134,47 @@ static void op_package(const char* path) {
   REQUIRE(!run(graph, x_of(), y_of()) && out[3] > 3.9f && out[3] < 4 && out[0] < 0);
 }
 
+// Memory of libcdsprpc.so, as a phone's programs allocate it: written here, read and written by the graph.
+static void shared_memory(void) {
+  void* library = dlopen("libcdsprpc.so", RTLD_NOW | RTLD_LOCAL);
+  REQUIRE(library);
+  void (*init)(void);
+  void* (*alloc)(int, uint32_t, int);
+  int (*to_fd)(void*);
+  void (*release)(void*);
+  *(void**)&init = dlsym(library, "rpcmem_init");
+  *(void**)&alloc = dlsym(library, "rpcmem_alloc");
+  *(void**)&to_fd = dlsym(library, "rpcmem_to_fd");
+  *(void**)&release = dlsym(library, "rpcmem_free");
+  REQUIRE(init && alloc && to_fd && release && dlsym(library, "rpcmem_alloc2") && dlsym(library, "rpcmem_deinit"));
+  init();
+  Qnn_ContextHandle_t context = context_of(NULL, NULL);
+  Qnn_GraphHandle_t graph = built(context, "relu", "qti.aisw", "Relu");
+  float* data[2] = {alloc(25, 1, sizeof(float) * ELEMENTS), alloc(25, 1, sizeof(float) * ELEMENTS)};
+  REQUIRE(data[0] && data[1] && data[0] != data[1]);
+  memcpy(data[0], in, sizeof(float) * ELEMENTS);
+  Qnn_Tensor_t tensors[2] = {x_of(), y_of()};
+  for (int i = 0; i < 2; ++i) {
+    Qnn_MemDescriptor_t memory = QNN_MEM_DESCRIPTOR_INIT;
+    memory.memShape.numDim = 2;
+    memory.memShape.dimSize = dims;
+    memory.dataType = QNN_DATATYPE_FLOAT_32;
+    memory.memType = QNN_MEM_TYPE_ION;
+    memory.ionInfo.fd = to_fd(data[i]);
+    REQUIRE(memory.ionInfo.fd >= 0);
+    tensors[i].v1.memType = QNN_TENSORMEMTYPE_MEMHANDLE;
+    REQUIRE(!qnn.memRegister(context, &memory, 1, &tensors[i].v1.memHandle));
+  }
+  REQUIRE(!run(graph, tensors[0], tensors[1]));
+  for (int i = 0; i < ELEMENTS; ++i) REQUIRE(data[1][i] == (in[i] > 0 ? in[i] : 0));
+  for (int i = 0; i < 2; ++i) REQUIRE(!qnn.memDeRegister(&tensors[i].v1.memHandle, 1));
+  release(data[0]);
+  release(data[0]);
+  release(in);
+  REQUIRE(to_fd(data[0]) == -1 && to_fd(in) == -1 && to_fd(data[1]) >= 0);
+  REQUIRE(!alloc(25, 1, 0) && !alloc(25, 1, -1));
+}
+
 int main(int argc, char** argv) {
   const QnnInterface_t** list = NULL;
   uint32_t count = 0;
@@ -149,6 +190,7 @@ int main(int argc, char** argv) {
   if (!strcmp(argv[2], "dimensions")) dimensions();
   if (!strcmp(argv[2], "ids")) ids();
   if (!strcmp(argv[2], "nothing_given")) nothing_given();
+  if (!strcmp(argv[2], "shared_memory")) shared_memory();
   if (!strcmp(argv[2], "op_package")) op_package(argv[3]);
   return 0;
 }

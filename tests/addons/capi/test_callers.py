@@ -15,8 +15,14 @@ SOURCE = Path(__file__).with_name("callers.c")
 PACKAGE = ROOT / "examples" / "op_package" / "swish.py"
 
 
-@pytest.mark.parametrize("case", ["queue_depth", "dimensions", "ids", "nothing_given", "op_package"])
+@pytest.mark.parametrize("case", ["queue_depth", "dimensions", "ids", "nothing_given", "op_package", "shared_memory"])
 def test_a_callers_case(compile_c: Compile, libraries: Path, case: str) -> None:
     command = [compile_c(SOURCE), libraries / "libQnnHtp.so", case, PACKAGE]
-    ran = subprocess.run(command, env=environment(HEXFORGE_QNN_LOG="1"), capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        command,
+        env=environment(HEXFORGE_QNN_LOG="1", LD_LIBRARY_PATH=str(libraries)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert ran.returncode == 0, ran.stderr
