@@ -52,6 +52,8 @@ class Hook(StrEnum):
     """(program) -> the ONNX model of it; None for what is no exported program."""
     EXAMINE_FOLDER = "examine a folder that is shipped"
     """(folder) -> what would stop its sessions, as JSON."""
+    MEND_REFUSALS = "write what the NPU refuses as what it takes"
+    """(model, backend, refused nodes, verify=) -> the model rewritten, and which of the nodes come onto it."""
     CLUSTER_WORKERS = "share work with a cluster"
     """(code, workers, tasks) -> what starts a worker, how many there is room for, and tasks that nobody has read."""
 
@@ -178,6 +180,11 @@ def hook(what: Hook) -> Any:
         if what in addon.hooks:
             return import_target(addon.hooks[what])
     raise UnsupportedError(f"to {what} takes an add-on that is not installed; `hexforge addons` lists those that are")
+
+
+def has_hook(what: Hook) -> bool:
+    """Whether an add-on is here that does what the core asks."""
+    return any(what in addon.hooks for addon in addons())
 
 
 @cache

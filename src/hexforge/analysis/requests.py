@@ -78,6 +78,7 @@ class QuantizeRequest:
         False, "Compare with the float model on samples held out of calibration, one of five.",
         "--quality/--no-quality", given=True,
     )  # fmt: skip
+    rewrite: bool = option(False, "First write what the NPU refuses as what it takes, where the model stays the same.")
     metric: str = field(default="decisions", metadata=JUDGED_BY)
     strict_samples: bool = field(default=False, metadata=STRICT)
     workers: Workers = field(default_factory=Workers)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from hexforge.addon import Hook, has_hook, hook
+from hexforge.backend import TimedBackend
 from hexforge.chips.soc import DEFAULT_SOC, find_chip
 from hexforge.formats.file_kinds import open_model
 from hexforge.frontends.onnx.ep_limits import EP_VERSION
@@ -26,6 +28,10 @@ from hexforge.runtime.prepare import DEFAULT_REQUEST, ModelRequest, prepare_mode
 
 QNN = "QNNExecutionProvider"
 Waiting = Callable[[str], AbstractContextManager[Any]]
+
+
+REMEDY = "`hexforge advise MODEL --apply OUT` writes it as what the NPU takes, and `quantize --rewrite` does so first"
+"""What the reason of a refusal ends with that a rewrite mends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,8 @@ def check_file(
     """The same of an ONNX model, with all provider options."""
     plan = compiled_plan(model, options, request, strict=strict)
     checked, nodes = plan.parts.model, _nodes(plan)
+    if plan.parts.refused and has_hook(Hook.MEND_REFUSALS):
+        nodes = _with_remedy(model, options, plan, nodes, request)
     return ModelCheck(
         model=checked.name,
         opset=checked.opset,
@@ -179,6 +187,23 @@ def _nodes(plan: Plan) -> tuple[CheckedNode, ...]:
             unit=row.unit,
         )
         for row in plan.rows
+    )
+
+
+def _with_remedy(
+    model: ModelSource, options: Mapping[str, str], plan: Plan, nodes: tuple[CheckedNode, ...], request: ModelRequest
+) -> tuple[CheckedNode, ...]:
+    """The nodes, where the reason of one that a rewrite brings onto the NPU names the command that makes it."""
+    backend = backend_of(ProviderOptions.parse(options))
+    if not isinstance(backend, TimedBackend):
+        return nodes
+    again = read(model, dims=request.dims, shapes=request.shapes, constants=request.constants)
+    refused = [row.node for row in plan.parts.refused]
+    _, mended = hook(Hook.MEND_REFUSALS)(again, backend, refused)
+    units = {node.unit for node in nodes if node.node in mended}
+    return tuple(
+        replace(node, reason=f"{node.reason}; {REMEDY}") if node.unit in units and node.reason else node
+        for node in nodes
     )
 
 

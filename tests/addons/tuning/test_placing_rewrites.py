@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hexforge
 from hexforge.addons.tuning.rewrites import RULES, apply, find
 from hexforge.addons.tuning.rewrites.ranks import MOST_RANK, merge_axes
 from hexforge.chips.deployment import Deployment
 from hexforge.model.extraction import model_bytes
 from hexforge.model.reader import read
+from hexforge.ort.check import REMEDY
 from hexforge.patterns.nodes import shape
 from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend_for
@@ -316,7 +319,7 @@ def test_windows_of_a_picture_run_on_the_npu() -> None:
     assert on_the_cpu(rewritten_the_same(data, "merge-dimensions")) == []
 
 
-def test_deformable_attention_runs_on_the_npu() -> None:
+def deformable_attention() -> bytes:
     """Where a detector's queries look: offsets of 6 dimensions (queries, heads, levels, points, 2) around points."""
     queries, heads, levels, points, deep = 5, 2, 3, 4, 4
     random = np.random.default_rng(6)
@@ -350,9 +353,41 @@ def test_deformable_attention_runs_on_the_npu() -> None:
         ]
     nodes.append(node("Concat", [f"s{level}" for level in range(levels)], ["seen"], axis=-1))
     nodes.append(node("ReduceSum", ["seen", "sum_over"], ["y"], keepdims=0))
-    data = built(nodes, (1, queries, 8), **constants)
+    return built(nodes, (1, queries, 8), **constants)
+
+
+def test_deformable_attention_runs_on_the_npu() -> None:
+    data = deformable_attention()
     assert on_the_cpu(read(data))
     assert on_the_cpu(rewritten_the_same(data, "merge-dimensions")) == []
+
+
+def test_a_refusal_that_a_rewrite_mends_names_it_and_quantize_makes_it_first(tmp_path: Path) -> None:
+    model = tmp_path / "attention.onnx"
+    model.write_bytes(deformable_attention())
+    refused = hexforge.check(model, "SM8650").refused
+    assert refused
+    assert all(node.reason is not None and node.reason.endswith(REMEDY) for node in refused)
+    plain = hexforge.quantize(model, "random:4", "w8a16", tmp_path / "plain.onnx")
+    assert plain.refused
+    assert {node for node, _ in plain.refused} <= set(plain.rewritable)
+    made = hexforge.quantize(model, "random:4", "w8a16", tmp_path / "rewritten.onnx", rewrite=True, quality=True)
+    assert (made.refused, made.rewritable) == ((), ())
+    assert set(made.rewritten) == {node.node for node in refused}
+    assert made.quality is not None
+    assert made.quality.sqnr_db > 25
+    assert not hexforge.check(tmp_path / "rewritten.onnx", "SM8650").refused
+
+
+def test_a_refusal_that_no_rewrite_mends_names_none(tmp_path: Path) -> None:
+    model = tmp_path / "det.onnx"
+    model.write_bytes(built([node("Relu", ["x"], ["u"]), node("Det", ["u"], ["y"])], (1, 3, 3)))
+    (only,) = hexforge.check(model, "SM8650").refused
+    assert only.reason is not None
+    assert REMEDY not in only.reason
+    made = hexforge.quantize(model, "random:4", "w8a16", tmp_path / "q.onnx", rewrite=True)
+    assert (made.rewritten, made.rewritable) == ((), ())
+    assert made.refused
 
 
 def test_inputs_and_outputs_of_six_dimensions_keep_them() -> None:

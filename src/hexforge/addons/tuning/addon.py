@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What this add-on adds."""
 
-from hexforge.addon import Addon, Command
+from hexforge.addon import Addon, Command, Hook
 
 _ADVISE = {"advise": "hexforge.addons.tuning.advice.command:advise_on_model"}
 
@@ -48,5 +48,6 @@ ADDON = Addon(
             ("hexforge demo", 'hexforge demo --soc "X Elite"'),
         ),
     ),
+    hooks={Hook.MEND_REFUSALS: "hexforge.addons.tuning.mending:mend"},
     does={"an ONNX model without compiled graphs": _ADVISE, "no ONNX model, or is cut off or damaged": _ADVISE},
 )

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hexforge.addon import Hook, has_hook, hook
 from hexforge.analysis.mapped_tasks import map_tasks
 from hexforge.analysis.quality.compare import compare_models
 from hexforge.analysis.quality.comparison import ComparisonSettings
@@ -84,6 +85,10 @@ class Quantization(Result):
     """Nodes that HTP takes and onnxruntime's QNN EP leaves to the CPU, and why."""
     masks: tuple[LimitedMask, ...] = ()
     """What is added before a Softmax to take places out, and what it was limited to."""
+    rewritten: tuple[str, ...] = ()
+    """Nodes of the float model that were written as what HTP takes, as it was asked for."""
+    rewritable: tuple[str, ...] = ()
+    """Nodes that would be with `rewrite`."""
 
     described = (
         Key("model", of="name"),
@@ -101,6 +106,8 @@ class Quantization(Result):
         Key("unused_encodings", of="unused"),
         "files warnings quality",
         Key("masks", omit_empty=True),
+        Key("rewritten", omit_empty=True),
+        Key("rewritable", omit_empty=True),
     )
 
     @property
@@ -133,6 +140,10 @@ def quantize(request: QuantizeRequest) -> Quantization:
     loaded = read(request.model, dims=request.dims, shapes=request.shapes, constants=request.constants)
     loaded.require_static()
     loaded = float_source(loaded)
+    rewritten: tuple[str, ...] = ()
+    if request.rewrite:
+        float_refused = [row.node for row in prepare_model(loaded, backend).refused]
+        loaded, rewritten = hook(Hook.MEND_REFUSALS)(loaded, backend, float_refused, verify=True)
     folded = fold(loaded.ir)
     samples = _samples(request.data, loaded, request.strict_samples)
     holds_out = request.quality or chosen.improve
@@ -177,12 +188,16 @@ def quantize(request: QuantizeRequest) -> Quantization:
         placed = prepare_model(quantized, backend)
     refused = _by_unit(placed.refused, lambda row: row.reason or "")
     ep_refused = _by_unit(placed.ep_refused, lambda row: row.ep_refuses)
+    rewritable: tuple[str, ...] = ()
+    if placed.refused and not request.rewrite and has_hook(Hook.MEND_REFUSALS):
+        _, rewritable = hook(Hook.MEND_REFUSALS)(loaded, backend, [row.node for row in placed.refused])
     graph = better.model.graph
     chip = backend.targets[0].label if isinstance(backend, ContextBackend) else backend.name
     return Quantization(
         loaded.name, chosen, chip, better.plan, better.statistics, better.tried, len(graph),
         quantized_nodes(graph, better.plan), refused, fixed.unused, fixed.shapes,
         frozenset(graph.initializers), files, content, warnings, measured, ep_refused, masks,
+        rewritten, rewritable,
     )  # fmt: skip
 
 

@@ -101,6 +101,10 @@ def _print(quantized: Quantization, exported: Path | None) -> None:
     screen.print(table("", ("what", "type", "count"), rows))
     if quantized.tried:
         screen.print(result_table("", select(quantized.tried[0].described), quantized.tried))
+    if quantized.rewritten:
+        screen.print(f"written first as what the NPU takes: {some_of(list(quantized.rewritten))}", markup=False)
+    if quantized.rewritable:
+        screen.print(f"--rewrite writes as what the NPU takes: {some_of(list(quantized.rewritable))}", markup=False)
     screen.print(f"{quantized.quantized} of {quantized.nodes} nodes compute in fixed point")
     for output, how in quantized.plan.mixed_heads.items():
         screen.print(f"{output}: {how}", soft_wrap=True)
