@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -45,18 +46,22 @@ class Plan(Stages):
         self.parts = parts
         """The model as it was placed."""
         stages: list[Stage] = []
+        graphs_ns = programs_ns = 0
         for part, name in zip(parts.parts, parts.names(), strict=True):
             rows = tuple(row for i in part.steps for row in parts.rows_by_unit[i])
             runner: Program | CpuPart
             reads = tuple(part.inputs)
             if part.taken:
+                began = time.perf_counter_ns()
                 graph = parts.graph(part, name)
                 if exposed:
                     expose(graph, exposed)
                 if before_compiling is not None:
                     before_compiling(graph, part)
                 rows = _with_warnings(rows, graph, backend)
+                made = time.perf_counter_ns()
                 runner = backend.compile(graph)
+                graphs_ns, programs_ns = graphs_ns + made - began, programs_ns + time.perf_counter_ns() - made
                 reads = tuple(v.name for v in runner.graph.inputs)
             else:
                 nodes = [node for i in part.steps for node in parts.placements[i].unit.nodes]
@@ -66,6 +71,7 @@ class Plan(Stages):
         placed = {(row.node, row.unit): row for stage in stages for row in stage.rows}
         self._rows = tuple(placed.get((row.node, row.unit), row) for row in parts.rows)
         super().__init__(stages, _constant_outputs(parts))
+        self.graphs_us, self.programs_us = graphs_ns // 1000, programs_ns // 1000
 
     @property
     def rows(self) -> tuple[PlacedNode, ...]:

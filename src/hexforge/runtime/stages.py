@@ -81,6 +81,8 @@ class Stages:
         self._stages = list(stages)
         self.constants = constants
         """Outputs of the model that no part writes."""
+        self.graphs_us = self.programs_us = 0
+        """What it took to make graphs of placed nodes, and programs of these; 0 for what was loaded."""
         self._last = {name: i for i, stage in enumerate(self._stages) for name in stage.part.inputs}
 
     @property

@@ -36,6 +36,14 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+FINALIZE_STEPS = [
+    "Graph Preparation Initializing",
+    "Graph Optimizations",
+    "Graph Sequencing for Target",
+    "VTCM Allocation",
+]
+
+
 @pytest.mark.feature("Basic profile", guide="1660-1668")
 @pytest.mark.parametrize("level", ["basic", "detailed", "linting", "optrace"])
 def test_csv_and_log(tmp_path: Path, level: str) -> None:
@@ -50,6 +58,12 @@ def test_csv_and_log(tmp_path: Path, level: str) -> None:
     assert {row["Event Level"] for row in found} == ({"ROOT"} if level == "basic" else {"ROOT", "SUB-EVENT"})
     assert [row["Message"] for row in found].count("EXECUTE") == 3
     assert found[0]["Message"] == "FINALIZE"
+    finalized = {row["Event Identifier"]: row for row in found if row["Message"] == "FINALIZE"}
+    steps = [name for name, row in finalized.items() if row["Event Level"] == "SUB-EVENT"]
+    assert steps == ([] if level == "basic" else FINALIZE_STEPS)
+    parts = [int(finalized[name]["Time"]) for name in steps[:3]]
+    assert sum(parts) == (0 if level == "basic" else int(finalized["QNN (finalize) time"]["Time"]))
+    assert all(us > 0 for us in parts)
     assert {row["Unit of Measurement"] for row in found} == {"US", "CYCLES", "COUNT"}
     graph = made.graphs[0]
     nodes = [row for row in found if row["Message"] == "NODE" and row["Event Identifier"].endswith("(cycles)")]
