@@ -228,7 +228,7 @@ sanitize: $(VENV)/.dev
 # Commands over Ray, on clusters of several nodes on this machine: the same code that a cluster runs.
 cluster: models
 	@$(INSTALL) -e '.[cluster]' kubernetes-validate
-	@$(BIN)/python -m pytest -m cluster
+	@$(BIN)/python -m tests.addons.cluster.nothing_left $(BIN)/python -m pytest -m cluster
 
 # LiteRT's interpreter, the judge of .tflite files, in an environment of its own, which sees what .venv has.
 LITERT_VENV := .venv-litert

@@ -10,6 +10,8 @@ import pickle
 import shutil
 import socket
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -243,6 +245,19 @@ class RayWorker:
         self._ray.kill(self._actor)
 
 
+def end_with_parent(every_s: float = 1.0) -> None:
+    """End this process when the one that started it is gone, whatever it works on: a node that ends leaves nothing."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(every_s)
+        os._exit(1)
+
+    if parent > 1:
+        threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
 class _Actor:
     """Works on tasks in a process of Ray's."""
 
@@ -253,6 +268,7 @@ class _Actor:
         self._other_version = hexforge.__version__ if hexforge.__version__ != version else ""
         self._driver_version = version
         self._folder = tempfile.TemporaryDirectory(prefix="hexforge-worker-")
+        end_with_parent()
 
     def ready(self) -> None:
         """The actor runs."""
