@@ -44,8 +44,8 @@ def test_what_scripts_touch_in_an_sdk(phone: Phone, adb: Adb) -> None:
         "lib/hexagon-v75/unsigned/libQnnHtpV75Skel.so", "lib/aarch64-android/libQnnHtpNetRunExtensions.so",
         "lib/x86_64-linux-clang/libQnnHtp.so", "lib/x86_64-linux-clang/libQnnModelDlc.so", "bin/envsetup.sh",
         "include/QNN/QnnInterface.h", "bin/aarch64-android/qnn-net-run", "sdk.yaml",
-        "executorch-build/examples/qualcomm/executor_runner/qnn_executor_runner",
-        "executorch-build/backends/qualcomm/libqnn_executorch_backend.so",
+        "executorch/build-android/examples/qualcomm/executor_runner/qnn_executor_runner",
+        "executorch/build-android/backends/qualcomm/libqnn_executorch_backend.so",
     ):  # fmt: skip
         assert (root / name).is_file(), name
     tool = root / "bin/x86_64-linux-clang/qnn-net-run"

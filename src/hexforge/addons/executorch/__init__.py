@@ -9,7 +9,7 @@ with torch or without; `enable_runtime` lets ExecuTorch's own runtime run them.
 
 from typing import TYPE_CHECKING, Any
 
-from hexforge.addons.executorch.import_hook import TESTED, enable, is_enabled, is_installed
+from hexforge.addons.executorch.import_hook import TESTED, enable, examples_of_repository, is_enabled, is_installed
 
 if TYPE_CHECKING:
     from hexforge.addons.executorch.running.pte_loading import PteModule, load
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 if is_installed():
     enable()
 
-__all__ = ["TESTED", "PteModule", "enable", "enable_runtime", "is_enabled", "is_installed", "load"]
+__all__ = [
+    "TESTED", "PteModule", "enable", "enable_runtime", "examples_of_repository", "is_enabled", "is_installed", "load",
+]  # fmt: skip
 _LAZY = {"load": "pte_loading", "PteModule": "pte_loading", "enable_runtime": "stock_runtime"}
 
 

@@ -36,6 +36,40 @@ class _Loads(Loader):
         module.__doc__ = adaptor.__doc__
 
 
+EXAMPLES = "examples"
+"""The package of ExecuTorch's examples in its repository; installed it is a part of `executorch`."""
+_SHORT_FLAGS = {"-b": "--build_folder", "-m": "--soc_model", "-s": "--device"}
+"""Flags of its scripts, which ExecuTorch's tutorial has short, and which its scripts have no more."""
+
+
+def examples_of_repository() -> list[str]:
+    """Where the modules of the package `examples` are; scripts of it may be given the short flags of the tutorial."""
+    enable()
+    found = importlib.util.find_spec("executorch.examples")
+    folders = [] if found is None else list(found.submodule_search_locations or ())
+    if not folders:
+        raise CallError("the installed executorch has no examples; pip install executorch==1.5.1")
+    if short := [flag for flag in sys.argv[1:] if flag in _SHORT_FLAGS]:
+        named = ", ".join(f"{flag} is {_SHORT_FLAGS[flag]}" for flag in dict.fromkeys(short))
+        print(f"hexforge: {named} in this version of ExecuTorch", file=sys.stderr)
+        sys.argv[1:] = [_SHORT_FLAGS.get(flag, flag) for flag in sys.argv[1:]]
+    return folders
+
+
+class ExamplesFinder(MetaPathFinder):
+    """Finds the package `examples` of ExecuTorch's repository where there is no other."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The installed examples under the repository's name."""
+        if fullname != EXAMPLES:
+            return None
+        spec = ModuleSpec(fullname, None, is_package=True)
+        spec.submodule_search_locations = examples_of_repository()
+        return spec
+
+
 class AdaptorFinder(MetaPathFinder):
     """Finds hexforge where the stock module is asked for."""
 
@@ -73,6 +107,7 @@ def enable() -> None:
         )
     sys.meta_path.insert(0, AdaptorFinder())
     sys.meta_path.append(MissingPackages())
+    sys.meta_path.append(ExamplesFinder())
     # ExecuTorch downloads Qualcomm's SDK unless this names a folder; hexforge's own stands for it.
     if not os.environ.get("QNN_SDK_ROOT"):
         os.environ["QNN_SDK_ROOT"] = str(Path(__file__).parent)
@@ -84,7 +119,11 @@ def is_enabled() -> bool:
 
 
 def is_installed() -> bool:
-    """True where ExecuTorch is there."""
+    """True where ExecuTorch is there; a folder of its name on the path, such as its repository's, is not enough."""
+    try:
+        importlib.metadata.version("executorch")
+    except importlib.metadata.PackageNotFoundError:
+        return False
     return importlib.util.find_spec("executorch") is not None
 
 

@@ -230,12 +230,13 @@ def measure(
 
 def sdk_root(
     executorch_build: bool = option(False, "Print the folder that stands for ExecuTorch's Android build."),
+    executorch_root: bool = option(False, "Print the folder that stands for ExecuTorch's repository."),
 ) -> None:
     """Print a folder for QNN_SDK_ROOT: tools, libraries and headers of hexforge where scripts look for the SDK's."""
-    from hexforge.addons.phone.script_folders import EXECUTORCH_BUILD, sdk_root
+    from hexforge.addons.phone.script_folders import EXECUTORCH, EXECUTORCH_BUILD, sdk_root
 
     root = sdk_root()
-    say(root / EXECUTORCH_BUILD if executorch_build else root)
+    say(root / EXECUTORCH_BUILD if executorch_build else root / EXECUTORCH if executorch_root else root)
 
 
 phone = CommandGroup(

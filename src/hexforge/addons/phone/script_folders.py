@@ -34,8 +34,19 @@ LIBRARIES = (
     "libQnnModelDlc.so", "libQnnHtpNetRunExtensions.so", "libQnnHtpOptraceProfilingReader.so",
     "libQnnHtpProfilingReader.so", "libQnnGpuNetRunExtensions.so", "libQnnIr.so",
 )  # fmt: skip
-EXECUTORCH_BUILD = "executorch-build"
-"""The folder in the tree that stands for an ExecuTorch build for Android."""
+EXECUTORCH = "executorch"
+"""The folder in the tree that stands for ExecuTorch's repository, $EXECUTORCH_ROOT."""
+EXECUTORCH_BUILD = f"{EXECUTORCH}/build-android"
+"""The one that stands for its build for Android."""
+EXECUTORCH_HOST = f"{EXECUTORCH}/build-x86"
+"""The one that stands for its build for this computer."""
+SDK_NOTES = ("QNN_README.txt", "QNN_NOTICE.txt", "NOTICE.txt", "ReleaseNotes.txt", "QNN_ReleaseNotes.txt")
+SDK_FOLDERS = ("benchmarks", "docs", "examples", "share")
+"""What the SDK has beside tools and libraries, which scripts ask whether it is there."""
+_EXAMPLES = (
+    "# The package of ExecuTorch's examples as it is named in its repository, with hexforge behind it.\n"
+    "from hexforge.executorch import examples_of_repository\n\n__path__ = examples_of_repository()\n"
+)
 RUNNERS = (
     "examples/qualcomm/executor_runner/qnn_executor_runner", "examples/qualcomm/oss_scripts/llama/qnn_llama_runner",
 )  # fmt: skip
@@ -93,9 +104,20 @@ def sdk_root() -> Path:
             _write_mark(root / "lib" / f"hexagon-v{arch}" / "unsigned" / name, own)
     for name in LIBRARIES:
         _place_library(root / "lib" / HOST / name, native / name, own)
+    # ExecuTorch's tutorial pushes the one of v79 out of the folder of v75
+    _write_mark(root / "lib" / "hexagon-v75" / "unsigned" / "libQnnHtpV79Skel.so", own)
     for name in RUNNERS:
         _write_mark(root / EXECUTORCH_BUILD / name, own)
-    _write_mark(root / EXECUTORCH_BUILD / "backends/qualcomm/libqnn_executorch_backend.so", own)
+    for folder in ("backends/qualcomm", "lib"):
+        _write_mark(root / EXECUTORCH_BUILD / folder / "libqnn_executorch_backend.so", own)
+    runner = f"{shlex.quote(sys.executable)} -P -m hexforge executor-runner"
+    write_script(root / EXECUTORCH_HOST / RUNNERS[0], f'#!/bin/sh\nexec {runner} "$@"\n')
+    (root / EXECUTORCH_HOST / "lib").mkdir(exist_ok=True)
+    write_script(root / EXECUTORCH / "examples" / "__init__.py", _EXAMPLES)
+    for name in SDK_FOLDERS:
+        (root / name).mkdir(exist_ok=True)
+    for name in SDK_NOTES:
+        write_script(root / name, f"{name}: a file of hexforge {own} in the place of the SDK's, which is Qualcomm's.\n")
     write_script(root / "bin" / "envsetup.sh", _setup(root))
     headers = Path(__file__).parents[2] / "include" / "QNN"
     shutil.copytree(headers, root / "include" / "QNN", dirs_exist_ok=True)

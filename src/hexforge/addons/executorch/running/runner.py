@@ -55,6 +55,11 @@ class Log:
         if (self.level or INFO) >= INFO:
             self._write(RUNTIME, f"I {clock} executorch:qnn_executor_runner.cpp:0] {line}")
 
+    def destroyed(self, *parts: str) -> None:
+        """Say of parts of QNN that they are gone, as ExecuTorch's Qualcomm backend does."""
+        for part in parts if (self.level or INFO) >= INFO else ():
+            self._write(RUNTIME, f"[INFO] [Qnn ExecuTorch]: Destroy Qnn {part}")
+
 
 def power_vote(name: str) -> str:
     """What a device is asked for under a performance mode."""
@@ -84,6 +89,7 @@ def execute(flags: RunnerFlags, log: Log) -> None:
     loaded = (start, time.perf_counter_ns())
     log(INFO, f"method {method.name!r}: {len(method.inputs)} inputs, {len(method.outputs)} outputs, "
               f"{len(method.delegates)} delegates, {len(method.plan.operators)} operators left to the CPU")  # fmt: skip
+    delegates = len(method.delegates)
     options = [d.options for d in method.delegates if d.options is not None]
     log.level = log.level or max([INFO, *(o.log_level for o in options)])
     modes = [o.performance_mode for o in options]
@@ -104,6 +110,7 @@ def execute(flags: RunnerFlags, log: Log) -> None:
     sizes = _shapes(flags.input_shape_path)
     expected = _shapes(flags.output_shape_path)
     flags.output_folder_path.mkdir(parents=True, exist_ok=True)
+    log.runtime("Inputs prepared.")
     spent_ms: list[float] = []
     for number, feeds in enumerate(_inferences(flags, method, sizes)):
         outputs = _inference(flags, method, feeds, events, loaded, spent_ms, chip)
@@ -124,7 +131,8 @@ def execute(flags: RunnerFlags, log: Log) -> None:
     log.runtime("Model executed successfully.", at_ns)
     if chip is not None:
         chip.close()
-    written: list[tuple[Path, Any]] = [(flags.etdump_path, etdump.dump(events.runs))]
+    dumped = etdump.dump(events.runs)
+    written: list[tuple[Path, Any]] = [(flags.etdump_path, dumped)]
     if tensors is not None:
         if tensors.is_full:
             log(WARN, f"debug_buffer_size {flags.debug_buffer_size}: is too small for all tensors; some are left out")
@@ -138,6 +146,9 @@ def execute(flags: RunnerFlags, log: Log) -> None:
         heap.append(("after_context_freed", _resident_bytes()))
         written.append((flags.heap_profiling_path, "".join(f"{name}, {size}\n" for name, size in heap).encode()))
     write_together(written)
+    log.runtime(f"Write etdump to {flags.etdump_path}, Size = {len(dumped)}", at_ns)
+    if delegates:
+        log.destroyed("backend parameters", "context", "device", "backend")
 
 
 def _inference(
