@@ -45,15 +45,15 @@ _SHORT_FLAGS = {"-b": "--build_folder", "-m": "--soc_model", "-s": "--device"}
 def examples_of_repository() -> list[str]:
     """Where the modules of the package `examples` are; scripts of it may be given the short flags of the tutorial."""
     enable()
-    found = importlib.util.find_spec("executorch.examples")
-    folders = [] if found is None else list(found.submodule_search_locations or ())
-    if not folders:
+    # by its installation: the tutorial has the folder above the repository on the path, which looks the same
+    folder = Path(str(importlib.metadata.distribution("executorch").locate_file("executorch/examples")))
+    if not folder.is_dir():
         raise CallError("the installed executorch has no examples; pip install executorch==1.5.1")
     if short := [flag for flag in sys.argv[1:] if flag in _SHORT_FLAGS]:
         named = ", ".join(f"{flag} is {_SHORT_FLAGS[flag]}" for flag in dict.fromkeys(short))
         print(f"hexforge: {named} in this version of ExecuTorch", file=sys.stderr)
         sys.argv[1:] = [_SHORT_FLAGS.get(flag, flag) for flag in sys.argv[1:]]
-    return folders
+    return [str(folder)]
 
 
 class ExamplesFinder(MetaPathFinder):
