@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +165,17 @@ def test_a_context_that_is_damaged() -> None:
     data[blob.ALIGNMENT + 4096 + 5] ^= 1  # in the first section, behind the header
     with pytest.raises(FormatError):
         load(pte(delegated(bytes(data))))
+
+
+@pytest.mark.parametrize("memory", [None, (1, 0), (2, 0)])
+@pytest.mark.parametrize("sizes", [(208, 3), (2, 4), (1,), (3, 2, 2)])
+def test_an_output_of_another_size_than_its_graph_gives_is_a_damaged_file(
+    sizes: tuple[int, ...], memory: tuple[int, int] | None
+) -> None:
+    plan = delegated()
+    wrong = replace(plan, values=[plan.values[0], Tensor(np.float32, sizes, memory=memory)], memory=(0, 4096, 4096))
+    with pytest.raises(FormatError, match=r"value 1 is to be \[.*\], and \[2, 3\] is written to it"):
+        load(pte(wrong)).method("forward").run([np.ones((2, 3), np.float32)])
 
 
 def test_a_graph_that_does_not_fit_its_call() -> None:

@@ -187,12 +187,21 @@ class Method:
             raise FormatError(f"{self.where}: value {index} is written as a tensor, and is none")
         array = convert_border_type(array, value.dtype.numpy, f"{self.where}: value {index}")
         if not value.dynamism and array.shape != value.sizes:
+            if array.size != math.prod(value.sizes):
+                raise self._misfit(index, array.shape, value.sizes)
             array = array.reshape(value.sizes)
         place = value.allocation
         if place is not None and (index in self._in_place or place.memory > 1 or value.data is not None):
-            self._values[index][...] = array
+            held = self._values[index]
+            if held.shape != array.shape:
+                raise self._misfit(index, array.shape, held.shape)
+            held[...] = array
         else:
             self._values[index] = array
+
+    def _misfit(self, index: int, given: Sequence[int], wanted: Sequence[int]) -> FormatError:
+        """What the file says of a tensor contradicts what computes it."""
+        return FormatError(f"{self.where}: value {index} is to be {list(wanted)}, and {list(given)} is written to it")
 
     # -- instructions ------------------------------------------------------------------------------------------------
 
