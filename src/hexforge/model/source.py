@@ -30,8 +30,9 @@ class TorchProgram(Protocol):
     graph_signature: Any
 
 
-ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto | TorchProgram
-"""What a model is read from: a path, its bytes, a ModelProto or an exported program of torch."""
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto | TorchProgram | tuple[Any, tuple[Any, ...]]
+"""What a model is read from: a path, its bytes, a ModelProto, an exported program of torch, or a module of torch and its
+example inputs."""
 NO_GRAPH = "has no graph, so it is not an ONNX model; export it again"
 DAMAGED = "is not an ONNX model, or is cut off or damaged; get the file again"
 MOST_NODES = 2_000_000  # after inlining functions, which may nest and so grow exponentially
@@ -94,7 +95,8 @@ def open_source(
         proto, where = made, name or "program"
     else:
         raise CallError(
-            f"a model is a path, bytes, an onnx.ModelProto or an exported program of torch, not {type(source).__name__}"
+            "a model is a path, bytes, an onnx.ModelProto, an exported program of torch or (module, example inputs), "
+            f"not {type(source).__name__}"
         )
     if not proto.graph.node and not proto.graph.output:
         raise FormatError(f"{where}: {(data is not None and _another_kind(data, path)) or NO_GRAPH}")

@@ -90,7 +90,7 @@ class ModelCheck(Result):
 
 def check(
     model: ModelSource,
-    soc: str = "",
+    soc: str | tuple[Any, ...] = "",
     options: Mapping[str, str] | None = None,
     *,
     dims: Mapping[str, int] | None = None,
@@ -101,11 +101,14 @@ def check(
 ) -> ModelCheck:
     """Where each node of a model runs on a chip, as which QNN ops, or why not and what would work.
 
-    The model is a file, its bytes, a ModelProto or an exported program of torch.
+    The model is a file, its bytes, a ModelProto, an exported program of torch, or a module of torch and its example
+    inputs, as in `check((module, example_inputs), "SM8650")`, or without a chip `check(module, example_inputs)`.
 
     `options` are provider options, as a session takes them. With `strict` nodes are placed as in a session without
     CPU fallback; with `obey_ep` the limits of onnxruntime's QNN EP hold, too.
     """
+    if isinstance(soc, tuple):
+        model, soc = (model, soc), ""
     given = dict(options or {})
     if "backend_path" not in given:
         given.setdefault("backend_type", registry.DEFAULT)

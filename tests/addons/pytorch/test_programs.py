@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import hexforge
 from hexforge.cli import app
-from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
+from hexforge.errors import CallError, CapacityError, FormatError, HexforgeError, UnsupportedError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript")
@@ -98,7 +98,10 @@ def test_programs_and_modules_in_python() -> None:
     whole = hexforge.check(program)
     assert whole.nodes == hexforge.check(made).nodes
     assert {node.runs_on for node in whole.nodes} == {"QNNExecutionProvider"}
-    with pytest.raises(CallError, match=r"torch\.export\.export\(module, inputs\)"):
+    assert hexforge.check(module, (picture,)).nodes == whole.nodes
+    assert hexforge.check((module, (picture,)), "SM8650").nodes == whole.nodes
+    assert hexforge.estimate((module, (picture,)), "SM8650").latency_ms > 0
+    with pytest.raises(CallError, match=r"give \(module, example_inputs\)"):
         hexforge.check(module)
 
 
@@ -139,17 +142,30 @@ def rewritten(path: Path, change: Any, members: dict[str, bytes] | None = None) 
     return out.getvalue()
 
 
-def test_no_formula_is_evaluated_that_is_more_than_arithmetic(saved: dict[str, Path], tmp_path: Path) -> None:
-    proof = tmp_path / "ran"
-    code = f"__import__('pathlib').Path({str(proof)!r}).touch()"
+def with_formula(formula: str) -> Any:
+    """A change of a graph that puts a formula wherever there is one."""
 
     def change(value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: code if name == "expr_str" else change(inner) for name, inner in value.items()}
+            return {name: formula if name == "expr_str" else change(inner) for name, inner in value.items()}
         return [change(inner) for inner in value] if isinstance(value, list) else value
 
+    return change
+
+
+@pytest.mark.parametrize(
+    "formula", ["__import__('os')", "9**9**9**9", "Pow(9, Pow(9, 9))", "LShift(1, 10**9)", "s0." * 9]
+)
+def test_no_formula_is_evaluated_that_is_more_than_arithmetic(formula: str, saved: dict[str, Path]) -> None:
     with pytest.raises(FormatError, match="more than arithmetic"):
-        onnx_of_file(rewritten(saved["open_batch"], change), "m.pt2")
+        onnx_of_file(rewritten(saved["open_batch"], with_formula(formula)), "m.pt2")
+
+
+def test_a_formula_runs_nothing(saved: dict[str, Path], tmp_path: Path) -> None:
+    proof = tmp_path / "ran"
+    code = f"__import__('pathlib').Path({str(proof)!r}).touch()"
+    with pytest.raises(FormatError, match="more than arithmetic"):
+        onnx_of_file(rewritten(saved["open_batch"], with_formula(code)), "m.pt2")
     assert not proof.exists()
 
 
@@ -185,6 +201,38 @@ def test_compiled_code_enumerations_and_strange_targets_are_refused(saved: dict[
 
     with pytest.raises(UnsupportedError, match=r"calls 'torch\.hub\.load'"):
         onnx_of_file(rewritten(path, change), "m.pt2")
+
+
+def test_operators_that_reach_further_are_refused(saved: dict[str, Path]) -> None:
+    def calling(target: str) -> Any:
+        def change(graph: Any) -> Any:
+            graph["graph_module"]["graph"]["nodes"][0]["target"] = target
+            return graph
+
+        return change
+
+    for target in ("_operator.attrgetter", "_operator.methodcaller", "torch.ops.aten.from_file.default",
+                   "torch.ops.higher_order.call_torchbind", "torch.ops.image.read_file"):  # fmt: skip
+        with pytest.raises(UnsupportedError, match="is no op that a program"):
+            onnx_of_file(rewritten(saved["several"], calling(target)), "m.pt2")
+
+
+def test_objects_bombs_and_doubles_are_refused(saved: dict[str, Path]) -> None:
+    path = saved["several"]
+    with pytest.raises(UnsupportedError, match="custom_obj_0"):
+        onnx_of_file(rewritten(path, lambda graph: graph, {"several/data/constants/custom_obj_0": b"x"}), "m.pt2")
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("m/archive_format", "pt2")
+        bomb.writestr("m/models/model.json", b" " * (64 << 20))
+    with pytest.raises(CapacityError, match="far more than its size"):
+        onnx_of_file(out.getvalue(), "m.pt2")
+    with zipfile.ZipFile(path) as old:
+        name = next(name for name in old.namelist() if name.endswith("models/model.json"))
+    with pytest.warns(UserWarning, match="Duplicate"):
+        twice = rewritten(path, lambda graph: graph, {name: b"{}"})
+    with pytest.raises(FormatError, match="twice"):
+        onnx_of_file(twice, "m.pt2")
 
 
 def test_damaged_archives_are_refused(saved: dict[str, Path]) -> None:

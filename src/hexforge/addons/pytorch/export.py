@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 """The property of a node in which torch's exporter keeps the modules that the node lies in, and its op."""
+_MODULE = "torch.nn.modules.module.Module"
 _last: dict[bytes, bytes] = {}
 """The file that was converted last, by its digest: commands read a model more than once."""
 
@@ -48,14 +49,21 @@ def onnx_of_file(data: bytes, where: str, member: str = "") -> onnx.ModelProto:
 
 
 def onnx_of_program(program: Any) -> onnx.ModelProto | None:
-    """The ONNX model of an exported program; None for what is neither that nor a module of torch."""
-    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(program).__mro__}
-    if "torch.nn.modules.module.Module" in kinds:
+    """The ONNX model of an exported program, or of a module and its example inputs; None for anything else."""
+    if isinstance(program, tuple) and len(program) == 2 and _MODULE in _kinds(program[0]):
+        return onnx_model(*program)
+    kinds = _kinds(program)
+    if _MODULE in kinds:
         raise CallError(
-            "a module of torch is exported with example inputs: give torch.export.export(module, inputs), or "
-            "hexforge.pytorch.onnx_model(module, inputs)"
+            "a module of torch is exported with example inputs: give (module, example_inputs) as the model, or "
+            "torch.export.export(module, example_inputs)"
         )
     return _exported(program, "program") if "torch.export.exported_program.ExportedProgram" in kinds else None
+
+
+def _kinds(value: Any) -> set[str]:
+    """The names of the classes of a value, which torch need not be imported for."""
+    return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(value).__mro__}
 
 
 def onnx_model(
