@@ -21,7 +21,8 @@
 #              wheel's own compiled adaptor and runtime over libQnnHtp.so
 # make gpu     kernels of the gpu backend on this computer's OpenCL device (PoCL where there is no GPU), and its figures
 # make gpu-half  the same kernels computing in half, on Intel's OpenCL for processors, which has cl_khr_fp16 (x86-64 Linux)
-# make litert  LiteRT's interpreter into .venv-litert, and every operator of .tflite files judged by it
+# make litert  LiteRT's interpreter into .venv-litert, and every operator of .tflite files judged by it;
+#              make litert-measured estimates .tflite files of the measured graphs beside what was measured (an hour)
 # make small-llama  trains the language model that tests run (torch into .venv-torch; ten minutes); make genai installs
 #              onnxruntime-genai and openai into .venv-genai: a bundle's ONNX model runs there, and its endpoint is asked
 # make adb-clients  adbutils, pure-python-adb, adb-shell and Debian's adb into .venv-adb, tried over virtual phones
@@ -44,7 +45,7 @@ SOURCES := $(NATIVE) $(shell find src -type f -not -name '*.pyc' -not -name '*.s
 INSTALLED := $(if $(wildcard $(VENV)/.dev),$(VENV)/.dev,$(VENV)/.user)
 
 .PHONY: demo test quick house site coverage odd-path core-alone release-check four-doors lint types format stubs docs wheel wheel-test models conformance conformance-gpu peers vendor fuzz sanitize tidy clang arm64 windows cluster gpu gpu-half bench clean \
-  executorch executorch-check executorch-phone executorch-test small-llama genai litert adb-clients
+  executorch executorch-check executorch-phone executorch-test small-llama genai litert litert-measured adb-clients
 
 demo: $(INSTALLED)
 	@$(BIN)/hexforge demo
@@ -243,6 +244,12 @@ $(LITERT_VENV)/.installed: constraints.txt $(VENV)/.dev
 	  > "$$($(LITERT_VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/hexforge_of_venv.pth"
 	@$(LITERT) -m pip --disable-pip-version-check -q install -c constraints.txt --no-deps ai-edge-litert backports.strenum tqdm
 	@touch $@
+
+# Measured rows of tflite beside estimates of files that onnx2tf makes of the measured graphs: an hour with the files.
+litert-measured: $(LITERT_VENV)/.installed
+	@$(LITERT) -m pip --disable-pip-version-check -q install -c constraints.txt --no-deps --ignore-requires-python \
+	  onnx2tf==2.6.9 sne4onnx sng4onnx onnxsim onnxoptimizer onnxscript onnx-ir psutil h5py opencv-python-headless requests
+	@$(LITERT) -m benchmarks.tflite.measured
 
 # ExecuTorch and torch in an environment of their own, which sees what .venv has. The wheel's pins on other backends are
 # left out, and torchaudio's library, which is built for a GPU: only the models' Python code is used.

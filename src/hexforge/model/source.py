@@ -31,8 +31,8 @@ class TorchProgram(Protocol):
 
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto | TorchProgram | tuple[Any, tuple[Any, ...]]
-"""What a model is read from: a path, its bytes, a ModelProto, an exported program of torch, or a module of torch and its
-example inputs."""
+"""What a model is read from: a path, its bytes, a ModelProto, an exported program of torch, or a module of torch and
+its example inputs."""
 NO_GRAPH = "has no graph, so it is not an ONNX model; export it again"
 DAMAGED = "is not an ONNX model, or is cut off or damaged; get the file again"
 MOST_NODES = 2_000_000  # after inlining functions, which may nest and so grow exponentially
