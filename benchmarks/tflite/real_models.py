@@ -2,8 +2,9 @@
 """`python -m benchmarks.tflite.real_models [NAME ...]`: every .tflite of the packages, in LiteRT and here.
 
 For each: nodes and those on the CPU, the estimate at runtime=tflite, how far the ONNX model is from LiteRT's reference
-kernels and those are from LiteRT's own XNNPACK, in parts of the largest number, and the time of onnxruntime with the
-ONNX model in parts of XNNPACK's, both on one thread and in turns. Needs ai-edge-litert (`make litert`).
+kernels and those are from LiteRT's own XNNPACK, in parts of the largest number, and the processor time of onnxruntime
+with the ONNX model and of a session on the simulated NPU, each in parts of XNNPACK's, on one thread and in turns. Needs
+ai-edge-litert (`make litert`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Row:
     apart: float | None = None
     noise: float | None = None
     ratio: float | None = None
+    on_npu: float | None = None
     problem: str = ""
 
     @property
@@ -76,7 +78,13 @@ def row_of(path: Path) -> Row:
     got = session.run(None, feeds)
     row.apart = max(difference(w, g) for w, g in zip(wanted, got, strict=False))
     row.noise = max(difference(w, u) for w, u in zip(wanted, usual, strict=True))
-    row.ratio = in_turns(lambda: session.run(None, feeds), litert_call(data, inputs))
+    theirs = litert_call(data, inputs)
+    row.ratio = in_turns(lambda: session.run(None, feeds), theirs)
+    settings = hexforge.SessionOptions()
+    settings.intra_op_num_threads = 1
+    npu = [("QNNExecutionProvider", {"backend_type": "htp"})]
+    simulated = hexforge.InferenceSession(path, settings, providers=npu)
+    row.on_npu = in_turns(lambda: simulated.run(None, feeds), theirs)
     return row
 
 
@@ -113,16 +121,18 @@ def main() -> None:
             continue
         row = rows[name] = row_of(path)
         numbers = [f"{value:.1e}" if value is not None else "-" for value in (row.apart, row.noise)]
-        ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
-        print(f"{name[:62]:62} {row.nodes:5} {row.on_cpu:4} {row.ms:8.3f} {numbers[0]:>8} {numbers[1]:>8} {ratio:>6}  "
+        times = ["-" if ratio is None else f"{ratio:.2f}" for ratio in (row.ratio, row.on_npu)]
+        print(f"{name[:62]:62} {row.nodes:5} {row.on_cpu:4} {row.ms:8.3f} {numbers[0]:>8} {numbers[1]:>8} {times[0]:>6} {times[1]:>6}  "
               f"{row.verdict}", flush=True)  # fmt: skip
     ratios = [row.ratio for row in rows.values() if row.ratio is not None]
+    on_npu = [row.on_npu for row in rows.values() if row.on_npu is not None]
     verdicts = [row.verdict for row in rows.values()]
     print(f"{len(rows)} files: {verdicts.count('ok')} ok, {verdicts.count('DIFFERS')} differ, "
           f"{verdicts.count('LiteRT does not run it')} that LiteRT's Python does not run, "
           f"{sum(bool(row.problem) for row in rows.values())} refused; "
-          f"whole on the NPU {sum(row.nodes > 0 and not row.on_cpu for row in rows.values())}; "
-          f"onnxruntime takes {statistics.median(ratios):.2f} times XNNPACK's time (median)")  # fmt: skip
+          f"whole on the NPU {sum(row.nodes > 0 and not row.on_cpu for row in rows.values())}; in parts of XNNPACK's "
+          f"time onnxruntime takes {statistics.median(ratios):.2f} (median), a session on the simulated NPU "
+          f"{statistics.median(on_npu):.2f}")  # fmt: skip
     sys.exit("DIFFERS" in verdicts)
 
 
