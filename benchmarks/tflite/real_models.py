@@ -122,8 +122,8 @@ def main() -> None:
         row = rows[name] = row_of(path)
         numbers = [f"{value:.1e}" if value is not None else "-" for value in (row.apart, row.noise)]
         times = ["-" if ratio is None else f"{ratio:.2f}" for ratio in (row.ratio, row.on_npu)]
-        print(f"{name[:62]:62} {row.nodes:5} {row.on_cpu:4} {row.ms:8.3f} {numbers[0]:>8} {numbers[1]:>8} {times[0]:>6} {times[1]:>6}  "
-              f"{row.verdict}", flush=True)  # fmt: skip
+        print(f"{name[:62]:62} {row.nodes:5} {row.on_cpu:4} {row.ms:8.3f} {numbers[0]:>8} {numbers[1]:>8} "
+              f"{times[0]:>6} {times[1]:>6}  {row.verdict}", flush=True)  # fmt: skip
     ratios = [row.ratio for row in rows.values() if row.ratio is not None]
     on_npu = [row.on_npu for row in rows.values() if row.on_npu is not None]
     verdicts = [row.verdict for row in rows.values()]
