@@ -23,6 +23,16 @@ ADDON = Addon(
             ("hexforge lib-path", "hexforge lib-path --include"),
         ),
         Command(
+            "abi-probe",
+            "hexforge.addons.capi.abi_probe_command:abi_probe",
+            "Learn how an SDK's headers lay out QNN's structures, and what of it differs from hexforge's.",
+            (
+                "hexforge abi-probe > probe.c",
+                "hexforge abi-probe --include $QNN_SDK_ROOT/include/QNN -o passport.json",
+                "hexforge abi-probe --passport passport.json",
+            ),
+        ),
+        Command(
             "trace",
             "hexforge.addons.capi.trace_command:trace",
             "Run any program on hexforge's QNN libraries, and report every misuse of their API.",
