@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import hexforge
 from hexforge.analysis.estimate import estimate_all_chips
@@ -23,6 +24,7 @@ from hexforge.runtime.prepare import prepare_model
 from hexforge.runtime.registry import backend_for, timed_backend
 from tests.digits import MODEL as DIGITS
 from tests.frontends.onnx.single_node import model
+from tests.models import showcase
 from tests.ort.models import node, quantized
 
 
@@ -209,3 +211,18 @@ def test_a_fault_of_one_deployment_is_told_in_its_place() -> None:
     assert isinstance(other, CallError)
     with pytest.raises(hexforge.HexforgeError, match="missing"):
         hexforge.estimates("missing.onnx", ["SM8650"])
+
+
+@pytest.mark.feature("A16W16", guide="2668-2694")
+@pytest.mark.parametrize("soc", ["SM8350", "SM8450"])
+def test_a_chip_that_refuses_16_bit_weights_has_no_time_for_them(soc: str) -> None:
+    """As `check` and `compile` refuse them; what has no weights is timed."""
+    weighted = showcase.sub(32)[0]
+    with pytest.raises(UnsupportedError, match="16-bit weights need v73; choose precision w8a16 instead of w16a16"):
+        hexforge.estimate(weighted, hexforge.Deployment(soc, "w16a16"))
+    assert hexforge.estimate(weighted, hexforge.Deployment("SM8550", "w16a16")).latency_ms > 0
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy"]
+    plain = helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:]), ir_version=9)
+    plain.opset_import[0].version = 17
+    assert hexforge.estimate(plain, hexforge.Deployment(soc, "w16a16")).latency_ms > 0

@@ -42,6 +42,8 @@ class Provenance(StrEnum):
 
 FIGURES = ("htp_arch", "vtcm_mb", "hvx_threads", "hmx_kmacs", "core_mhz", "dram_gbps", "nsp_cores")
 """The columns of the table below, each with a mark."""
+A16W16_ARCH = 73
+"""From here on 16-bit data is multiplied by 16-bit weights (guide; the EP: from v73)."""
 ABILITIES = ("hmx", "float16", "bfloat16", "weight_sharing", "dlbc", "slc")
 CLOCK_SHARE: Mapping[Corner, float] = {
     Corner.DISABLE: 0.20,

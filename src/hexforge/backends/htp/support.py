@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hexforge.chips.soc import SESSION_BYTES, ChipTarget
+from hexforge.chips.soc import A16W16_ARCH, SESSION_BYTES, ChipTarget
 from hexforge.errors import CapacityError
 from hexforge.ir import AxisScaleOffset, DType, Graph, Node, ScaleOffset, TensorType, Value, Work
 from hexforge.ops.packages import custom_named
@@ -212,7 +212,7 @@ WEIGHTED: tuple[Weighted, ...] = (
     Weighted(_PRODUCT, "16-bit", "2-bit", "ExecuTorch: 16a2w"),
     Weighted("MatMul", "8-bit", "16-bit", "EP"),
     Weighted("Conv2d DepthWiseConv2d TransposeConv2d FullyConnected MatMul Batchnorm LayerNorm", "16-bit", "16-bit",
-             "guide: A16W16; EP: from v73", 73),
+             "guide: A16W16; EP: from v73", A16W16_ARCH),
     Weighted(f"{_PRODUCT} {_NORM}", "float", "float", "guide"),
     Weighted(_PRODUCT, "float", "8-bit", "ExecuTorch: fp16a8w"),
     Weighted(_PRODUCT, "float", "4-bit", "EP: MatMulNBits"),

@@ -14,15 +14,16 @@ from hexforge.backend import SharedWork
 from hexforge.backends.htp.time import band, capacity, cost, schedule, simulate, tile
 from hexforge.backends.htp.time.settings import fitted_settings
 from hexforge.backends.htp.time.task_sequence import TaskSequence
+from hexforge.backends.htp.time.work import constant_input
 from hexforge.chips.deployment import AS_IS
 from hexforge.chips.graph_config import GraphConfig
 from hexforge.chips.power import Power
-from hexforge.chips.soc import ChipTarget, Soc
+from hexforge.chips.soc import A16W16_ARCH, ChipTarget, Soc
 from hexforge.errors import UnsupportedError
 from hexforge.ir import Graph, Work
 from hexforge.timeline import Timeline, Timing
 
-EIGHT, SIXTEEN = "w8a8", "w8a16"
+EIGHT, SIXTEEN, WIDE = "w8a8", "w8a16", "w16a16"
 FRAMES_THROUGH_TFLITE = "3-D convolutions through tflite (15 to 160 times as long as here on the devices measured)"
 """Measured: resnet_3d, resnet_2plus1d and resnet_mixed, which take as long as that against qnn_dlc."""
 
@@ -66,6 +67,11 @@ class Clock:
         wanted = None if precision == AS_IS else tile.precision(precision)
         if "float" in _kinds(graph, precision, shared) and not ChipTarget(self.soc.htp_arch, self.soc).float16:
             raise UnsupportedError(f"{self.soc.name} has no float16; {_float_remedy(graph, precision)}")
+        if wanted is not None and wanted.name == WIDE and self.soc.htp_arch < A16W16_ARCH and _has_weights(graph):
+            raise UnsupportedError(
+                f"{self.soc.name} is v{self.soc.htp_arch}: 16-bit weights need v{A16W16_ARCH}; choose precision "
+                f"{SIXTEEN} instead of {WIDE}, or another chip"
+            )
         settings = fitted_settings(self.soc, self.config, self.power, self.cost_file)
         shared.once(
             ("capacity", wanted, settings.vtcm_bytes, batch),
@@ -110,6 +116,11 @@ def _float_remedy(graph: Graph, precision: str) -> str:
     more = f" and {len(floats) - 3} more" if len(floats) > 3 else ""
     names = ", ".join(map(repr, floats[:3])) + more
     return f"{names} compute in float: quantize them to 8 or 16 bits, or choose another chip"
+
+
+def _has_weights(graph: Graph) -> bool:
+    """Whether a graph multiplies by constants."""
+    return any(node.op.kind in schedule.WEIGHTED and constant_input(node) is not None for node in graph)
 
 
 def _kinds(graph: Graph, precision: str, shared: SharedWork) -> set[str]:
