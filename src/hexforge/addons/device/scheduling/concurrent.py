@@ -157,7 +157,7 @@ def simulate_concurrent(tenants: Sequence[Tenant], accelerator: Accelerator, pow
 def simulate_estimates(
     estimates: Sequence[Estimate], priorities: Sequence[str] = (), *, count: int = 10
 ) -> ConcurrentRun:
-    """Several models on one chip at the same time: by priority, yielding between tasks, `count` inferences of each.
+    """Several models on one chip at the same time: by priority, yielding between pieces, `count` inferences of each.
 
     One whose power has an interval is called that often, others again when they return. The scheduler is that of the
     simulated device, so that the same calls take the same time there.

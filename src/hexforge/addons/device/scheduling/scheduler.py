@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scheduler: jobs on the cores of an accelerator by priority, yielding between tasks, with VTCM saved and restored.
+"""Scheduler: jobs on the cores of an accelerator by priority, yielding between pieces, with VTCM saved and restored.
 
 Estimates of models that run at the same time and the simulated device both run on it, so that they agree. Yielding is
-cooperative: a job gives way to one of higher priority only at the end of a task. Its VTCM stays where it is while there
+cooperative: a job gives way to one of higher priority only at the end of a piece. Its VTCM stays where it is while there
 is room for both; else it is saved to DRAM, and restored before the job goes on. Jobs of one priority run in the order
 they arrive.
 """
@@ -25,7 +25,7 @@ class Inference:
     """What one execution asks of the device."""
 
     pieces_us: tuple[float, ...]
-    """Its tasks; it can yield after each."""
+    """The pieces of its tasks; it can yield after each."""
     rpc_us: float = 0.0
     """The call there and back."""
     io_us: float = 0.0

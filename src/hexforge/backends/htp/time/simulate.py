@@ -181,7 +181,7 @@ class _Placed:
                 t.name, t.op, tuple(t.ops), starts[i], total[i], round(total[i] * self.settings.core_mhz), self.hmx[i],
                 self.hvx[i], moved[i], waited[i], overlap[i], self._bound(i, waited[i]), t.weight_bytes,
                 self.spills.moved_bytes[i], vtcm[i], tuple(t.kinds), self._parts(i, total[i] - waited[i]),
-                max(1, *_pieces(t, self.vtcm_bytes)),
+                _pieces(t, self.vtcm_bytes),
             )
             for i, t in enumerate(tasks)
         )  # fmt: skip
@@ -309,13 +309,14 @@ def _shifted_task(task: Task, shift: int) -> Task:
     return replace(task, reads=[(source + shift if source >= 0 else source, size) for source, size in task.reads])
 
 
-def _pieces(task: Task, vtcm_bytes: int) -> tuple[int, int]:
-    """How many eighths of VTCM the weights of a task are, and its result."""
-    eighth = vtcm_bytes // 8
-    return -(-task.weight_bytes // eighth), -(-task.out_bytes // eighth)
+def _pieces(task: Task, vtcm_bytes: int) -> int:
+    """Into how many pieces it is cut: none has more than an eighth of VTCM of its weights, result or operands."""
+    largest = max(task.weight_bytes, task.out_bytes, *(size for _, size in task.reads), 1)
+    return -(-largest // (vtcm_bytes // 8))
 
 
 def _context_bytes(tasks: Sequence[Task], vtcm_bytes: int) -> int:
     """Weights, and a record for each piece the ops are cut into."""
-    pieces = sum(sum(_pieces(task, vtcm_bytes)) for task in tasks)
+    eighth = vtcm_bytes // 8
+    pieces = sum(-(-t.weight_bytes // eighth) + -(-t.out_bytes // eighth) for t in tasks)
     return sum(t.weight_bytes for t in tasks) + OP_BYTES * pieces
