@@ -2,9 +2,9 @@
 """Scheduler: jobs on the cores of an accelerator by priority, yielding between pieces, with VTCM saved and restored.
 
 Estimates of models that run at the same time and the simulated device both run on it, so that they agree. Yielding is
-cooperative: a job gives way to one of higher priority only at the end of a piece. Its VTCM stays where it is while there
-is room for both; else it is saved to DRAM, and restored before the job goes on. Jobs of one priority run in the order
-they arrive.
+cooperative: a job gives way to one of higher priority only at the end of a piece. Its VTCM stays where it is while
+there is room for both; else it is saved to DRAM, and restored before the job goes on. Jobs of one priority run in the
+order they arrive.
 """
 
 from __future__ import annotations
