@@ -24,6 +24,11 @@ from hexforge.ir import Array
 _STORED = {np.dtype(t) for t in (np.int8, np.uint8, np.int16, np.uint16, np.int32)}
 _SMALL = {"int4", "uint4"}
 OPSET = 21
+_NOT_INFERRED = (
+    *(shape_inference.InferenceError, onnx.checker.ValidationError, onnx.defs.SchemaError),
+    *(RuntimeError, ValueError, LookupError, TypeError),
+)
+"""What onnx's inference raises for a node that does not fit its op."""
 _MOST_SHOWN = 4096
 """Elements of a constant that shapes may follow from."""
 
@@ -298,7 +303,7 @@ class GraphWriter:
             shown = {name: self.constants[name] for name in node.input if name in self.constants}
             opset = [helper.make_opsetid("", OPSET)]
             self.types |= shape_inference.infer_node_outputs(schema, node, types, shown, opset_imports=opset)
-        except (shape_inference.InferenceError, onnx.defs.SchemaError, RuntimeError, ValueError, KeyError):
+        except _NOT_INFERRED:
             return  # its outputs stay open, and whoever needs to know their sizes says so
 
     def write(self, index: int, value: str, first: bool = False) -> None:

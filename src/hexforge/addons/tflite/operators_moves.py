@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from hexforge.addons.tflite.operator_call import OperatorCall, Translation
@@ -10,10 +12,15 @@ from hexforge.addons.tflite.operator_call import OperatorCall, Translation
 _FAR = np.iinfo(np.int64).max
 
 
+def _by_integers(call: OperatorCall, op_type: str) -> None:
+    """An op of ONNX whose second input is a list of sizes or indices."""
+    call.write(call.node(op_type, call.read(0), call.wide(1)))
+
+
 def _reshape(call: OperatorCall) -> None:
     """To the shape of input 1, of the options or, where both are silent, of the output."""
     if call.has(1) and call.constant(1) is None:
-        call.write(call.node("Reshape", call.read(0), call.wide(1)))
+        _by_integers(call, "Reshape")
         return
     shape = call.constant(1) if call.has(1) else None
     sizes = (call.options["new_shape"] or call.result_shape()) if shape is None else shape.reshape(-1)
@@ -200,10 +207,6 @@ def _gather(call: OperatorCall) -> None:
     call.write(call.node("GatherElements", call.read(0), indices, axis=axis))
 
 
-def _gather_nd(call: OperatorCall) -> None:
-    call.write(call.node("GatherND", call.read(0), call.wide(1)))
-
-
 def _scatter_nd(call: OperatorCall) -> None:
     start = call.node("Expand", call.like(0, 1), call.wide(2))
     call.write(call.node("ScatterND", start, call.wide(0), call.read(1), reduction="add"))
@@ -237,14 +240,6 @@ def _squeeze(call: OperatorCall) -> None:
 def _expand_dims(call: OperatorCall) -> None:
     axis = call.sizes(1, "axis")[0]
     call.write(call.node("Unsqueeze", call.read(0), call.array([axis], np.int64)))
-
-
-def _tile(call: OperatorCall) -> None:
-    call.write(call.node("Tile", call.read(0), call.wide(1)))
-
-
-def _broadcast_to(call: OperatorCall) -> None:
-    call.write(call.node("Expand", call.read(0), call.wide(1)))
 
 
 def _broadcast_args(call: OperatorCall) -> None:
@@ -369,12 +364,12 @@ def _matrix_set_diag(call: OperatorCall) -> None:
 MOVES = {
     "BATCH_TO_SPACE_ND": Translation(_batch_to_space),
     "BROADCAST_ARGS": Translation(_broadcast_args),
-    "BROADCAST_TO": Translation(_broadcast_to),
+    "BROADCAST_TO": Translation(partial(_by_integers, op_type="Expand")),
     "CONCATENATION": Translation(_concatenation, "axis:i activation:b"),
     "DYNAMIC_UPDATE_SLICE": Translation(_dynamic_update_slice),
     "EXPAND_DIMS": Translation(_expand_dims),
     "GATHER": Translation(_gather, "axis:i batch:i"),
-    "GATHER_ND": Translation(_gather_nd),
+    "GATHER_ND": Translation(partial(_by_integers, op_type="GatherND")),
     "MATRIX_DIAG": Translation(_matrix_diag),
     "MATRIX_SET_DIAG": Translation(_matrix_set_diag),
     "MIRROR_PAD": Translation(_mirror_pad, "mode:b"),
@@ -396,7 +391,7 @@ MOVES = {
     "SPLIT_V": Translation(_split_v, "count:i"),
     "SQUEEZE": Translation(_squeeze, "axes:i[]"),
     "STRIDED_SLICE": Translation(_strided_slice, "begin_mask:i end_mask:i ellipsis:i new_axis:i shrink:i offset:?"),
-    "TILE": Translation(_tile),
+    "TILE": Translation(partial(_by_integers, op_type="Tile")),
     "TRANSPOSE": Translation(_transpose),
     "UNIQUE": Translation(_unique, "index_type:b"),
     "UNPACK": Translation(_unpack, "count:i axis:i"),

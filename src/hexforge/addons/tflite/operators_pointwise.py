@@ -159,6 +159,11 @@ def _bitcast(call: OperatorCall) -> None:
 
 
 _ACTIVATION = "activation:b"
+_OF_STABLEHLO = """
+    ABS:Abs ADD:Add AND:And COSINE:Cos DIVIDE:Div EXPONENTIAL:Exp FLOOR:Floor LOG:Log LOGISTIC:Sigmoid MAXIMUM:Max
+    MINIMUM:Min MULTIPLY:Mul NEGATE:Neg OR:Or POWER:Pow SELECT:Where SUBTRACT:Sub TANH:Tanh
+"""
+"""Operators of StableHLO, and the op of ONNX that each is."""
 POINTWISE = {
     "ABS": _row("Abs"),
     "ADD": _row("Add", _ACTIVATION),
@@ -217,23 +222,6 @@ POINTWISE = {
     "SUB": _row("Sub", _ACTIVATION),
     "TANH": _row("Tanh"),
     "ZEROS_LIKE": Translation(_zeros_like),
-    "STABLEHLO_ABS": _row("Abs"),
-    "STABLEHLO_ADD": _row("Add"),
-    "STABLEHLO_AND": _row("And"),
     "STABLEHLO_CONVERT": _row(_cast),
-    "STABLEHLO_COSINE": _row("Cos"),
-    "STABLEHLO_DIVIDE": _row("Div"),
-    "STABLEHLO_EXPONENTIAL": _row("Exp"),
-    "STABLEHLO_FLOOR": _row("Floor"),
-    "STABLEHLO_LOG": _row("Log"),
-    "STABLEHLO_LOGISTIC": _row("Sigmoid"),
-    "STABLEHLO_MAXIMUM": _row("Max"),
-    "STABLEHLO_MINIMUM": _row("Min"),
-    "STABLEHLO_MULTIPLY": _row("Mul"),
-    "STABLEHLO_NEGATE": _row("Neg"),
-    "STABLEHLO_OR": _row("Or"),
-    "STABLEHLO_POWER": _row("Pow"),
-    "STABLEHLO_SELECT": _row("Where"),
-    "STABLEHLO_SUBTRACT": _row("Sub"),
-    "STABLEHLO_TANH": _row("Tanh"),
+    **{f"STABLEHLO_{name}": _row(op) for name, op in (pair.split(":") for pair in _OF_STABLEHLO.split())},
 }

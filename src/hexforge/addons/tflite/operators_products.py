@@ -104,7 +104,8 @@ def _conv_3d(call: OperatorCall) -> None:
 
 
 def _transposed(call: OperatorCall, image: int, filter_order: tuple[int, ...], bias: int) -> None:
-    """A transposed convolution whose output has the size that the file declares."""
+    """A transposed convolution whose output has the size that the file declares; the builtin ones have that size as
+    their first input, and the image as the third."""
     shape = _filter_shape(call, 1, len(filter_order))
     _require_rank(call, image, len(filter_order))
     out_axis = filter_order[1]
@@ -126,18 +127,9 @@ def _transposed(call: OperatorCall, image: int, filter_order: tuple[int, ...], b
     call.write(call.activated(value, call.options.get("activation", 0)), first=True)
 
 
-def transpose_conv(call: OperatorCall) -> None:
-    """The image is input 2, after the size of the output."""
-    _transposed(call, 2, (3, 0, 1, 2), 3)
-
-
 def transpose_conv_with_bias(call: OperatorCall) -> None:
     """mediapipe's own: image, filter and bias."""
     _transposed(call, 0, (3, 0, 1, 2), 2)
-
-
-def _conv_3d_transpose(call: OperatorCall) -> None:
-    _transposed(call, 2, (4, 3, 0, 1, 2), 3)
 
 
 def _fully_connected(call: OperatorCall) -> None:
@@ -181,11 +173,13 @@ PRODUCTS = {
     "BATCH_MATMUL": Translation(_batch_matmul, "adj_x:? adj_y:?"),
     "CONV_2D": Translation(_conv_2d, _CONV),
     "CONV_3D": Translation(_conv_3d, _CONV_3D),
-    "CONV_3D_TRANSPOSE": Translation(_conv_3d_transpose, _CONV_3D),
+    "CONV_3D_TRANSPOSE": Translation(partial(_transposed, image=2, filter_order=(4, 3, 0, 1, 2), bias=3), _CONV_3D),
     "DEPTHWISE_CONV_2D": Translation(
         _depthwise_conv_2d, "padding:b stride_w:i stride_h:i multiplier:i activation:b dilation_w:i=1 dilation_h:i=1"
     ),
     "EMBEDDING_LOOKUP": Translation(_embedding_lookup),
     "FULLY_CONNECTED": Translation(_fully_connected, "activation:b weights_format:b keep_dims:?"),
-    "TRANSPOSE_CONV": Translation(transpose_conv, "padding:b stride_w:i stride_h:i activation:b"),
+    "TRANSPOSE_CONV": Translation(
+        partial(_transposed, image=2, filter_order=(3, 0, 1, 2), bias=3), "padding:b stride_w:i stride_h:i activation:b"
+    ),
 }

@@ -266,8 +266,8 @@ def _lstm_of_one_step(call: OperatorCall) -> None:
         call.write(value, place)
 
 
-def _lstm_over_sequence(call: OperatorCall) -> None:
-    call.write(_lstm(call, _FORWARD))
+def _in_one_direction(call: OperatorCall, compute: Callable[[OperatorCall, Direction], str], at: Direction) -> None:
+    call.write(compute(call, at))
 
 
 def _in_both_directions(call: OperatorCall, compute: Callable[[Direction], str], at: Sequence[Direction]) -> None:
@@ -307,10 +307,6 @@ def _rnn(call: OperatorCall, at: Direction) -> str:
     return outputs
 
 
-def _rnn_forward(call: OperatorCall) -> None:
-    call.write(_rnn(call, Direction(1, 4)))
-
-
 def _rnn_both(call: OperatorCall) -> None:
     if call.has(9):
         raise call.refuse("it has an auxiliary input, which is not translated; convert it as two RNNs")
@@ -348,8 +344,12 @@ RECURRENT = {
     "BIDIRECTIONAL_SEQUENCE_LSTM": Translation(_lstm_both, f"{_LSTM} merge:? time_major:?=1"),
     "BIDIRECTIONAL_SEQUENCE_RNN": Translation(_rnn_both, "time_major:? activation:b merge:?"),
     "LSTM": Translation(_lstm_of_one_step, f"{_LSTM} kernel:b"),
-    "RNN": Translation(_rnn_forward, "activation:b"),
+    "RNN": Translation(partial(_in_one_direction, compute=_rnn, at=Direction(1, 4)), "activation:b"),
     "SVDF": Translation(_svdf, "rank:i activation:b"),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": Translation(_lstm_over_sequence, f"{_LSTM} time_major:? asymmetric:? diagonal:?"),
-    "UNIDIRECTIONAL_SEQUENCE_RNN": Translation(_rnn_forward, "time_major:? activation:b"),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": Translation(
+        partial(_in_one_direction, compute=_lstm, at=_FORWARD), f"{_LSTM} time_major:? asymmetric:? diagonal:?"
+    ),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": Translation(
+        partial(_in_one_direction, compute=_rnn, at=Direction(1, 4)), "time_major:? activation:b"
+    ),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from flatbuffers import flexbuffers
@@ -37,14 +38,6 @@ def _resize(call: OperatorCall, mode: str) -> None:
     if call.constant(1) is None:
         call.writer.note(value, [*kept, None, None])
     call.write(value, first=True)
-
-
-def _resize_bilinear(call: OperatorCall) -> None:
-    _resize(call, "linear")
-
-
-def _resize_nearest(call: OperatorCall) -> None:
-    _resize(call, "nearest")
 
 
 def _depth_to_space(call: OperatorCall) -> None:
@@ -94,14 +87,6 @@ def _non_max_suppression(call: OperatorCall, is_soft: bool) -> None:
     results.append(call.cast(call.reshape(number, []), np.int32))
     for place, value in enumerate(results):
         call.write(value, place)
-
-
-def _nms_4(call: OperatorCall) -> None:
-    _non_max_suppression(call, False)
-
-
-def _nms_5(call: OperatorCall) -> None:
-    _non_max_suppression(call, True)
 
 
 def _detection_post_process(call: OperatorCall) -> None:
@@ -233,10 +218,12 @@ def _max_unpool(call: OperatorCall) -> None:
 
 VISION = {
     "DEPTH_TO_SPACE": Translation(_depth_to_space, "block:i"),
-    "NON_MAX_SUPPRESSION_V4": Translation(_nms_4),
-    "NON_MAX_SUPPRESSION_V5": Translation(_nms_5),
-    "RESIZE_BILINEAR": Translation(_resize_bilinear, "old_height:- old_width:- align_corners:? half_pixel:?"),
-    "RESIZE_NEAREST_NEIGHBOR": Translation(_resize_nearest, "align_corners:? half_pixel:?"),
+    "NON_MAX_SUPPRESSION_V4": Translation(partial(_non_max_suppression, is_soft=False)),
+    "NON_MAX_SUPPRESSION_V5": Translation(partial(_non_max_suppression, is_soft=True)),
+    "RESIZE_BILINEAR": Translation(
+        partial(_resize, mode="linear"), "old_height:- old_width:- align_corners:? half_pixel:?"
+    ),
+    "RESIZE_NEAREST_NEIGHBOR": Translation(partial(_resize, mode="nearest"), "align_corners:? half_pixel:?"),
     "SPACE_TO_DEPTH": Translation(_space_to_depth, "block:i"),
 }
 CUSTOM = {
