@@ -11,6 +11,7 @@ from pathlib import Path
 from docs.doctor_tables import checks_table, questions_table, releases_table
 from hexforge.addons.device.codes import codes_table
 from hexforge.addons.device.scenario.steps import steps_table
+from hexforge.addons.llm.serving.fields import fields_table
 from hexforge.qnn_api.calls import calls_table
 from hexforge.qnn_api.enumerations import unconfirmed_table
 
@@ -35,6 +36,7 @@ def _snippets_table() -> str:
 SECTIONS: dict[str, dict[str, Callable[[], str]]] = {
     "c_api.md": {"snippets": _snippets_table, "unconfirmed numbers": unconfirmed_table},
     "device.md": {"calls": calls_table, "codes": codes_table, "steps": steps_table},
+    "language_models.md": {"fields of requests": fields_table},
     "doctor.md": {"checks": checks_table, "questions": questions_table},
     "versions.md": {"releases": releases_table},
 }

@@ -19,8 +19,8 @@ from hexforge.addons.llm.checkpoints.float_decoder import FloatDecoder
 from hexforge.addons.llm.checkpoints.open_checkpoint import open_checkpoint
 from hexforge.addons.llm.checkpoints.peft_adapter import adapted_checkpoint, read_adapter
 from hexforge.addons.llm.conversation import Conversation
-from hexforge.addons.llm.serve_app import application
-from hexforge.addons.llm.serve_requests import RequestError, model_names, read_request
+from hexforge.addons.llm.serving.app import application
+from hexforge.addons.llm.serving.requests import RequestError, model_names, read_request
 from hexforge.cli import app
 from hexforge.errors import CallError, FormatError, HexforgeError, UnsupportedError
 from tests.addons.llm import REFERENCE, SMALL

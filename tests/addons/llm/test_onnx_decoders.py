@@ -264,7 +264,7 @@ def test_commands(folder: Path, opened: Callable[[str], LanguageModel], tmp_path
 
 
 def test_the_endpoint_answers(opened: Callable[[str], LanguageModel]) -> None:
-    from hexforge.addons.llm.serve_app import application
+    from hexforge.addons.llm.serving.app import application
     from tests.addons.llm.test_serve import TOKEN
 
     model = opened("cpu")

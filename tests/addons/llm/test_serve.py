@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import subprocess
@@ -13,12 +14,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import uvicorn
 
 from hexforge.addons.llm import LanguageModel, Sampling
-from hexforge.addons.llm.serve_app import application, serve
-from hexforge.addons.llm.serve_requests import Pace, device_pace
+from hexforge.addons.llm.generate import LlmSession
+from hexforge.addons.llm.serving.app import application, serve
+from hexforge.addons.llm.serving.requests import AnswerRequest, Answers, Pace, device_pace
 from hexforge.errors import CallError
 from tests import ROOT
 
@@ -188,13 +191,21 @@ def test_a_pace_is_kept(model: LanguageModel) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "pictures are not read"),
         ({"messages": "x"}, 400, "messages is a list"),
         ({"messages": [{"role": "user", "content": "x"}], "model": "gpt-4"}, 404, "'gpt-4' is not here"),
-        ({"messages": [{"role": "user", "content": "x"}], "n": 2}, 400, "one answer"),
+        ({"messages": [{"role": "user", "content": "x"}], "n": 2}, 400, "ask once for each answer"),
         ({"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}, 400, "max_tokens is a whole"),
         ({"messages": [{"role": "user", "content": "x"}], "temperature": "hot"}, 400, "temperature is a number"),
         ({"messages": [{"role": "user", "content": "x"}], "seed": -1}, 400, "seed is"),
         ({"messages": [{"role": "user", "content": "x"}], "stop": [1]}, 400, "stop is a text"),
         ({"messages": [{"role": "user", "content": "x"}], "stop": "a" * 1_000_000}, 400, "at most 1,000 characters"),
         ({"messages": [{"role": "user", "content": "x"}], "tools": [{}]}, 400, "tools is not supported"),
+        ({"messages": [{"role": "user", "content": "x"}], "temprature": 1}, 400, "did you mean 'temperature'?"),
+        ({"messages": [{"role": "user", "content": "x"}], "prompt": "x"}, 400, "is of the other endpoint"),
+        ({"messages": [{"role": "user", "content": "x"}], "stream": "yes"}, 400, "stream is true or false"),
+        ({"messages": [{"role": "user", "content": "x"}], "min_p": 2}, 400, "min_p is a number"),
+        ({"messages": [{"role": "user", "content": "x"}], "logit_bias": {"-1": 1}}, 400, "is no token from 0"),
+        ({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 2}, 400, "asks for logprobs"),
+        ({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"a": []}}, 400, "texts, numbers"),
+        ({"messages": [{"role": "user", "content": "x"}], "response_format": {"type": "json_object"}}, 400, "ask for"),
         ({"messages": [{"role": "user", "content": "word " * 2000}]}, 400, "and the context 512; shorten it"),
         (b" " * 1_100_000, 413, "more than 1,048,576 bytes"),
     ],
@@ -224,6 +235,95 @@ def test_it_is_for_this_machine_alone(model: LanguageModel) -> None:
         serve(model, TOKEN, host="0.0.0.0")
     with pytest.raises(CallError, match="at least 8 characters"):
         application(model, "short")
+
+
+def test_fields_that_ask_for_nothing_are_taken(endpoint: Running) -> None:
+    """What a client always sends along is no reason to refuse it."""
+    body = {"prompt": PROMPT, "max_tokens": 2, "n": 1, "user": "me", "best_of": None, "echo": False, "logit_bias": {}}
+    assert endpoint.ask("/v1/completions", body)[0] == 200
+
+
+def test_tokens_tell_how_likely_they_were(endpoint: Running, model: LanguageModel) -> None:
+    """Logarithms of shares are the model's own, and the likeliest token is the first of the top."""
+    body = {"prompt": PROMPT, "max_tokens": 4, "temperature": 0, "logprobs": 3}
+    _, said = endpoint.ask("/v1/completions", body)
+    told = said["choices"][0]["logprobs"]
+    assert len(told["tokens"]) == len(told["token_logprobs"]) == 4
+    logits = np.asarray(model.session().feed(model.text.encode(PROMPT)), np.float64)
+    logs = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+    assert told["token_logprobs"][0] == pytest.approx(logs.max())
+    assert max(told["top_logprobs"][0].values()) == pytest.approx(logs.max())
+    chat = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3, "logprobs": True, "top_logprobs": 2}
+    _, said = endpoint.ask(CHAT, chat)
+    entries = said["choices"][0]["logprobs"]["content"]
+    assert [len(entry["top_logprobs"]) for entry in entries] == [2] * len(entries)
+    assert all(entry["logprob"] <= 0 and bytes(entry["bytes"]).decode() == entry["token"] for entry in entries)
+
+
+def test_bias_and_penalties_change_what_is_chosen(endpoint: Running, model: LanguageModel) -> None:
+    """A token that is forbidden is not given, and what the answer has comes less often."""
+    body = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0}
+    plain = model.text.encode(endpoint.ask("/v1/completions", body)[1]["choices"][0]["text"], special=False)
+    _, other = endpoint.ask("/v1/completions", body | {"logit_bias": {str(plain[0]): -100}})
+    assert model.text.encode(other["choices"][0]["text"], special=False)[0] != plain[0]
+    _, varied = endpoint.ask("/v1/completions", body | {"frequency_penalty": 2.0, "presence_penalty": 2.0})
+    tokens = model.text.encode(varied["choices"][0]["text"], special=False)
+    assert len(set(tokens)) / len(tokens) > len(set(plain)) / len(plain)
+
+
+def test_what_was_read_is_not_read_again(model: LanguageModel) -> None:
+    """An answer that begins as an earlier one did goes on from there, with the same tokens as alone."""
+    answers = Answers(model)
+    text = f"{PROMPT} the function returns an error and the caller must try again."
+
+    async def asked(prompt: str) -> list[int]:
+        tokens = model.text.encode(prompt)
+        request = AnswerRequest(tokens, 12, Sampling(), (), stream=False, usage=False, chat=False)
+        return [piece.token async for piece in answers.pieces(request)]
+
+    def alone(prompt: str) -> list[int]:
+        return [piece.token for piece in model.session().generate(prompt, 12)]
+
+    reads: list[int] = []
+    run = LlmSession._run
+
+    def counted(self: LlmSession, size: int, chunk: Any, quiet: bool) -> Any:
+        reads.append(len(chunk))
+        return run(self, size, chunk, quiet)
+
+    expected = [alone(text), alone(f"{text} Then"), alone("Another beginning altogether"), alone(text)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(LlmSession, "_run", counted)
+        got = []
+        for prompt in (text, f"{text} Then", "Another beginning altogether", text):
+            reads.clear()
+            got.append(asyncio.run(asked(prompt)))
+            counts = sum(reads)
+            if prompt.startswith(text) and len(got) > 1:
+                assert counts < len(model.text.encode(prompt)) + 4
+    assert got == expected
+    answers.close()
+
+
+def test_long_prompts_let_others_go_on(model: LanguageModel) -> None:
+    """While one client's long prompt is read, another's short answer comes whole."""
+    order: list[str] = []
+
+    async def ask(answers: Answers, name: str, tokens: list[int], count: int) -> None:
+        request = AnswerRequest(tokens, count, Sampling(), (), stream=False, usage=False, chat=False)
+        async for _ in answers.pieces(request):
+            order.append(name)
+
+    async def both() -> None:
+        answers = Answers(model)
+        word = model.text.encode("word ", special=False)
+        long = asyncio.create_task(ask(answers, "long", (word * 500)[:480], 1))
+        await asyncio.sleep(0)
+        await asyncio.gather(long, ask(answers, "short", model.text.encode("A"), 3))
+        answers.close()
+
+    asyncio.run(both())
+    assert order[0] == "short"
 
 
 PYTHON = ROOT / ".venv-genai" / "bin" / "python"

@@ -29,7 +29,10 @@ from hexforge.request_fields import spelled
 TEMPERATURE = spelled("0: the most likely token always.")
 TOP_K = spelled("Only so many of the most likely; 0: all.")
 TOP_P = spelled("Only the most likely that have this share together.")
+MIN_P = spelled("Only those that have this part of the likeliest one's share.")
 PENALTY = spelled("Above 1: what was there is less likely.")
+PRESENCE = spelled("Taken from the score of what the answer has.")
+FREQUENCY = spelled("The same for each time that it has it.")
 SEED = spelled("The same seed chooses the same tokens.")
 
 
@@ -43,6 +46,11 @@ class Sampling:
     repetition_penalty: float = field(default=1.0, metadata=PENALTY)
     """Logits of tokens that were there are divided by it where they are positive, else multiplied."""
     seed: int | None = field(default=None, metadata=SEED)
+    min_p: float = field(default=0.0, metadata=MIN_P)
+    presence_penalty: float = field(default=0.0, metadata=PRESENCE)
+    frequency_penalty: float = field(default=0.0, metadata=FREQUENCY)
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Tokens, and what is added to the score of each."""
 
     def __post_init__(self) -> None:
         """CallError for numbers that mean nothing."""
@@ -50,6 +58,8 @@ class Sampling:
             raise CallError("sampling: temperature is 0 to 100, top_p above 0 and at most 1, top_k at least 0")
         if not 0 < self.repetition_penalty <= 100:
             raise CallError("sampling: repetition_penalty is above 0 and at most 100")
+        if not 0 <= self.min_p <= 1 or max(abs(self.presence_penalty), abs(self.frequency_penalty)) > 100:
+            raise CallError("sampling: min_p is 0 to 1, presence_penalty and frequency_penalty are -100 to 100")
         if self.seed is not None and self.seed < 0:
             raise CallError(f"sampling: the seed {self.seed} is below 0; give a whole number from 0 on")
 
@@ -69,12 +79,14 @@ class Sampler:
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
+        self.answer_begins = 0
+        """How many of the tokens that were read are no part of the answer."""
         self._random = np.random.default_rng(sampling.seed)
 
     def shares(self, logits: Array, before: Sequence[int] = ()) -> Array:
         """The share of each token [vocabulary] in float64; one token has all of it without a temperature."""
         sampling = self.sampling
-        scores: Array = np.asarray(logits, np.float64)
+        scores: Array = self._biased(np.asarray(logits, np.float64), before[self.answer_begins :])
         if sampling.repetition_penalty != 1.0 and before:
             seen = np.unique(np.asarray(before))
             scores = scores.copy()
@@ -89,6 +101,8 @@ class Sampler:
         if sampling.top_k and sampling.top_k < scores.size:
             scores = np.where(scores >= np.partition(scores, -sampling.top_k)[-sampling.top_k], scores, -np.inf)
         shares = np.exp(scores - scores.max())
+        if sampling.min_p:
+            shares = np.where(shares >= sampling.min_p, shares, 0.0)
         shares = shares / shares.sum()
         if sampling.top_p < 1:
             order = np.argsort(-shares, kind="stable")
@@ -97,6 +111,18 @@ class Sampler:
             few[kept] = shares[kept]
             shares = few / few.sum()
         return shares
+
+    def _biased(self, scores: Array, answer: Sequence[int]) -> Array:
+        """The scores with what is added for single tokens, and taken for those that the answer has."""
+        sampling = self.sampling
+        if sampling.logit_bias or (answer and (sampling.presence_penalty or sampling.frequency_penalty)):
+            scores = scores.copy()
+        for token, bias in sampling.logit_bias:
+            scores[token] += bias
+        if answer and (sampling.presence_penalty or sampling.frequency_penalty):
+            tokens, counts = np.unique(np.asarray(answer), return_counts=True)
+            scores[tokens] -= sampling.presence_penalty + sampling.frequency_penalty * counts
+        return scores
 
     def choose(self, shares: Array) -> int:
         """A token, drawn by the shares."""
@@ -117,6 +143,12 @@ class AnswerPiece:
     text: str
     end: str = ""
     """"stop" after an end token or a stop text, "length" after the last token that was asked for."""
+    logits: Array | None = None
+    """The scores [vocabulary] that it was chosen by, as the model gave them; nothing in a piece without a token."""
+
+
+READING = AnswerPiece(-1, "")
+"""Given in place of a token while a prompt is read, after each piece of it."""
 
 
 class LanguageModel:
@@ -231,6 +263,11 @@ class LlmSession:
 
         The last token of several is read by itself, so that the others need no logits.
         """
+        *_, logits = self._feeding(self._readable(tokens), all_logits)
+        return logits
+
+    def _readable(self, tokens: Sequence[int]) -> Array:
+        """Tokens that the model knows and its context has room for; CallError for others."""
         bundle = self.model.bundle
         new = np.asarray(tokens)
         if new.ndim != 1 or not new.size:
@@ -242,6 +279,10 @@ class LlmSession:
                 f"{len(self.tokens)} tokens and {len(new)} more do not fit the context of {bundle.context}; "
                 "shorten the text, or take a longer --context"
             )
+        return new
+
+    def _feeding(self, new: Array, all_logits: bool = False) -> Iterator[Array]:
+        """Read tokens run by run; what comes last are their logits, before it an empty array after each other run."""
         if self._stale:
             self._read_again()
         graphs, every, done = self.model.graphs, list[Array](), 0
@@ -255,7 +296,9 @@ class LlmSession:
                 every.append(logits[: len(chunk)] if all_logits else logits[min(len(chunk), len(logits)) - 1])
             self.tokens += chunk
             done += len(chunk)
-        return np.concatenate(every) if all_logits else every[-1]
+            if done < len(new):
+                yield np.empty(0)
+        yield np.concatenate(every) if all_logits else every[-1]
 
     def _run(self, size: int, chunk: Sequence[int], quiet: bool) -> Array | None:
         """Logits, or none; the session changes only where every part has run.
@@ -289,45 +332,52 @@ class LlmSession:
         past_end: bool = False,
         draft: LanguageModel | None = None,
         ahead: int = 4,
+        in_steps: bool = False,
     ) -> Generator[AnswerPiece]:
         """Read a prompt and give one token after another, up to `count`, an end token or a stop text.
 
         The session then holds what was read and given, and the next prompt goes on from there. With `past_end` an end
         token is one like others. A `draft` model guesses `ahead` tokens, which are then read at once: the tokens are
         chosen as without it, faster where it guesses well and there is a graph for so few tokens (`--ar 128,8,1`).
+        With `in_steps` READING is given after each piece of the prompt, so that others can go on in between.
         """
         tokens = self.model.text.encode(prompt, not self.tokens) if isinstance(prompt, str) else list(prompt)
         sampler = Sampler(sampling or Sampling())
         if count < 1:
             raise CallError(f"{count} tokens cannot be given; ask for one or more")
-        logits = self.feed(tokens)
-        start = len(self.tokens)
+        logits: Array = np.empty(0)
+        for logits in self._feeding(self._readable(tokens)):
+            if in_steps and not logits.size:
+                yield READING
+        start = sampler.answer_begins = len(self.tokens)
         held, stream = HeldText(stop), self.model.text.stream()
         chosen = self._chosen(sampler, logits) if draft is None else self._guessed(sampler, logits, draft, ahead)
         with closing(chosen):
-            for index, token in enumerate(chosen):
+            for index, (token, row) in enumerate(chosen):
                 if token in self.model.bundle.end_tokens and not past_end:
-                    yield AnswerPiece(token, held.rest(), "stop")
+                    yield AnswerPiece(token, held.rest(), "stop", row)
                     return
                 text = held.add(stream.text(token))
                 if held.stopped:
-                    yield AnswerPiece(token, text, "stop")
+                    yield AnswerPiece(token, text, "stop", row)
                     return
                 if index + 1 == count or start + index + 1 >= self.model.bundle.context:
                     chosen.close()
                     self.tokens_given(token)
-                    yield AnswerPiece(token, text + held.rest(), "length")
+                    yield AnswerPiece(token, text + held.rest(), "length", row)
                     return
-                yield AnswerPiece(token, text)
+                yield AnswerPiece(token, text, logits=row)
 
-    def _chosen(self, sampler: Sampler, logits: Array) -> Generator[int]:
-        """Tokens one by one; a token is read when the next one is asked for."""
+    def _chosen(self, sampler: Sampler, logits: Array) -> Generator[tuple[int, Array]]:
+        """Tokens one by one, each with its logits; a token is read when the next one is asked for."""
         while True:
             token = sampler.choose(sampler.shares(logits, self.tokens))
-            yield token
+            yield token, logits
             logits = self.feed([token])
 
-    def _guessed(self, sampler: Sampler, logits: Array, draft: LanguageModel, ahead: int) -> Generator[int]:
+    def _guessed(
+        self, sampler: Sampler, logits: Array, draft: LanguageModel, ahead: int
+    ) -> Generator[tuple[int, Array]]:
         """The same tokens where another model guesses some of them, which are then judged together."""
         if draft.bundle.vocabulary != self.model.bundle.vocabulary or ahead < 1:
             raise CallError("a draft model has the tokens of the model, and guesses at least one ahead")
@@ -336,7 +386,7 @@ class LlmSession:
         before = len(self.tokens)
         try:
             while True:
-                yield token
+                yield token, logits
                 room = min(self.model.bundle.context, draft.bundle.context) - before - 1
                 guesses, beliefs = guesser.guess([*self.tokens[:before], token], sampler, min(ahead, room))
                 rows = self.feed([token, *guesses], all_logits=True)
@@ -345,13 +395,13 @@ class LlmSession:
                     shares = sampler.shares(row, self.tokens[:before])
                     guess = guesses[index] if index < len(guesses) else None
                     if guess is not None and sampler.accepts(shares[guess] / max(beliefs[index][guess], 1e-300)):
-                        yield guess
+                        yield guess, row
                         continue
                     if guess is not None:  # what the guesses had too little of
                         left = np.maximum(shares - beliefs[index], 0)
                         shares = left / left.sum() if left.sum() > 0 else shares
                     self.rewind(before)
-                    token = sampler.choose(shares)
+                    token, logits = sampler.choose(shares), row
                     break
         finally:
             self.rewind(min(before, len(self.tokens)))

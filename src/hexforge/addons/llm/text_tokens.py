@@ -68,8 +68,8 @@ class TextTokens:
         """Text that comes token by token."""
         return TextStream(self)
 
-    def chat(self, messages: Sequence[Message]) -> str:
-        """A conversation as the text that the model was trained to continue."""
+    def chat(self, messages: Sequence[Message], words: Mapping[str, Any] | None = None) -> str:
+        """A conversation as the text that the model was trained to continue; `words` are for its template."""
         for message in messages:
             if not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
                 raise CallError("a message is an object with role and content, both texts")
@@ -80,9 +80,9 @@ class TextTokens:
             template = next((t.get("template") for t in template if isinstance(t, Mapping)), None)
         if not isinstance(template, str):
             return "".join(f"{message['content']}\n\n" for message in messages)
-        return self._filled(template, messages)
+        return self._filled(template, messages, words or {})
 
-    def _filled(self, template: str, messages: Sequence[Message]) -> str:
+    def _filled(self, template: str, messages: Sequence[Message], given: Mapping[str, Any]) -> str:
         try:
             from jinja2.sandbox import ImmutableSandboxedEnvironment
         except ImportError:
@@ -96,7 +96,7 @@ class TextTokens:
         words = {name: self._word(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
         try:
             made = environment.from_string(template)
-            return str(made.render(messages=list(messages), add_generation_prompt=True, **words))
+            return str(made.render({**given, **words, "messages": list(messages), "add_generation_prompt": True}))
         except HexforgeError:
             raise
         except Exception as error:  # a template is a program, which can fail in every way

@@ -19,7 +19,7 @@ from hexforge.terminal_text import visible
 
 if TYPE_CHECKING:
     from hexforge.addons.llm import LlmSession
-    from hexforge.addons.llm.serve_requests import Pace
+    from hexforge.addons.llm.serving.requests import Pace
     from hexforge.ir import Array
 
 
@@ -158,7 +158,7 @@ def load_model(flags: LlamaRunnerFlags) -> RunnerSession:
 def _bundle_model(flags: LlamaRunnerFlags) -> RunnerSession:
     """A bundle of `hexforge llm export`, with its own chat template; its times are the estimate's."""
     from hexforge.addons.llm import load
-    from hexforge.addons.llm.serve_requests import device_pace
+    from hexforge.addons.llm.serving.requests import device_pace
 
     path, tokenizer = flags.model_path, flags.tokenizer_path
     if flags.attention_sink_rope_path is not None:

@@ -173,8 +173,8 @@ def serve(
     soc: Soc = "",
 ) -> None:
     """Serve a bundle on this machine as OpenAI's API: streams, stop texts, seeds, many clients."""
-    from hexforge.addons.llm.serve_app import serve as served
-    from hexforge.addons.llm.serve_requests import device_pace
+    from hexforge.addons.llm.serving.app import serve as served
+    from hexforge.addons.llm.serving.requests import device_pace
 
     _refuse_a_taken_port(port)
     key = token or secrets.token_urlsafe(24)

@@ -11,7 +11,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from hexforge.addons.llm.generate import AnswerPiece, LanguageModel
-from hexforge.addons.llm.serve_requests import (
+from hexforge.addons.llm.serving.logprobs import TokenShares
+from hexforge.addons.llm.serving.requests import (
     MOST_BODY,
     AnswerRequest,
     Answers,
@@ -55,6 +56,7 @@ def application(model: LanguageModel, token: str, *, together: int = 8, pace: Pa
     return Starlette(
         routes=[
             Route("/v1/models", endpoint.models, methods=["GET"]),
+            Route("/v1/models/{name:path}", endpoint.model, methods=["GET"]),
             Route("/v1/completions", endpoint.completions, methods=["POST"]),
             Route("/v1/chat/completions", endpoint.chat_completions, methods=["POST"]),
         ],
@@ -72,11 +74,19 @@ class _Endpoint:
         from starlette.responses import JSONResponse
 
         self._require_allowed(request)
-        entries = [
-            {"id": name, "object": "model", "created": self._began, "owned_by": "hexforge"}
-            for name in model_names(self._model)
-        ]
-        return JSONResponse({"object": "list", "data": entries})
+        return JSONResponse({"object": "list", "data": [self._entry(name) for name in model_names(self._model)]})
+
+    async def model(self, request: Request) -> Response:
+        from starlette.responses import JSONResponse
+
+        self._require_allowed(request)
+        name = request.path_params["name"]
+        if name not in model_names(self._model):
+            raise RequestError(404, f"the model {name!r:.80} is not here", "model", "model_not_found")
+        return JSONResponse(self._entry(name))
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._began, "owned_by": "hexforge"}
 
     async def completions(self, request: Request) -> Response:
         return await self._answered(request, chat=False)
@@ -108,17 +118,18 @@ class _Endpoint:
         if answer.stream:
             first = await anext(made, None)  # an error before the first token is a status, not a broken stream
             return StreamingResponse(self._events(answer, first, made), media_type="text/event-stream")
-        texts, end, count = [], "length", 0
+        texts, end, count, told = [], "length", 0, TokenShares(self._model.text, answer)
         async with aclosing(made) as pieces:
             async for piece_given in pieces:
                 texts.append(piece_given.text)
+                told.add(piece_given)
                 end, count = piece_given.end or end, count + 1
                 if await request.is_disconnected():
                     return JSONResponse(None, 499)
         text = "".join(texts)
         body = self._frame(answer, secrets.token_hex(12))
         said: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-        body["choices"] = [{"index": 0, **said, "logprobs": None, "finish_reason": end}]
+        body["choices"] = [{"index": 0, **said, "logprobs": told.record(), "finish_reason": end}]
         return JSONResponse(body | {"usage": _usage(answer, count)})
 
     async def _events(
@@ -128,8 +139,8 @@ class _Endpoint:
         name = secrets.token_hex(12)
         count = 0
 
-        def event(said: dict[str, Any], end: str | None) -> str:
-            choice = {"index": 0, **said, "logprobs": None, "finish_reason": end}
+        def event(said: dict[str, Any], end: str | None, told: Any = None) -> str:
+            choice = {"index": 0, **said, "logprobs": told, "finish_reason": end}
             return f"data: {json.dumps(self._frame(answer, name, is_piece=True) | {'choices': [choice]})}\n\n"
 
         async with aclosing(made) as pieces:
@@ -138,7 +149,10 @@ class _Endpoint:
             piece = first
             while piece is not None:
                 count += 1
-                yield event({"delta": {"content": piece.text}} if answer.chat else {"text": piece.text}, None)
+                told = TokenShares(self._model.text, answer)
+                told.add(piece)
+                said = {"delta": {"content": piece.text}} if answer.chat else {"text": piece.text}
+                yield event(said, None, told.record())
                 if piece.end:
                     yield event({"delta": {}} if answer.chat else {"text": ""}, piece.end)
                 piece = await anext(pieces, None)

@@ -6,21 +6,26 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from hexforge.addons.llm.bundle import Bundle
 from hexforge.addons.llm.decoder_graphs import DecoderFacts
-from hexforge.addons.llm.generate import AnswerPiece, LanguageModel, Sampling
+from hexforge.addons.llm.generate import READING, AnswerPiece, LanguageModel, LlmSession, Sampling
+from hexforge.addons.llm.serving.fields import field_fault
 from hexforge.errors import CallError, HexforgeError
 
 MOST_BODY = 1 << 20
 DEFAULT_TOKENS = 256
 MOST_STOPS, MOST_STOP_LENGTH = 4, 1000
-_REFUSED = ("tools", "functions", "logprobs", "logit_bias", "suffix", "best_of", "echo", "audio")
-"""What is not done here; an empty or false one is no matter."""
+MOST_LOGPROBS = 20
+MOST_BIASED = 1024
+FEWEST_SHARED = 8
+"""Tokens that an answer has in common with an earlier one, for it to go on from there."""
+KEPT_SESSIONS = 4
+"""Of answers that ended: the next one that begins alike goes on from what one of them has read."""
 
 
 class RequestError(CallError):
@@ -50,6 +55,8 @@ class AnswerRequest:
     chat: bool
     adapter: str = ""
     """The LoRA adapter that answers."""
+    logprobs: int | None = None
+    """How many of the likeliest tokens are told beside each; None: no logarithms of shares at all."""
 
 
 def model_names(model: LanguageModel) -> dict[str, str]:
@@ -72,11 +79,8 @@ def read_request(raw: bytes, model: LanguageModel, chat: bool) -> AnswerRequest:
     if not isinstance(name, str) or name not in names:
         here = " or ".join(map(repr, names))
         raise RequestError(404, f"the model {name!r} is not here; {here} is", "model", "model_not_found")
-    for field in _REFUSED:
-        if body.get(field):
-            raise RequestError(400, f"{field} is not supported here; leave it out", field)
-    if body.get("n", 1) not in (1, None):
-        raise RequestError(400, "n is 1: one answer a request", "n")
+    if (fault := field_fault(body, chat)) is not None:
+        raise RequestError(400, fault[1], fault[0])
     tokens = _chat_tokens(body, model) if chat else _prompt_tokens(body, model)
     room = model.bundle.context - len(tokens)
     if room < 1:
@@ -96,18 +100,55 @@ def read_request(raw: bytes, model: LanguageModel, chat: bool) -> AnswerRequest:
         max(_real("top_p", body.get("top_p"), 1.0, 0.0, 1.0), 1e-6),
         _real("repetition_penalty", body.get("repetition_penalty"), 1.0, 0.01, 100.0),
         None if body.get("seed") is None else _whole("seed", body["seed"], 0, 0, (1 << 63) - 1),
+        _real("min_p", body.get("min_p"), 0.0, 0.0, 1.0),
+        _real("presence_penalty", body.get("presence_penalty"), 0.0, -2.0, 2.0),
+        _real("frequency_penalty", body.get("frequency_penalty"), 0.0, -2.0, 2.0),
+        _biases(body.get("logit_bias"), model.bundle.vocabulary),
     )
+    stream = body.get("stream")
+    if stream not in (None, True, False):
+        raise RequestError(400, "stream is true or false", "stream")
     return AnswerRequest(
-        tokens, count, sampling, _stops(body.get("stop")), body.get("stream") is True, usage, chat, names[name]
-    )
+        tokens, count, sampling, _stops(body.get("stop")), stream is True, usage, chat, names[name],
+        _logprobs(body, chat),
+    )  # fmt: skip
+
+
+def _logprobs(body: Mapping[str, Any], chat: bool) -> int | None:
+    """How many of the likeliest tokens are wanted: of a chat `top_logprobs`, where `logprobs` is true."""
+    if not chat:
+        return None if body.get("logprobs") is None else _whole("logprobs", body["logprobs"], 0, 0, MOST_LOGPROBS)
+    wanted, most = body.get("logprobs"), body.get("top_logprobs")
+    if wanted not in (None, True, False):
+        raise RequestError(400, "logprobs is true or false", "logprobs")
+    if most is not None and not wanted:
+        raise RequestError(400, "top_logprobs asks for logprobs; set it to true", "top_logprobs")
+    return _whole("top_logprobs", most, 0, 0, MOST_LOGPROBS) if wanted else None
+
+
+def _biases(value: Any, vocabulary: int) -> tuple[tuple[int, float], ...]:
+    """What is added to the scores of single tokens."""
+    if value is None:
+        return ()
+    if not isinstance(value, Mapping) or len(value) > MOST_BIASED:
+        raise RequestError(400, f"logit_bias is an object of up to {MOST_BIASED} tokens and numbers", "logit_bias")
+    biases = []
+    for key, bias in value.items():
+        if not key.isascii() or not key.isdigit() or len(key) > 9 or int(key) >= vocabulary:
+            raise RequestError(400, f"logit_bias: {key!r:.40} is no token from 0 to {vocabulary - 1}", "logit_bias")
+        biases.append((int(key), _real("logit_bias", bias, 0.0, -100.0, 100.0)))
+    return tuple(biases)
 
 
 def _chat_tokens(body: Mapping[str, Any], model: LanguageModel) -> list[int]:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise RequestError(400, "messages is a list of at least one message", "messages")
+    words = body.get("chat_template_kwargs") or {}
+    if not isinstance(words, Mapping) or not all(isinstance(v, str | bool | int | float) for v in words.values()):
+        raise RequestError(400, "chat_template_kwargs is an object of texts, numbers and flags", "chat_template_kwargs")
     try:
-        return model.text.encode(model.text.chat([_plain(message) for message in messages]), special=False)
+        return model.text.encode(model.text.chat([_plain(message) for message in messages], words), special=False)
     except RequestError:
         raise
     except HexforgeError as error:
@@ -202,23 +243,35 @@ class Answers:
         self.model, self.pace = model, pace
         self._places, self._most, self._open = asyncio.Semaphore(together), together + waiting, 0
         self._thread = ThreadPoolExecutor(1, "hexforge-llm")
+        self._kept: list[LlmSession] = []
 
     async def pieces(self, answer: AnswerRequest) -> AsyncGenerator[AnswerPiece]:
-        """One answer, piece by piece; it ends, and its session is gone, when the client goes."""
+        """One answer, piece by piece; it ends when the client goes.
+
+        Answers take turns after each token and after each piece of a prompt. What an earlier answer has read and this
+        one begins with is not read again.
+        """
         if self._open >= self._most:
             raise RequestError(429, f"{self._open} requests are open; come again later", code="rate_limit_exceeded")
         self._open += 1
+        session: LlmSession | None = None
+        made: Generator[AnswerPiece] | None = None
+        step: asyncio.Future[AnswerPiece | None] | None = None
         try:
             async with self._places:
-                made = self.model.session(answer.adapter).generate(
-                    answer.tokens, answer.count, answer.sampling, answer.stop
+                session, known = self._session(answer)
+                made = session.generate(
+                    answer.tokens[known:], answer.count, answer.sampling, answer.stop, in_steps=True
                 )
                 due, given = time.monotonic(), 0
                 loop = asyncio.get_running_loop()
                 while True:
-                    piece = await loop.run_in_executor(self._thread, _next, made)
+                    step = loop.run_in_executor(self._thread, _next, made)
+                    piece = await asyncio.shield(step)
                     if piece is None:
                         return
+                    if piece is READING:
+                        continue
                     if self.pace is not None:
                         prompt = len(answer.tokens)
                         due += self.pace.token(prompt + given) if given else self.pace.first_token(prompt)
@@ -227,10 +280,28 @@ class Answers:
                     yield piece
         finally:
             self._open -= 1
+            if made is not None and session is not None and (step is None or step.done()):
+                made.close()
+                self._kept = [*self._kept, session][-KEPT_SESSIONS:]
+
+    def _session(self, answer: AnswerRequest) -> tuple[LlmSession, int]:
+        """A session that has read the most of what the answer begins with, and how many tokens that is."""
+        alike = [session for session in self._kept if session.adapter == answer.adapter]
+        best = max(alike, key=lambda session: _shared(session.tokens, answer.tokens), default=None)
+        if best is None or _shared(best.tokens, answer.tokens) < FEWEST_SHARED:
+            return self.model.session(answer.adapter), 0
+        self._kept.remove(best)
+        return best, best.keep_start_of(answer.tokens[:-1])
 
     def close(self) -> None:
         """No more answers."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _shared(read: Sequence[int], tokens: Sequence[int]) -> int:
+    """How many tokens two texts have in common at their beginning."""
+    pairs = enumerate(zip(read, tokens, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(read), len(tokens)))
 
 
 def _next(made: Generator[AnswerPiece]) -> AnswerPiece | None:
