@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hexforge
 from hexforge.addons.device import Device
-from hexforge.addons.device.extensions import creation_config
+from hexforge.addons.device.extensions import creation_config, profile_of
 from hexforge.addons.device.placed_contexts import on_device
 from hexforge.addons.tools import tool_command
 from hexforge.addons.tools.graphs import tool_backend
@@ -193,6 +193,26 @@ def test_how_a_core_is_driven_changes_the_time(model: Path, tmp_path: Path) -> N
     assert adaptive < latency_us(model, tmp_path, perf_profile="burst", rpc_polling_time=1)
     slow = latency_us(model, tmp_path, perf_profile="power_saver", rpc_control_latency=100)
     assert latency_us(model, tmp_path, perf_profile="power_saver", rpc_control_latency=10) < slow
+
+
+@pytest.mark.feature("system_settings", guide="1392")
+def test_system_settings_vote_for_nothing(model: Path, tmp_path: Path) -> None:
+    """The governor's clocks, no poll: slower than burst, and no vote is made around a run."""
+    settings = latency_us(model, tmp_path, perf_profile="system_settings")
+    assert latency_us(model, tmp_path, perf_profile="burst") < settings
+    given = config(tmp_path, devices=[{"soc_model": 57, "cores": [{"perf_profile": "system_settings"}]}])
+    assert not profile_of(given).votes
+
+
+@pytest.mark.feature("Context of another arch", guide="33")
+def test_a_context_of_a_newer_chip_is_refused_by_net_run(model: Path, tmp_path: Path) -> None:
+    prepared(model, tmp_path, devices=[{"soc_model": 69}])
+    config(tmp_path, devices=[{"soc_model": 57}])
+    (tmp_path / "list.txt").write_text("x.raw\n")
+    arguments = ["--retrieve_context", str(tmp_path / "m.bin"), "--backend", "libQnnHtp.so", "--input_list",
+                 str(tmp_path / "list.txt"), "--config_file", str(tmp_path / "tool.json")]  # fmt: skip
+    with pytest.raises(HexforgeError, match=r"was made for SM8750.*newer than SM8650"):
+        tool_command("qnn-net-run").main(arguments, standalone_mode=False)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
