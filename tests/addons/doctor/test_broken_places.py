@@ -223,6 +223,13 @@ DEVICES = {
 }
 
 
+def test_a_skel_that_the_store_may_refuse_is_told_and_is_no_fault(tmp_path: Path) -> None:
+    files = {"base/manifest/AndroidManifest.xml": made.manifest_proto(), **qnn(75, f"base/{LIBS}")}
+    report = examine_path(made.apk(tmp_path / "app.aab", files, manifest=made.manifest_proto()))
+    assert [finding.id for finding in report.findings] == ["skel-page"]
+    assert report.healthy
+
+
 @pytest.mark.parametrize("case", DEVICES)
 def test_a_broken_device(case: str) -> None:
     changed, fault = DEVICES[case]
@@ -270,7 +277,7 @@ def test_a_python_that_is_emulated_is_told_and_is_no_fault() -> None:
 
 def test_every_row_is_shown_by_a_case() -> None:
     shown = {fault for _, _, fault in FOLDERS.values()} | {fault for _, fault in APPS.values()}
-    shown |= {"context-other-chip", "zip-alignment", "libcdsprpc-required", "dsp-memory"}
+    shown |= {"skel-page", "context-other-chip", "zip-alignment", "libcdsprpc-required", "dsp-memory"}
     assert {check.id for check in CHECKS} == shown
     devices = {fault for _, fault in DEVICES.values()} | {"device-memory"}
     assert {question.id for question in DEVICE} == devices

@@ -79,7 +79,10 @@ APPS: dict[str, Build] = {
     ),
     "a bundle": lambda path: made.apk(
         path.with_suffix(".aab"),
-        {"base/manifest/AndroidManifest.xml": made.manifest_proto(), **qnn(75, f"base/{LIBS}")},
+        {
+            "base/manifest/AndroidManifest.xml": made.manifest_proto(),
+            **qnn(75, f"base/{LIBS}", libQnnHtpV75Skel=library(HEXAGON, PAGE_16)),
+        },
         manifest=made.manifest_proto(),
     ),
 }

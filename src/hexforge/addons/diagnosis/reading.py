@@ -25,7 +25,8 @@ HINTS = (
     "returned|not set|not found|missing|not possible|not initialized|no snapdragon|domain id|status 0x|done. status|"
     "dispatch|unsupported_key|unreachable|not available|not compatible|already compiled|winml|denied|elf segment|"
     "remoteproc|adding shared|instead of|unsuccessful|is unknown|creation failure|context fault|no context id|"
-    "defaulting to|forcing|did you mean|chipset|wrong value"
+    "defaulting to|forcing|did you mean|chipset|wrong value|delegated|crashed|testsig|cache record|no such file|"
+    "getplatforminfo|compatible with|not aligned|not implemented|not registered"
 ).split("|")
 """Words, one of which every line of the table has: a line without any need not be compared with all patterns."""
 LineKind = Literal["cause", "consequence", "notice"]

@@ -32,6 +32,15 @@ def page_size(facts: Facts) -> Iterator[str]:
             yield f"{library.path} is aligned to {binary.page_bytes >> 10} KB."
 
 
+def skel_page(facts: Facts) -> Iterator[str]:
+    """Hexagon libraries of a bundle, which is made for the store, whose segments are laid out for pages of 4 KB."""
+    for library in facts.libraries:
+        binary = library.binary
+        in_bundle = facts.is_archive and library.path.startswith("base/lib/")
+        if in_bundle and library.is_hexagon and binary is not None and 0 < binary.page_bytes < PAGE:
+            yield f"{library.path} is aligned to {binary.page_bytes >> 10} KB, as QAIRT ships it."
+
+
 def thirty_two_bit(facts: Facts) -> Iterator[str]:
     """Libraries of QNN's for 32 bits, of which it has none for HTP, and a Hexagon library in their place."""
     for library in facts.qnn:

@@ -50,6 +50,10 @@ CHECKS: tuple[Check[Facts], ...] = (
     Check("page-size", "fault", libraries.page_size,
           "Link with -Wl,-z,max-page-size=16384 (NDK r28 does), or take a newer release of the library: Google Play "
           "refuses the app, and devices with 16 KB pages do not load it.", _PAGES),
+    Check("skel-page", "advice", libraries.skel_page,
+          "Google Play was seen to refuse it, though no processor of the phone loads it: ship the Skel as an asset, "
+          "copy it to the app's files, and set ADSP_LIBRARY_PATH to them.",
+          "https://github.com/DenisovAV/flutter_gemma/issues/529"),
     Check("own-cdsprpc", "fault", libraries.own_cdsprpc,
           "Take it out and ask for the phone's by <uses-native-library>.",
           "https://github.com/qualcomm/fastrpc/issues/379"),
