@@ -68,6 +68,7 @@ def test_messages_and_exit_codes(phone: Phone, adb: Adb, words: tuple[str, ...],
     assert (answer.code, answer.err) == (code, said)
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_push_and_pull_as_adb_does(phone: Phone, adb: Adb, tmp_path: Path) -> None:
     here = tmp_path / "here"
     (here / "deep").mkdir(parents=True)

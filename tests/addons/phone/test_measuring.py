@@ -153,6 +153,7 @@ def test_a_folder_on_a_phone_that_goes_away(phone: Phone, tmp_path: Path) -> Non
         device.run_folder([], "true")
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_onnxruntime_perf_test_by_name(phone: Phone, adb: Adb) -> None:
     adb("push", str(MODEL), "/data/local/tmp/m.onnx")
     answer = adb("shell", "cd /data/local/tmp; onnxruntime_perf_test -e qnn -I -m times -r 4 -s "

@@ -111,6 +111,7 @@ def test_what_is_refused_says_why(served: Served, requests: list[str], reason: s
     assert reason in client.text()
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_shells_of_both_versions(served: Served) -> None:
     client = Client(served)
     assert client.ask("host:transport:one", "shell:echo out; echo err >&2; exit 3") == b"OKAY"
@@ -194,6 +195,7 @@ def test_waiting_and_watching(served: Served, phone: Phone) -> None:
     assert watching.text() == "two\tdevice\n"
 
 
+@pytest.mark.usefixtures("sandbox")
 def test_a_forwarded_port(served: Served, phone: Phone) -> None:
     client = Client(served)
     assert client.ask("host-serial:one:forward:tcp:0;tcp:80") == b"OKAY"

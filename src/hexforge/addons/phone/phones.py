@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ VARIABLE = "HEXFORGE_PHONES"
 """The environment variable with the folder of the phones; else the user's state folder has them."""
 _SERIAL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 UNPLUGGED, FACTS, _ROOT, _FILES = "unplugged", "phone.json", "root", "files"
-_WAIT_S = 0.05
 
 
 class UnpluggedError(Exception):
@@ -180,14 +178,6 @@ def unplug(phone: Phone) -> None:
 def plug(phone: Phone) -> None:
     """Plug the phone in again; its files are as they were."""
     (phone.folder / UNPLUGGED).unlink(missing_ok=True)
-
-
-def pause(phone: Phone, seconds: float) -> None:
-    """Wait so long; UnpluggedError as soon as the phone is unplugged."""
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        phone.require_plugged()
-        time.sleep(min(_WAIT_S, left))
 
 
 def _read(folder: Path) -> Phone:

@@ -16,13 +16,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hexforge.addons.phone.phones import Phone, pause
+from hexforge.addons.phone.phones import Phone
 from hexforge.addons.phone.programs import CommandCall, Streams, run_program
 from hexforge.addons.phone.sandbox import HOME, NoSandboxError, run_sandboxed
 from hexforge.addons.phone.storage import NULL
 
 _NOT_FOUND, _NOT_EXECUTABLE, _SYNTAX = 127, 126, 1
-_LONGEST_SLEEP_S = 3600.0
 _TOKEN = re.compile(
     r"""(?P<space>(?:[ \t]|\\\n)+|\#[^\n]*)|(?P<operator>&&|\|\||;;|[;\n|&()`]|(?P<number>[12]?)(?:>>|>&|>|<<|<))
     |(?P<word>(?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|[^\s;&|()<>`'"\\])+)""",
@@ -283,23 +282,6 @@ def _rm(call: CommandCall, flags: str, path: str) -> None:
         host.unlink()
 
 
-def _copy(call: CommandCall) -> int:
-    flags, paths = _split(call, "rRafp")
-    if len(paths) != 2:
-        raise _RefusedError(f"`{call.name}` of {len(paths)} paths")
-    source, target = map(call.shell.host, paths)
-    target = target / source.name if target.is_dir() else target
-    if call.name == "mv":
-        shutil.move(source, target)
-    elif source.is_dir():
-        if not {"r", "R", "a"} & set(flags):
-            return call.fail(f"{paths[0]}: Is a directory")
-        shutil.copytree(source, target, symlinks=True)
-    else:
-        shutil.copy2(source, target)
-    return 0
-
-
 def _ls(call: CommandCall) -> int:
     _, paths = _split(call, "1a")
     for path in paths or ["."]:
@@ -360,23 +342,6 @@ def _getprop(call: CommandCall) -> int:
     return 0
 
 
-def _test(call: CommandCall) -> int:
-    words = list(call.arguments)
-    if call.name == "[" and (not words or words.pop() != "]"):
-        return call.fail("missing ']'", 2)
-    kinds = {"-e": Path.exists, "-f": Path.is_file, "-d": Path.is_dir}
-    if len(words) != 2 or words[0] not in kinds:
-        raise _RefusedError(f"`{call.name} {' '.join(words)}`")
-    return int(not kinds[words[0]](call.shell.host(words[1])))
-
-
-def _sleep(call: CommandCall) -> int:
-    if not call.arguments or not re.fullmatch(r"\d+(\.\d+)?", call.arguments[0]):
-        return call.fail("Needs a number of seconds")
-    pause(call.shell.phone, min(float(call.arguments[0]), _LONGEST_SLEEP_S))
-    return 0
-
-
 def _exit(call: CommandCall) -> int:
     given = call.arguments[0] if call.arguments else str(call.shell.status)
     raise _ExitError(int(given) & 0xFF if given.isdecimal() else 2)
@@ -388,9 +353,9 @@ def _pwd(call: CommandCall) -> int:
 
 
 _COMMANDS: Mapping[str, CommandFunction] = {
-    "[": _test, "cat": _cat, "cd": _cd, "chmod": _chmod, "cp": _copy, "echo": _echo, "exit": _exit,
-    "export": _export, "false": lambda call: 1, "getprop": _getprop, "ls": _ls, "mkdir": _each("p", _mkdir),
-    "mv": _copy, "pwd": _pwd, "rm": _each("rRf", _rm), "sleep": _sleep, "test": _test, "true": lambda call: 0,
-    "touch": _each("", lambda call, flags, path: call.shell.host(path).touch()),
+    "cat": _cat, "cd": _cd, "chmod": _chmod, "echo": _echo, "exit": _exit, "export": _export,
+    "false": lambda call: 1, "getprop": _getprop, "ls": _ls, "mkdir": _each("p", _mkdir), "pwd": _pwd,
+    "rm": _each("rRf", _rm), "touch": _each("", lambda call, flags, path: call.shell.host(path).touch()),
+    "true": lambda call: 0,
 }  # fmt: skip
 """What the shell of few words knows, beside the phone's programs."""
