@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 PLAIN = GraphConfig()
 REASONS: Mapping[str, str] = {
-    LEVEL: "levels differ in how much of VTCM holds weights fetched ahead, and nothing waits for weights; what "
-    "else QNN does at a level is not published",
+    LEVEL: "levels differ in how much of VTCM holds weights fetched ahead, and no wait is shorter or longer for it; "
+    "what else QNN does at a level is not published",
     "fold_relu_activation_into_conv_off": "no activation follows a convolution: a quantized model's Relu and Clip are "
     "the range of the convolution's own result",
     "short_depth_conv_on_hmx_off": "no convolution reads less than 32 channels",
