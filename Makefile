@@ -291,6 +291,13 @@ genai: $(VENV)/.dev
 	  onnxruntime-genai==0.18.0 openai torch transformers onnx onnx_ir
 	@$(BIN)/python -m pytest -m genai
 
+# AIMET, which quantizes beside hexforge, in an environment of its own: a few gigabytes, as it brings torch.
+aimet:
+	@echo "aimet: aimet-onnx into .venv-aimet"
+	@$(PYTHON) -m venv .venv-aimet
+	@.venv-aimet/bin/python -m pip --disable-pip-version-check -q install aimet-onnx==2.42.0
+	@$(BIN)/python -m benchmarks.quality.aimet --markdown
+
 # Debian's adb is unpacked beside the others, by the machine's own apt, and runs with the libraries of its packages.
 DEBIAN_ADB := adb android-libbase android-libboringssl android-libcutils android-liblog libusb-1.0-0
 adb-clients: $(VENV)/.dev

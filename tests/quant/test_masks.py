@@ -17,22 +17,31 @@ from hexforge.model.reader import read
 from hexforge.quant.data.observe import Statistics, TensorStatistics
 from hexforge.quant.masks import UNTOLD, find_masks, limit_masks, masked_tensors
 from tests.cli.test_cli import run
-from tests.quant.padded_encoder import LAYERS, padded_encoder, texts
+from tests.quant.padded_encoder import LAYERS, LOWEST, MASKS, padded_encoder, texts
 
 
-def quantized_on_padded(folder: Path, mask: str, recipe: str, *, padded: bool) -> hexforge.Comparison:
+def of_inputs(model: onnx.ModelProto, samples: list[dict[str, Array]]) -> list[dict[str, Array]]:
+    """Samples with what a model takes of them, in its types."""
+    types = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in model.graph.input}
+    return [{name: feeds[name].astype(dtype) for name, dtype in types.items()} for feeds in samples]
+
+
+def quantized_on_padded(
+    folder: Path, mask: str, recipe: str, *, padded: bool, by: float = LOWEST
+) -> hexforge.Comparison:
     """How an encoder that was calibrated on such samples does on padded ones."""
-    onnx.save(padded_encoder(mask), folder / "encoder.onnx")
-    made = hexforge.quantize(folder / "encoder.onnx", texts(12, padded=padded), recipe, folder / "q.onnx")
+    model = padded_encoder(mask, taken_out_by=by)
+    onnx.save(model, folder / "encoder.onnx")
+    samples = of_inputs(model, texts(12, padded=padded))
+    made = hexforge.quantize(folder / "encoder.onnx", samples, recipe, folder / "q.onnx")
     (limited,) = made.masks
-    assert limited.written < -1e38
+    assert limited.written <= by * 0.99
     assert -300 < limited.limited < -UNTOLD
     assert limited.seen == padded
     assert made.to_json()["masks"][0]["limited"] == limited.limited
     assert any("no sample has padding" in warning for warning in made.warnings) != padded
-    return hexforge.compare(
-        folder / "encoder.onnx", folder / "q.onnx", texts(12, padded=True, seed=5), metric="embedding"
-    )
+    unseen = of_inputs(model, texts(12, padded=True, seed=5))
+    return hexforge.compare(folder / "encoder.onnx", folder / "q.onnx", unseen, metric="embedding")
 
 
 @pytest.mark.parametrize("padded", [True, False])
@@ -47,6 +56,14 @@ def test_padded_inputs_are_good_whatever_it_was_calibrated_on(
     shown = {row.name for row in compared.tensors}
     assert not shown & {"mask", "masked_0", "masked_1"}  # -89 beside -3.4e38 says nothing
     assert {"scaled_0", "chances_0"} <= shown
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_every_way_to_take_padding_out_is_limited(tmp_path: Path, mask: str) -> None:
+    by = -np.inf if "filled" in mask or mask == "by ids" else -65504.0
+    compared = quantized_on_padded(tmp_path, mask, "w8a16", padded=False, by=by)
+    assert compared.decisions is not None
+    assert compared.decisions.verdict == "good", compared.decisions.text()
 
 
 def test_improving_keeps_the_limit(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks: what is added before a Softmax to take places out, limited to what the Softmax cannot tell apart from it.
+"""Masks: what takes places out before a Softmax, added or put in place of scores, limited to what it can tell apart.
 
 Exporters write -3.4e38 or minus infinity there, and samples without padding never show it. One scale over such a number
 leaves nothing of the scores, and a scale that never saw it adds no mask. After a number that lies below all scores by
@@ -8,7 +8,7 @@ their span and UNTOLD, the Softmax gives less than float32 has digits for, so th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +31,8 @@ _MOVED = frozenset(
     ("Unsqueeze", "Squeeze", "Reshape", "Expand", "Transpose", "Identity", "Cast", "Slice", "Gather", "Tile", "Flatten")
 )
 _SWITCHED = _MOVED | {"Sub", "Mul", "Min", "Max", "Add", "Clip"}
+_JOINED = ("Add", "Min", "Max")
+"""Masks are put together by these."""
 _MOST_STEPS = 64
 
 
@@ -72,13 +74,35 @@ class _Mask:
     value: onnx_ir.Value
     softmax: list[onnx_ir.Node] = field(default_factory=list)
     sums: list[tuple[onnx_ir.Value, onnx_ir.Value]] = field(default_factory=list)
-    """What comes out where it is added, and the scores it is added to."""
+    """What comes out where it is added or fills in, and the scores it does that to."""
+    fills: bool = False
+    """True where scores are replaced: the value is the condition then."""
     carried: list[onnx_ir.Value] = field(default_factory=list)
     """Tensors that hold it, from where it is made."""
     switches: list[onnx_ir.Value] = field(default_factory=list)
     """Tensors of 0 and 1 that it is made of."""
     constants: list[tuple[onnx_ir.Node, int]] = field(default_factory=list)
     """Inputs of nodes that hold the large number."""
+
+    def absorb(self, part: _Mask) -> None:
+        """Take up a mask that this one is made of."""
+        self.carried += part.carried
+        self.switches += part.switches
+        self.constants += part.constants
+
+    def limit(self, statistics: Statistics) -> float:
+        """What it takes places out with from now on."""
+        seen = [statistics.get(scores.name or "") for _, scores in self.sums]
+        below = max(map(_span, seen))
+        if self.fills:
+            below = max([below, *(-one.minimum for one in seen if one is not None and one.count)])
+        return -float(np.ceil(below + UNTOLD))
+
+    def seen(self, statistics: Statistics, limit: float) -> bool:
+        """Whether a sample has a place that is taken out."""
+        if self.fills:
+            return any(_least(statistics, total.name) <= limit for total, _ in self.sums)
+        return all(_least(statistics, value.name) <= limit for value in self.carried)
 
 
 def limit_masks(model: onnx_ir.Model, statistics: Statistics) -> tuple[LimitedMask, ...]:
@@ -88,12 +112,11 @@ def limit_masks(model: onnx_ir.Model, statistics: Statistics) -> tuple[LimitedMa
     """
     limited = []
     for mask in find_masks(model, statistics):
-        spans = [_span(statistics.get(scores.name or "")) for _, scores in mask.sums]
-        limit = -float(np.ceil(max(spans) + UNTOLD))
+        limit = mask.limit(statistics)
         large = [(node, index, float_constant(node.inputs[index])) for node, index in mask.constants]
         least = [float(array.min()) for _, _, array in large if array is not None]
         written = min(least, default=_least(statistics, mask.value.name))
-        seen = bool(mask.value.const_value is not None or _least(statistics, mask.value.name) <= limit)
+        seen = mask.seen(statistics, limit)
         for node, index, array in large:
             if array is not None and float(array.min()) < limit:
                 narrow = np.maximum(array, np.float32(limit)).astype(np.float32)
@@ -105,7 +128,8 @@ def limit_masks(model: onnx_ir.Model, statistics: Statistics) -> tuple[LimitedMa
         for value, scores in mask.sums:
             of_scores = statistics.get(scores.name or "")
             if of_scores is not None and of_scores.count:
-                _see(statistics, value, [of_scores.minimum + limit, of_scores.maximum], of_scores)
+                lowest = limit if mask.fills else of_scores.minimum + limit
+                _see(statistics, value, [lowest, of_scores.maximum], of_scores)
         names = tuple(node.name or "" for node in mask.softmax)
         limited.append(LimitedMask(mask.value.name or "", names, written, limit, seen))
     return tuple(limited)
@@ -118,35 +142,27 @@ def masked_tensors(model: onnx_ir.Model) -> set[str]:
 
 
 def find_masks(model: onnx_ir.Model, statistics: Statistics | None) -> list[_Mask]:
-    """Every mask that is added before a Softmax; of masks that are inputs only the samples tell that they are any."""
+    """Every mask before a Softmax; of masks that are inputs only the samples tell that they are any."""
     masks: dict[onnx_ir.Value, _Mask] = {}
     for softmax in model.graph:
-        if softmax.op_type != "Softmax":
-            continue
-        added = _sum_before(softmax)
-        if added is None:
-            continue
-        for index in (1, 0):
-            value, scores = added.inputs[index], added.inputs[1 - index]
-            if value is None or scores is None:
-                continue
-            mask = masks.get(value) or _mask(value, statistics)
-            if mask is not None:
-                if value.const_value is not None:
-                    mask.constants.append((added, index))
-                masks[value] = mask
-                mask.softmax.append(softmax)
-                mask.sums.append((added.outputs[0], scores))
-                break
+        masking = _masking_before(softmax) if softmax.op_type == "Softmax" else None
+        found = (
+            None if masking is None else (_filled if masking.op_type == "Where" else _added)(masking, masks, statistics)
+        )
+        if masking is not None and found is not None:
+            mask, scores = found
+            masks[mask.value] = mask
+            mask.softmax.append(softmax)
+            mask.sums.append((masking.outputs[0], scores))
     return list(masks.values())
 
 
-def _sum_before(softmax: onnx_ir.Node) -> onnx_ir.Node | None:
-    """The Add that a Softmax reads, with what only moves numbers in between."""
+def _masking_before(softmax: onnx_ir.Node) -> onnx_ir.Node | None:
+    """The Add or Where that a Softmax reads, with what only moves numbers in between."""
     node = softmax
     for _ in range(_MOST_STEPS):
         maker = None if node.inputs[0] is None else node.inputs[0].producer()
-        if maker is None or maker.op_type == "Add":
+        if maker is None or maker.op_type in ("Add", "Where"):
             return maker
         if maker.op_type not in _MOVED:
             return None
@@ -154,31 +170,66 @@ def _sum_before(softmax: onnx_ir.Node) -> onnx_ir.Node | None:
     return None
 
 
-def _mask(value: onnx_ir.Value, statistics: Statistics | None) -> _Mask | None:
+def _added(
+    node: onnx_ir.Node, masks: Mapping[onnx_ir.Value, _Mask], statistics: Statistics | None
+) -> tuple[_Mask, onnx_ir.Value] | None:
+    """The mask that an Add adds, and the scores that it adds it to."""
+    for index in (1, 0):
+        value, scores = node.inputs[index], node.inputs[1 - index]
+        if value is None or scores is None:
+            continue
+        mask = masks.get(value) or _mask(value, statistics)
+        if mask is not None:
+            if value.const_value is not None:
+                mask.constants.append((node, index))
+            return mask, scores
+    return None
+
+
+def _filled(
+    node: onnx_ir.Node, masks: Mapping[onnx_ir.Value, _Mask], statistics: Statistics | None
+) -> tuple[_Mask, onnx_ir.Value] | None:
+    """The mask by which a Where puts a large number in place of scores, and the scores."""
+    condition = node.inputs[0]
+    for index in (1, 2):
+        scores = node.inputs[3 - index]
+        if condition is not None and scores is not None and _is_large(node.inputs[index]):
+            mask = masks.get(condition) or _Mask(condition, fills=True)
+            mask.constants.append((node, index))
+            return mask, scores
+    return None
+
+
+def _mask(value: onnx_ir.Value | None, statistics: Statistics | None, steps: int = _MOST_STEPS) -> _Mask | None:
     """What a value is as a mask; None where nothing says that it is one."""
+    if value is None or not steps:
+        return None
     mask = _Mask(value)
     if value.const_value is not None:
         return mask if _is_large(value) else None
-    at: onnx_ir.Value | None = value
-    for _ in range(_MOST_STEPS):
-        if at is None:
+    mask.carried.append(value)
+    node = value.producer()
+    if node is None:
+        return mask if statistics is not None and _least(statistics, value.name) <= LARGE else None
+    mask.constants = [(node, i) for i, v in enumerate(node.inputs) if _is_large(v)]
+    if not mask.constants and node.op_type in _MOVED:
+        parts = [_mask(node.inputs[0], statistics, steps - 1)]
+    elif mask.constants and node.op_type in ("Mul", "Where", *_MOVED):
+        parts = [None if node.op_type == "Mul" else _mask(v, statistics, steps - 1) for v in node.inputs]
+    elif node.op_type in _JOINED:
+        parts = [_mask(v, statistics, steps - 1) for v in node.inputs]
+        if node.op_type == "Add" and None in parts:
             return None
-        node = at.producer()
-        if node is None:
-            mask.carried.append(at)
-            return mask if statistics is not None and _least(statistics, at.name) <= LARGE else None
-        mask.carried.append(at)
-        large = [(node, i) for i, v in enumerate(node.inputs) if _is_large(v)]
-        if large and node.op_type in ("Mul", "Where", "Min", "Max", *_MOVED):
-            mask.constants = large
-            for i, other in enumerate(node.inputs):
-                if (node, i) not in large:
-                    mask.switches += _switches(other)
-            return mask
-        if node.op_type not in _MOVED:
-            return None
-        at = node.inputs[0]
-    return None
+    else:
+        return None
+    if not mask.constants and not any(parts):
+        return None
+    for part, other in zip(parts, node.inputs, strict=False):
+        if part is not None:
+            mask.absorb(part)
+        elif not _is_large(other):
+            mask.switches += _switches(other)
+    return mask
 
 
 def _switches(value: onnx_ir.Value | None) -> list[onnx_ir.Value]:

@@ -201,11 +201,17 @@ def test_the_anchors_of_raw_outputs_are_paired(name: str) -> None:
     assert judge([one], [moved], FACTS).agreement < 0.5
 
 
-def test_nearly_passing_anchors_keep_an_object() -> None:
-    """Of the anchors that find an object some are always near the threshold."""
+def test_an_object_counts_at_every_threshold_up_to_its_score() -> None:
+    """At which one it is looked for is not known, so scores that sink cost as much as thresholds are lost."""
     one = LAYOUTS["by stride, distances"]
-    weaker = {n: (a * 0.8).astype(np.float32) if n.startswith("score") else a for n, a in one.items()}
-    assert judge([one], [weaker], FACTS).agreement == 1
+
+    def sunk(by: float) -> float:
+        weaker = {n: (a * by).astype(np.float32) if n.startswith("score") else a for n, a in one.items()}
+        return judge([one], [weaker], FACTS).agreement
+
+    assert sunk(0.98) > 0.97
+    assert 0.75 < sunk(0.8) < 0.9
+    assert 0.3 < sunk(0.5) < 0.6
     assert judge([one], [{n: a * 0.1 if n.startswith("score") else a for n, a in one.items()}], FACTS).agreement == 0
 
 

@@ -23,6 +23,9 @@ WINNERS = 61
 """Winners are counted by their number modulo this, which tells whether it is always the same."""
 SAME_PATTERN = 0.5
 """The part of the scores' variance that is the same in all samples at most: landmarks keep their pattern."""
+CURVED, LEAST_CURVE = 0.5, 20
+"""Classes have no order. Where the second of so many numbers is beside the first in this part of the rows, they are a
+curve, such as pitches or chances over time."""
 FEW_CLASSES = 4
 """Of so few numbers one stands out by chance."""
 FEW_ROWS = 3
@@ -54,6 +57,8 @@ class Supposed:
             mean = np.sum([tally["scores_sum"] for tally in tallies], axis=0) / rows
             if mean.var() > SAME_PATTERN * total(tallies, "variance") / rows:
                 return False
+        if size >= LEAST_CURVE and rows >= FEW_ROWS and total(tallies, "beside") >= CURVED * rows:
+            return False
         return total(tallies, "gap") / rows >= OUT * _random_gap(size)
 
     def evidence(self, outputs: Outputs) -> Tally:
@@ -66,11 +71,14 @@ class Supposed:
         rows = rows[:: max(1, len(rows) // MOST_ROWS)].astype(np.float64)
         deviation = rows.std(1)
         told = deviation > 0
-        best = -np.partition(-rows, min(1, rows.shape[1] - 1), 1)[:, :2]
+        first_two = np.argpartition(-rows, min(1, rows.shape[1] - 1), 1)[:, :2]
+        best = -np.sort(-np.take_along_axis(rows, first_two, 1))
         gap = np.divide(best[:, 0] - best[:, -1], deviation, out=np.zeros(len(rows)), where=told)
         winners = np.bincount(rows[told].argmax(1) % WINNERS, minlength=WINNERS)
-        return {"scored": int(told.sum()), "gap": float(gap.sum()), "winners": winners, "columns": rows.shape[1],
-                "scores_sum": rows[told].sum(0), "variance": float(rows[told].var(1).sum())}  # fmt: skip
+        rows = rows[told]
+        return {"scored": len(rows), "gap": float(gap.sum()), "winners": winners, "columns": rows.shape[1],
+                "scores_sum": rows.sum(0), "variance": float(rows.var(1).sum()),
+                "beside": int((np.abs(first_two[told, 0] - first_two[told, -1]) == 1).sum())}  # fmt: skip
 
 
 def _random_gap(size: int) -> float:

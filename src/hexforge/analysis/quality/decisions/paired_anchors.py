@@ -126,7 +126,8 @@ class PairedAnchors:
     def compare(self, reference: tuple[PassingAnchors, ...], other: tuple[PassingAnchors, ...]) -> Tally:
         """Objects that either model finds, those that the other finds there, and how far they moved.
 
-        An object counts by how far it is above the threshold: what is found just so is lost as easily by either.
+        An object counts at every threshold from this one up to its score: at which one it is looked for is not known,
+        and what is found just so is lost as easily by either.
         """
         tally: Tally = dict.fromkeys(
             ("one", "two", "kept", "found", "moved", "pairs", "boxes", "ranked", "ranked_both"), 0
@@ -138,29 +139,33 @@ class PairedAnchors:
                 tally["ranked_both"] += len(np.intersect1d(one.numbers, two.numbers, assume_unique=True))
             for first, second, whole, again in ((one, two, "one", "kept"), (two, one, "two", "found")):
                 for run in first.runs(self.threshold):
-                    moved = self._moved(first, run, second)
+                    moved, again_by = self._found_again(first, run, second)
                     sure_by = float(first.scores[run].max()) - self.threshold
                     tally[whole] += sure_by
-                    tally[again] += sure_by * (moved <= SAME)
+                    tally[again] += min(sure_by, max(0.0, again_by - self.threshold)) * (moved <= SAME)
                     tally["boxes"] += first is one
                     if first is one and np.isfinite(moved):
                         tally["moved"] += moved
                         tally["pairs"] += 1
         return tally
 
-    def _moved(self, own: PassingAnchors, run: Array, other: PassingAnchors) -> float:
-        """How far an object of one model is from the other's at these anchors or beside them; infinite without one."""
+    def _found_again(self, own: PassingAnchors, run: Array, other: PassingAnchors) -> tuple[float, float]:
+        """How far an object of one model is from the other's at these anchors or beside them, and its score there.
+
+        Infinitely far where the other has none.
+        """
         first, last = own.numbers[run[0]] - NEIGHBOURS, own.numbers[run[-1]] + NEIGHBOURS
         near = (other.numbers >= first) & (other.numbers <= last) & (other.scores >= KEPT * self.threshold)
         near &= np.isin(other.classes, own.classes[run])
         if not near.any():
-            return float("inf")
+            return float("inf"), 0.0
+        score = float(other.scores[near].max())
         _, mine, theirs = np.intersect1d(own.numbers[run], other.numbers[near], True, return_indices=True)
         if not len(mine):
-            return 0.0
+            return 0.0, score
         best = int(own.scores[run[mine]].argmax())
         places = own.places[run[mine[best]]], other.places[np.flatnonzero(near)[theirs[best]]]
-        return float(np.sqrt(np.square(places[0] - places[1]).mean())) if places[0].size else 0.0
+        return (float(np.sqrt(np.square(places[0] - places[1]).mean())) if places[0].size else 0.0), score
 
     def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
         """Objects that both find over those of either model, precision, recall, and how far they moved."""
