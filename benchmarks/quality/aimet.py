@@ -2,7 +2,8 @@
 """Beside AIMET: the same models quantized from the same samples, judged alike on samples that neither has seen.
 
     make aimet
-    python -m benchmarks.quality.aimet [--calibrated 16] [--judged 24] [--iterations 10000] [--markdown] [MODEL ...]
+    python -m benchmarks.quality.aimet [--calibrated 16] [--judged 24] [--iterations 10000]
+        [--ways nearest seqmse adaround] [--markdown] [MODEL ...]
 
 aimet-onnx runs in .venv-aimet, in a process of its own, with its configuration for the HTP (htp_v75) and normalizations
 folded; its simulation in floats is what is judged. Of hexforge the public `quantize` is taken, and the
@@ -60,6 +61,7 @@ def theirs(
     target = calibration.with_name("theirs.npz")
     command = [
         str(PYTHON),
+        "-E",
         str(SIDE),
         str(model),
         str(calibration),
@@ -89,7 +91,7 @@ def ours(
     return [run(feeds) for feeds in unseen], seconds
 
 
-def measure(name: str, calibrated: int, judged: int, iterations: int, separator: str) -> None:
+def measure(name: str, calibrated: int, judged: int, iterations: int, ways: Sequence[str], separator: str) -> None:
     """Print both rows of each way for a model."""
     kind = TASKS[name] if name in TASKS else MODELS[name]
     samples = [kind.feeds(CALIBRATION + number) for number in range(calibrated)]
@@ -105,6 +107,8 @@ def measure(name: str, calibrated: int, judged: int, iterations: int, separator:
         run = runner(folder / "float.onnx", "ort")
         one = [run(feeds) for feeds in unseen]
         for precision, way in WAYS:
+            if (way or "nearest") not in ways:
+                continue
             label = f"{precision} {way or 'nearest'}"
             two, seconds = ours(folder / "float.onnx", samples, unseen, precision, way, folder / "ours.onnx")
             print(separator.join([name, *row(label, "hexforge", one, two, seconds, exact)]), flush=True)
@@ -120,6 +124,8 @@ def main() -> int:
     parser.add_argument("--calibrated", type=int, default=16)
     parser.add_argument("--judged", type=int, default=24)
     parser.add_argument("--iterations", type=int, default=10000, help="AIMET's of AdaRound for each layer")
+    known = ("nearest", "seqmse", "adaround")
+    parser.add_argument("--ways", nargs="+", choices=known, default=known, help="how weights are rounded")
     parser.add_argument("--markdown", action="store_true")
     add_names(parser, "model", sorted({*TASKS, *MODELS}), NAMES)
     arguments = parser.parse_args()
@@ -128,7 +134,7 @@ def main() -> int:
     separator = " | " if arguments.markdown else "  "
     print(separator.join(["model", "precision", "by", "SQNR dB", "verdict", "decisions", "CPU s"]), flush=True)
     for name in arguments.models:
-        measure(name, arguments.calibrated, arguments.judged, arguments.iterations, separator)
+        measure(name, arguments.calibrated, arguments.judged, arguments.iterations, arguments.ways, separator)
     return 0
 
 

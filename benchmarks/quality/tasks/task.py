@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,18 @@ class Task:
     good: float
     usable: float
     package: str
+    states: Mapping[str, str] = field(default_factory=dict)
+    """Outputs that a model is given back, by the inputs that take them."""
+    pieces: int = 1
+    """Samples that follow each other: but for the first of them, a model is given its own states."""
+
+    def outputs(self, run: Callable[[Feeds], Outputs], samples: Sequence[Feeds]) -> list[Outputs]:
+        """What a model makes of samples, in their order."""
+        made: list[Outputs] = []
+        for number, feeds in enumerate(samples):
+            own = {name: made[-1][output] for name, output in self.states.items()} if number % self.pieces else {}
+            made.append(run({**feeds, **own}))
+        return made
 
     def verdict(self, value: float) -> str:
         """The class that the task is in."""

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hexforge.analysis.quality.boxes import Boxes, average_precision, match, overlaps, suppress
-from hexforge.analysis.quality.decisions.detection import Detection
-from hexforge.analysis.quality.decisions.detection_layout import DetectionLayout, of_first_picture
+from hexforge.analysis.quality.decisions.boxes import Boxes, average_precision, by_score, match, overlaps, suppress
+from hexforge.analysis.quality.decisions.detection import Detection, of_first_picture
 from hexforge.analysis.quality.decisions.graph_facts import ModelFacts
 from hexforge.analysis.quality.decisions.judge import judge
 from hexforge.analysis.quality.decisions.metric import decision_metric
@@ -146,10 +145,10 @@ PAIRED = (
 """Layouts whose boxes are not at their place in the picture."""
 
 
-def layout_of(outputs: dict[str, Array], facts: ModelFacts = FACTS) -> DetectionLayout:
+def layout_of(outputs: dict[str, Array], facts: ModelFacts = FACTS) -> Detection:
     found = detector(outputs, facts)
     assert isinstance(found, Detection)
-    return found.layout
+    return found
 
 
 @pytest.mark.parametrize("name", [name for name in LAYOUTS if name not in PAIRED])
@@ -224,7 +223,7 @@ def test_the_pictures_of_a_batch_are_judged_each_by_itself(name: str) -> None:
     assert alone is not None
     assert found.about == alone.about
     if isinstance(found, Detection):
-        boxes = found.layout.decode(together)
+        boxes = found.decode(together)
         assert len(boxes) == 2 * len(OBJECTS)
         assert len(of_first_picture(boxes.corners)) == len(OBJECTS)
     swapped = {n: a[[0, 2, 1]] for n, a in together.items()}  # the same boxes, in another picture
@@ -384,6 +383,6 @@ def test_overlap_suppression_and_matching_agree_with_slow_ones(seed: int) -> Non
 
 
 def test_average_precision_is_the_area_below_the_curve() -> None:
-    right = np.array([1.0, 0.0, 1.0])
-    assert average_precision(np.array([0.9, 0.8, 0.7]), right, 4) == pytest.approx((1 + 2 / 3) / 4)
-    assert np.isnan(average_precision(np.zeros(0), np.zeros(0), 0))
+    listed, right = by_score(np.array([0.9, 0.8, 0.7])), by_score(np.array([0.9, 0.7]))
+    assert average_precision(listed, right, 4) == pytest.approx((1 + 2 / 3) / 4)
+    assert np.isnan(average_precision(by_score(np.zeros(0)), by_score(np.zeros(0)), 0))

@@ -130,7 +130,7 @@ def test_edits_are_counted_as_the_recursion_does() -> None:
 def test_a_text_without_symbols_is_compared_by_places() -> None:
     measure = SymbolSequence("y", blank=0)
     silent = np.zeros(5, int)
-    assert measure.figures([measure.compare(silent, silent)])["agreement"] == 1
+    assert measure.figures(measure.compare(silent, silent))["agreement"] == 1
 
 
 def test_vectors_are_compared_by_their_direction() -> None:

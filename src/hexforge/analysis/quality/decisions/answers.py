@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.measure import Outputs, Tally, common_part, rows_of, share, total
+from hexforge.analysis.quality.decisions.measure import OfOneOutput, Outputs, Tally, common_part, rows_of, share
 from hexforge.ir import Array
 
 TOP = 5
@@ -20,18 +19,12 @@ MOST_SYMBOLS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Classification:
+class Classification(OfOneOutput):
     """The class with the highest score, for each row."""
 
-    output: str
     axis: int = -1
     kind: str = "classification"
     about: str = "the class with the highest score"
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The output with the scores."""
-        return (self.output,)
 
     def decide(self, outputs: Outputs) -> Array:
         """The scores, a row for each decision; classes themselves where the model gives those."""
@@ -52,14 +45,14 @@ class Classification:
             tally["margin"], tally["kept"] = _margins(reference, first), _margins(other, first)
         return tally
 
-    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+    def figures(self, tally: Tally) -> dict[str, float]:
         """Top-1, top-5 (how many of the first five are the same), and how much of the margin is kept."""
-        rows = total(tallies, "rows")
-        figures = {"agreement": share(total(tallies, "top1"), rows)}
-        if all("top5" in tally for tally in tallies):
-            figures["top5"] = share(total(tallies, "top5"), rows)
-        if all("margin" in tally for tally in tallies):
-            figures["margin"] = share(total(tallies, "kept"), total(tallies, "margin"))
+        rows = tally["rows"]
+        figures = {"agreement": share(tally["top1"], rows)}
+        if "top5" in tally:
+            figures["top5"] = share(tally["top5"], rows)
+        if "margin" in tally:
+            figures["margin"] = share(tally["kept"], tally["margin"])
         return figures
 
     def words(self, decision: Array) -> str:
@@ -78,17 +71,11 @@ def _margins(scores: Array, classes: Array) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(OfOneOutput):
     """Every label whose probability is at least a half; without any, the most likely one."""
 
-    output: str
     kind: str = "labels"
     about: str = "every label of a probability of at least 0.5"
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The output with the probabilities."""
-        return (self.output,)
 
     def decide(self, outputs: Outputs) -> Array:
         """The probabilities of one sample's labels."""
@@ -104,12 +91,12 @@ class Labels:
             "rows": len(reference), "columns": reference.shape[1],
         }  # fmt: skip
 
-    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+    def figures(self, tally: Tally) -> dict[str, float]:
         """Twice the labels that both give, over all labels of either; the first label where none is likely."""
-        one, two, both = (total(tallies, key) for key in ("one", "two", "both"))
-        top1 = share(total(tallies, "top1"), total(tallies, "rows"))
+        one, two, both = (float(tally[key]) for key in ("one", "two", "both"))
+        top1 = share(tally["top1"], tally["rows"])
         if not one + two:  # without any label the likeliest one counts, where there are several
-            return {"agreement": top1 if all(tally["columns"] > 1 for tally in tallies) else float("nan")}
+            return {"agreement": top1 if tally["columns"] > 1 else float("nan")}
         figures = {"agreement": share(2 * both, one + two), "precision": share(both, two), "recall": share(both, one)}
         return figures | {"labels": one}
 
@@ -119,19 +106,13 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
-class SymbolSequence:
+class SymbolSequence(OfOneOutput):
     """A symbol at each place, or the text that CTC makes of them: repeats are one, and blanks are left out."""
 
-    output: str
     axis: int = -1
     blank: int | None = None
     """The blank of CTC; None where every place is a symbol of its own."""
     kind: str = "sequence"
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The output with the scores of symbols."""
-        return (self.output,)
 
     @property
     def about(self) -> str:
@@ -164,14 +145,14 @@ class SymbolSequence:
             tally["texts"], tally["exact"] = 1, int(np.array_equal(*texts))
         return tally
 
-    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+    def figures(self, tally: Tally) -> dict[str, float]:
         """The share of symbols that are the same, after CTC where there is one, and of whole texts."""
-        places = share(total(tallies, "same"), total(tallies, "places"))
+        places = share(tally["same"], tally["places"])
         if self.blank is None:
             return {"agreement": places}
-        symbols = total(tallies, "symbols")
-        agreement = 1 - share(total(tallies, "edits"), symbols) if symbols else places
-        texts = share(total(tallies, "exact"), total(tallies, "texts"))
+        symbols = tally["symbols"]
+        agreement = 1 - share(tally["edits"], symbols) if symbols else places
+        texts = share(tally["exact"], tally["texts"])
         return {"agreement": agreement, "same_texts": texts, "places": places}
 
     def words(self, decision: Array) -> str:

@@ -8,12 +8,11 @@ are seldom near a half. Only the float model's numbers say so, so every model be
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally, total
+from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally
 
 OUT = 1.8
 """How many times further than among random numbers the winner stands out from the second."""
@@ -44,22 +43,21 @@ class Supposed:
     axis: int | None
     """Where the scores of classes lie; None where every number is a label of its own."""
 
-    def confirmed(self, tallies: Sequence[Tally]) -> bool:
+    def confirmed(self, tally: Tally) -> bool:
         """Whether the float model's numbers behave so over these samples."""
         if self.axis is None:
-            return total(tallies, "undecided") <= MOST_UNDECIDED * total(tallies, "numbers")
-        rows, size = total(tallies, "scored"), min(tally["columns"] for tally in tallies)
-        winners = np.sum([tally["winners"] for tally in tallies], axis=0)
-        varied = rows < FEW_ROWS or np.count_nonzero(winners) > 1
+            return bool(tally["undecided"] <= MOST_UNDECIDED * tally["numbers"])
+        rows, size = tally["scored"], tally["columns"]
+        varied = rows < FEW_ROWS or np.count_nonzero(tally["winners"]) > 1
         if size <= FEW_CLASSES or not rows or not varied:
             return False
         if self.measure.kind == "classification" and rows >= FEW_ROWS:
-            mean = np.sum([tally["scores_sum"] for tally in tallies], axis=0) / rows
-            if mean.var() > SAME_PATTERN * total(tallies, "variance") / rows:
+            mean = tally["scores_sum"] / rows
+            if mean.var() > SAME_PATTERN * tally["variance"] / rows:
                 return False
-        if size >= LEAST_CURVE and rows >= FEW_ROWS and total(tallies, "beside") >= CURVED * rows:
+        if size >= LEAST_CURVE and rows >= FEW_ROWS and tally["beside"] >= CURVED * rows:
             return False
-        return total(tallies, "gap") / rows >= OUT * _random_gap(size)
+        return bool(tally["gap"] >= OUT * _random_gap(size) * rows)
 
     def evidence(self, outputs: Outputs) -> Tally:
         """What the float model's numbers of one sample say of the kind."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,29 +72,29 @@ def _picture_size(shape: tuple[int, ...] | None) -> tuple[int, int] | None:
     return (shape[1], shape[2]) if shape[3] in (1, 3, 4) and min(shape[1:3]) >= 16 else None
 
 
+def _makers(value: Any) -> Iterator[Any]:
+    """The nodes that make a value, the last first, by the first input of each."""
+    for _ in range(MOST_STEPS):
+        if value is None or (node := value.producer()) is None:
+            return
+        yield node
+        value = node.inputs[0] if node.inputs else None
+
+
 def _last_op(value: Any) -> str:
     """The op that makes a value's numbers; empty where none does."""
-    node = value.producer()
-    for _ in range(MOST_STEPS):
-        if node is None or node.op_type not in PASSED or not node.inputs or node.inputs[0] is None:
-            break
-        node = node.inputs[0].producer()
-    return "" if node is None else str(node.op_type)
+    return next((str(node.op_type) for node in _makers(value) if node.op_type not in PASSED), "")
 
 
 def _channel_axis(value: Any, shape: tuple[int, ...] | None) -> int | None:
     """Where the scores lie that a last Softmax chooses from; None where there is none, or reshapes are in between."""
     order = list(range(len(shape or ())))  # which axis of the value that is looked at each axis of the output is
-    node = value.producer()
-    for _ in range(MOST_STEPS):
-        if node is None or not order:
-            break
+    for node in _makers(value) if order else ():
         if node.op_type in PROBABILITY_OPS:
             axis = node.attributes.get("axis")
             return order.index(-1 % len(order) if axis is None else axis.as_int() % len(order))
         if node.op_type == "Transpose" and (perm := node.attributes.get("perm")) is not None:
             order = [perm.as_ints()[i] for i in order]
         elif node.op_type not in ("Identity", "Cast", "QuantizeLinear", "DequantizeLinear"):
-            break
-        node = None if node.inputs[0] is None else node.inputs[0].producer()
+            return None
     return None

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from hexforge.analysis.quality.decisions.channels import ChannelSums, OutputChannels
-from hexforge.analysis.quality.decisions.detection import Detection, Detections
-from hexforge.analysis.quality.decisions.detection_layout import of_first_picture
+from hexforge.analysis.quality.decisions.detection import Detection, Detections, of_first_picture
 from hexforge.analysis.quality.decisions.evidence import Supposed
 from hexforge.analysis.quality.decisions.graph_facts import ModelFacts, model_facts
 from hexforge.analysis.quality.decisions.maps import Segmentation
-from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally, TallySum, finite_numbers
+from hexforge.analysis.quality.decisions.measure import DecisionMeasure, Outputs, Tally, finite_numbers, together
 from hexforge.analysis.quality.decisions.metric import DecisionMetric, decision_metric
 from hexforge.analysis.quality.decisions.paired_anchors import PairedAnchors
 from hexforge.analysis.quality.decisions.verdict import Alarm, Decisions, GroupQuality, OutputDecisions, WorstSample
@@ -103,13 +102,13 @@ class DecisionJudge:
     def settled(self, tallies: Sequence[Tally]) -> tuple[int, ...]:
         """Which of the measures count by what some samples add up to: kinds they confirm, numbers for the others."""
         # a kind that is supposed stands behind the numbers of its output
-        out = {i - 1 if kind.confirmed([tallies[i]]) else i for i, kind in self._supposed.items()}
+        out = {i - 1 if kind.confirmed(tallies[i]) else i for i, kind in self._supposed.items()}
         return tuple(number for number in range(len(tallies)) if number not in out)
 
     def agreements(self, sample: JudgedSample) -> list[float]:
         """How far both models agree on a sample, by each kind of decision; NaN where nothing is decided."""
         assert self.measures is not None
-        return [m.figures([tally])["agreement"] for m, tally in zip(self.measures, sample.tallies, strict=True)]
+        return [m.figures(tally)["agreement"] for m, tally in zip(self.measures, sample.tallies, strict=True)]
 
     def channels(self) -> Iterator[OutputChannels]:
         """The outputs that are numbers, as channels."""
@@ -134,7 +133,7 @@ class DecisionJudge:
         picture = next((p for a in firsts if (p := as_picture(a)) is not None), None)
         boxes = maps = None
         if isinstance(measure, Detection) and isinstance(one, Detections):
-            threshold = measure.layout.threshold
+            threshold = measure.threshold
             first, second = (
                 _in_pixels(of_first_picture(detections.boxes.above(threshold).corners), picture)
                 for detections in (one, two)
@@ -156,7 +155,7 @@ class DecisionCollector:
     def __init__(self, judge: DecisionJudge) -> None:
         self.judge = judge
         self._count = 0
-        self._tallies: list[TallySum] = []
+        self._tallies: list[Tally] = []
         self._agreements: list[array[float]] = []
         self._channels: dict[str, tuple[ChannelSums, int]] = {}
         self._worst: list[tuple[tuple[float, float], int, JudgedSample, Mapping[str, Array]] | None] = []
@@ -171,12 +170,12 @@ class DecisionCollector:
         """Add a sample that is judged already."""
         agreements = self.judge.agreements(sample)
         if not self._count:
-            self._tallies, self._agreements = [TallySum() for _ in agreements], [array("d") for _ in agreements]
-            self._worst = [None] * len(agreements)
-        for tally, sums, agreement, own in zip(
-            sample.tallies, self._tallies, agreements, self._agreements, strict=True
-        ):
-            sums.add(tally)
+            self._agreements, self._worst = [array("d") for _ in agreements], [None] * len(agreements)
+        before = self._tallies or sample.tallies
+        self._tallies = [
+            together(*both) if self._count else both[1] for both in zip(before, sample.tallies, strict=True)
+        ]
+        for agreement, own in zip(agreements, self._agreements, strict=True):
             own.append(agreement)
         for name, piece in sample.channels.items():
             whole, pieces = self._channels.get(name) or (_no_channels(piece), 0)
@@ -185,8 +184,8 @@ class DecisionCollector:
             self._channels[name] = whole, pieces + 1
         db = sample_sqnr_db(sample)
         for i, agreement in enumerate(agreements):
-            before = self._worst[i]
-            if not math.isnan(agreement) and (before is None or (agreement, db) < before[0]):
+            worst = self._worst[i]
+            if not math.isnan(agreement) and (worst is None or (agreement, db) < worst[0]):
                 self._worst[i] = (agreement, db), self._count, sample, feeds
         self._count += 1
 
@@ -214,13 +213,13 @@ class DecisionCollector:
 
     def settled(self) -> tuple[int, ...]:
         """Which of the judge's measures count, by all samples."""
-        return self.judge.settled([sums.tally() for sums in self._tallies])
+        return self.judge.settled(self._tallies)
 
     def _parts(self) -> Iterator[OutputDecisions]:
         """How often both models decide alike, by each kind of decision."""
         for i in self.settled():
             measure = (self.judge.measures or ())[i]
-            figures = measure.figures([self._tallies[i].tally()])
+            figures = measure.figures(self._tallies[i])
             agreement, each = figures.pop("agreement"), tuple(self._agreements[i])
             yield OutputDecisions(measure.kind, measure.outputs, agreement, figures, each, measure.about)
 

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.measure import Outputs, Tally, common_part, share, total
+from hexforge.analysis.quality.decisions.measure import OfOneOutput, Outputs, Tally, common_part, share
 from hexforge.analysis.quality.picture_metrics import WINDOW, psnr_db, ssim
 from hexforge.analysis.quality.pictures import as_picture, range_of
 from hexforge.ir import Array
@@ -22,20 +21,14 @@ SEEN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Segmentation:
+class Segmentation(OfOneOutput):
     """The class of each pixel."""
 
-    output: str
     axis: int | None = 1
     """Where the classes lie; None where pixels are classes already, or one number each."""
     threshold: float | None = None
     """From where on a pixel is of the one class there is; None where the highest of several scores counts."""
     kind: str = "segmentation"
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The output with the maps."""
-        return (self.output,)
 
     @property
     def about(self) -> str:
@@ -59,13 +52,9 @@ class Segmentation:
         return {"one": np.bincount(first.clip(0), minlength=count), "two": np.bincount(second.clip(0), minlength=count),
                 "both": both}  # fmt: skip
 
-    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+    def figures(self, tally: Tally) -> dict[str, float]:
         """The mean over classes of intersection over union, and the share of pixels of the same class."""
-        count = max((len(tally["one"]) for tally in tallies), default=0)
-        one, two, both = np.zeros((3, count))
-        for tally in tallies:
-            for sums, key in ((one, "one"), (two, "two"), (both, "both")):
-                sums[: len(tally[key])] += tally[key]
+        one, two, both = (tally[key] for key in ("one", "two", "both"))
         pixels = float(one.sum())
         either = one + two - both
         chosen = np.maximum(one, two) >= COVERED * pixels
@@ -84,17 +73,11 @@ class Segmentation:
 
 
 @dataclass(frozen=True, slots=True)
-class PictureLikeness:
+class PictureLikeness(OfOneOutput):
     """A picture that is looked at."""
 
-    output: str
     kind: str = "picture"
     about: str = "a picture, by SSIM"
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The output with the picture."""
-        return (self.output,)
 
     def decide(self, outputs: Outputs) -> Array:
         """The picture."""
@@ -113,13 +96,10 @@ class PictureLikeness:
         like = ssim(other, reference, high - low) if drawn else 1 - 10 ** (-psnr / 20)
         return {"pictures": 1, "ssim": like, "psnr": psnr}
 
-    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+    def figures(self, tally: Tally) -> dict[str, float]:
         """The mean SSIM, and the mean PSNR."""
-        count = total(tallies, "pictures")
-        return {
-            "agreement": max(0.0, share(total(tallies, "ssim"), count)),
-            "psnr": share(total(tallies, "psnr"), count),
-        }
+        count = tally["pictures"]
+        return {"agreement": max(0.0, share(tally["ssim"], count)), "psnr": share(tally["psnr"], count)}
 
     def words(self, decision: Array) -> str:
         """Its range."""
@@ -127,17 +107,11 @@ class PictureLikeness:
 
 
 @dataclass(frozen=True, slots=True)
-class Keypoints:
+class Keypoints(OfOneOutput):
     """The place of the peak in each of several heat maps."""
 
-    output: str
     kind: str = "keypoints"
     about: str = "the place of the peak in each heat map"
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The output with the heat maps."""
-        return (self.output,)
 
     def decide(self, outputs: Outputs) -> tuple[Array, Array, float]:
         """Places [maps, 2], how high the peaks are, and how far a peak may move."""
@@ -154,9 +128,9 @@ class Keypoints:
         far = np.hypot(*(places - other[0]).T)
         return {"peaks": int(seen.sum()), "kept": int((far[seen] <= near).sum())}
 
-    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+    def figures(self, tally: Tally) -> dict[str, float]:
         """The share of peaks that stay at their place."""
-        return {"agreement": share(total(tallies, "kept"), total(tallies, "peaks"))}
+        return {"agreement": share(tally["kept"], tally["peaks"])}
 
     def words(self, decision: tuple[Array, Array, float]) -> str:
         """The first places."""

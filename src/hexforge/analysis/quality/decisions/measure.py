@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,13 +15,9 @@ Outputs = Mapping[str, Array]
 LARGE = 1e30
 """What stands for an infinity: above all that a model computes, and its square is a number."""
 Tally = dict[str, Any]
-"""What one sample adds: sums, or lists that are joined."""
-JOINED = ("scores", "right")
-"""What is joined of tallies: a score for each box, which an average precision needs one by one."""
+"""What one sample adds."""
 LEAST = ("least", "columns", "size")
 """Of which the least counts; everything else is added."""
-_TOGETHER = 1024
-"""Lists of so many samples are joined to one."""
 
 
 class DecisionMeasure(Protocol):
@@ -44,35 +41,28 @@ class DecisionMeasure(Protocol):
     def compare(self, reference: Any, other: Any) -> Tally:
         """How far two decisions on one sample are the same."""
 
-    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+    def figures(self, tally: Tally) -> dict[str, float]:
         """The figures of some samples: `agreement` first, NaN where nothing was decided."""
 
     def words(self, decision: Any) -> str:
         """A decision in words."""
 
 
-class TallySum:
-    """The tallies of any number of samples as one, added up in the order of the samples."""
+@dataclass(frozen=True, slots=True)
+class OfOneOutput:
+    """A kind of decision by one output alone."""
 
-    def __init__(self) -> None:
-        self._sums: Tally | None = None
-        self._joined: dict[str, tuple[list[Array], list[Array]]] = {}
+    output: str
 
-    def add(self, tally: Tally) -> None:
-        """Add one more; what is not known of every sample is not known of all."""
-        single = {key: value for key, value in tally.items() if key not in JOINED}
-        mine = self._sums
-        self._sums = single if mine is None else {k: _added(k, mine[k], single[k]) for k in mine if k in single}
-        for key in (key for key in JOINED if key in tally):
-            blocks, pieces = self._joined.setdefault(key, ([], []))
-            pieces.append(tally[key])
-            if len(pieces) == _TOGETHER:
-                blocks.append(np.concatenate(pieces))
-                pieces.clear()
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """It."""
+        return (self.output,)
 
-    def tally(self) -> Tally:
-        """All of them."""
-        return (self._sums or {}) | {key: np.concatenate([*b, *p]) for key, (b, p) in self._joined.items()}
+
+def together(mine: Tally, more: Tally) -> Tally:
+    """The tallies of some samples and of one more; what is not known of every sample is not known of all."""
+    return {key: _added(key, mine[key], more[key]) for key in mine if key in more}
 
 
 def _added(key: str, first: Any, second: Any) -> Any:
@@ -82,11 +72,6 @@ def _added(key: str, first: Any, second: Any) -> Any:
         longer, shorter = (first, second) if len(first) > len(second) else (second, first)
         return longer + np.pad(shorter, (0, len(longer) - len(shorter)))
     return first + second
-
-
-def total(tallies: Sequence[Tally], key: str) -> float:
-    """The sum of a figure over samples."""
-    return float(sum(tally[key] for tally in tallies))
 
 
 def share(part: float, whole: float) -> float:

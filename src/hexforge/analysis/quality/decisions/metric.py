@@ -11,15 +11,14 @@ from typing import Any, cast
 
 from hexforge.analysis.quality.decisions.answers import Classification, Labels, SymbolSequence
 from hexforge.analysis.quality.decisions.channels import channel_axis
-from hexforge.analysis.quality.decisions.detection import Detection
-from hexforge.analysis.quality.decisions.detection_layout import (
+from hexforge.analysis.quality.decisions.detection import (
     FORMATS,
     MOST_OVERLAP,
     PLACED,
     THRESHOLD,
     Activation,
     AnchorScores,
-    DetectionLayout,
+    Detection,
     OutputPart,
 )
 from hexforge.analysis.quality.decisions.evidence import Supposed
@@ -179,11 +178,10 @@ def _described(given: Mapping[str, Any], outputs: Outputs, facts: ModelFacts) ->
     if prototypes and prototypes not in outputs:
         raise CallError(f"the model has no output {prototypes!r}; it has {', '.join(map(repr, outputs))}")
     finished = str(given.get("finished", "no")).lower() in ("yes", "true", "1")
-    layout = DetectionLayout(
+    return Detection(
         "as described", boxes, scores, form, classes, masks, finished, prototypes, facts.picture, threshold,
         float(given.get("nms", MOST_OVERLAP)),
     )  # fmt: skip
-    return Detection(layout)
 
 
 def _part(text: str, outputs: Outputs) -> OutputPart:

@@ -12,14 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.detection_layout import (
-    CANDIDATES,
-    THRESHOLD,
-    AnchorScores,
-    OutputPart,
-    pictures_of,
-)
-from hexforge.analysis.quality.decisions.measure import Outputs, Tally, share, total
+from hexforge.analysis.quality.decisions.detection import RANKED, THRESHOLD, AnchorScores, OutputPart, pictures_of
+from hexforge.analysis.quality.decisions.measure import Outputs, Tally, share
 from hexforge.ir import Array
 
 SAME = 0.6
@@ -31,8 +25,8 @@ NEIGHBOURS = 3
 """Anchors of numbers that differ by no more lie beside each other."""
 SPARSE = 8
 """Numbers that most anchors have alike vary by this part of their range."""
-RANKED = 10
-"""Anchors of a sample that are compared where the float model is sure of none."""
+CANDIDATES = 4096
+"""Anchors of a head that are looked at, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +80,8 @@ class PairedAnchors:
     threshold: float = THRESHOLD
     batch: int = 1
     """Pictures of one sample, of which each has all anchors."""
+    beside: tuple[str, ...] = ()
+    """None is left: all outputs about the anchors are read."""
     kind: str = "detection"
 
     @property
@@ -93,11 +89,6 @@ class PairedAnchors:
         """The outputs with scores and numbers."""
         parts = [part for head in self.heads for part in (*head.scores.parts, *head.numbers)]
         return tuple(dict.fromkeys(part.output for part in parts))
-
-    @property
-    def beside(self) -> tuple[str, ...]:
-        """None is left: all outputs about the anchors are read."""
-        return ()
 
     @property
     def about(self) -> str:
@@ -167,15 +158,14 @@ class PairedAnchors:
         places = own.places[run[mine[best]]], other.places[np.flatnonzero(near)[theirs[best]]]
         return (float(np.sqrt(np.square(places[0] - places[1]).mean())) if places[0].size else 0.0), score
 
-    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+    def figures(self, tally: Tally) -> dict[str, float]:
         """Objects that both find over those of either model, precision, recall, and how far they moved."""
-        one, two, kept, found = (total(tallies, key) for key in ("one", "two", "kept", "found"))
+        one, two, kept, found = (float(tally[key]) for key in ("one", "two", "kept", "found"))
         if not one + two:
-            return {"agreement": share(total(tallies, "ranked_both"), total(tallies, "ranked")), "boxes": 0.0}
-        moved = share(total(tallies, "moved"), total(tallies, "pairs"))
-        agreement = share(kept + found, one + two)
-        return {"agreement": agreement, "precision": share(found, two), "recall": share(kept, one), "moved": moved,
-                "boxes": total(tallies, "boxes")}  # fmt: skip
+            return {"agreement": share(tally["ranked_both"], tally["ranked"]), "boxes": 0.0}
+        moved = share(tally["moved"], tally["pairs"])
+        return {"agreement": share(kept + found, one + two), "precision": share(found, two),
+                "recall": share(kept, one), "moved": moved, "boxes": tally["boxes"]}  # fmt: skip
 
     def words(self, decision: tuple[PassingAnchors, ...]) -> str:
         """How many pass, and the best of them."""

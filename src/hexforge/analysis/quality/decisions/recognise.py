@@ -14,12 +14,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.detection import Detection
-from hexforge.analysis.quality.decisions.detection_layout import (
+from hexforge.analysis.quality.decisions.detection import (
     THRESHOLD,
     Activation,
     AnchorScores,
-    DetectionLayout,
+    Detection,
     OutputPart,
     activated,
 )
@@ -116,8 +115,6 @@ def detector(outputs: Outputs, facts: ModelFacts) -> Detection | PairedAnchors |
     if facts.batch > 1:
         alone = {name: array[:1] for name, array in outputs.items() if array.ndim and len(array) == facts.batch}
         found = detector(alone, replace(facts, batch=1)) if len(alone) == len(outputs) else None
-        if isinstance(found, Detection):
-            return replace(found, layout=replace(found.layout, batch=facts.batch))
         return None if found is None else replace(found, batch=facts.batch)
     groups = [group for tables in _by_anchors(outputs, facts) if (group := _group(tables)) is not None]
     groups = groups or list(_raw_maps(outputs, facts)) or list(_joined(outputs, facts))[:1]
@@ -127,14 +124,13 @@ def detector(outputs: Outputs, facts: ModelFacts) -> Detection | PairedAnchors |
     if len(groups) > 1 or not first.format:
         anchors = (Anchors.of(group.scored, [table.part for table in group.numbers], outputs) for group in groups)
         return PairedAnchors(tuple(anchors))
-    layout = DetectionLayout(
+    return Detection(
         "boxes that are listed" if first.listed else "boxes and scores", first.boxes.part, first.scored,
         "yxyx" if first.boxes.part.output.startswith(TOP_LEFT_FIRST) else first.format,
         None if first.classes is None else first.classes.part, first.masks, first.listed,
         "" if first.masks is None else _prototypes(outputs, first.masks), facts.picture,
         beside=tuple(dict.fromkeys(table.part.output for table in first.numbers)),
     )  # fmt: skip
-    return Detection(layout)
 
 
 def _by_anchors(outputs: Outputs, facts: ModelFacts) -> list[list[_Table]]:

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hexforge.analysis.quality.decisions.measure import Outputs, Tally, TallySum, common_part, rows_of, share, total
+from hexforge.analysis.quality.decisions.measure import OfOneOutput, Outputs, Tally, common_part, rows_of, share
 from hexforge.ir import Array
 
 LEAST_SPREAD = 0.05
@@ -24,18 +23,12 @@ Numbers that are near in units of their spread stay usable: samples may differ b
 
 
 @dataclass(frozen=True, slots=True)
-class Embedding:
+class Embedding(OfOneOutput):
     """Vectors that are told apart by the cosine between them."""
 
-    output: str
     axis: int = -1
     kind: str = "embedding"
     about: str = "the cosine between both models' vectors"
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The output with the vectors."""
-        return (self.output,)
 
     def decide(self, outputs: Outputs) -> Array:
         """The vectors, one a row."""
@@ -50,10 +43,10 @@ class Embedding:
         cosines = np.where(same, 1.0, np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0))
         return {"vectors": len(cosines), "cosine": float(cosines.sum()), "least": float(cosines.min(initial=1.0))}
 
-    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+    def figures(self, tally: Tally) -> dict[str, float]:
         """The mean cosine, and the least one."""
-        mean = share(total(tallies, "cosine"), total(tallies, "vectors"))
-        return {"agreement": mean, "least_cosine": min((t["least"] for t in tallies), default=float("nan"))}
+        mean = share(tally["cosine"], tally["vectors"])
+        return {"agreement": mean, "least_cosine": tally["least"]}
 
     def words(self, decision: Array) -> str:
         """How many there are and how long they are."""
@@ -62,17 +55,11 @@ class Embedding:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class Numbers(OfOneOutput):
     """Numbers that are read as they are: their error beside how far they lie apart, and how far samples move them."""
 
-    output: str
     about: str = "error beside the numbers' spread and what the samples differ by"
     kind: str = "numbers"
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """The output."""
-        return (self.output,)
 
     def decide(self, outputs: Outputs) -> Array:
         """The numbers."""
@@ -91,20 +78,16 @@ class Numbers:
             "size": first.size,
         }  # fmt: skip
 
-    def figures(self, tallies: Sequence[Tally]) -> dict[str, float]:
+    def figures(self, tally: Tally) -> dict[str, float]:
         """The part of the spread that is kept; less where the error is near what samples differ by, if they differ."""
-        count, whole, squares, noise = (total(tallies, key) for key in ("count", "sum", "squares", "noise"))
+        count, whole, squares, noise = (float(tally[key]) for key in ("count", "sum", "squares", "noise"))
         if not count:
             return {"agreement": float("nan")}
         variance = max(squares - whole * whole / count, 0.0)
         against = max(variance, LEAST_SPREAD * squares)
         if not against:
             return {"agreement": 1.0 if not noise else 0.0}
-        sums = TallySum()
-        for tally in tallies:
-            sums.add({key: tally[key] for key in ("samples", "places", "place_squares", "size")})
-        whole_tally = sums.tally()
-        moved = _variation(whole_tally) * whole_tally["size"]
+        moved = _variation(tally) * tally["size"]
         figures = {"agreement": max(0.0, 1 - noise / against), "error_of_spread": math.sqrt(noise / against)}
         if moved > 0:
             figures["error_of_variation"] = math.sqrt(noise / moved)

@@ -81,12 +81,15 @@ def match(truth: Boxes, boxes: Boxes, least_overlap: float) -> Array:
     return matched
 
 
-def average_precision(scores: Array, right: Array, wanted: int) -> float:
-    """The area below the curve of precision over recall, all boxes ranked by score; NaN where nothing is wanted."""
+def by_score(scores: Array) -> Array:
+    """How many boxes there are of each thousandth of a score, the best last."""
+    return np.bincount(np.rint(1000 * np.clip(scores, 0, 1)).astype(np.int64), minlength=1001)
+
+
+def average_precision(listed: Array, right: Array, wanted: int) -> float:
+    """The area below the curve of precision over recall, by counts of scores; NaN where nothing is wanted."""
     if not wanted:
         return float("nan")
-    order = np.argsort(-scores, kind="stable")
-    hits = np.cumsum(right[order])
-    precision = hits / np.arange(1, len(hits) + 1)
-    best = np.maximum.accumulate(precision[::-1])[::-1]  # the best precision at that recall or more
-    return float(best[right[order].astype(bool)].sum() / wanted)
+    precision = np.cumsum(right[::-1]) / np.maximum(np.cumsum(listed[::-1]), 1)
+    best = np.maximum.accumulate(precision[::-1])  # the best precision at that recall or more
+    return float((best * right).sum() / wanted)
