@@ -10,7 +10,7 @@ import pytest
 from docs import htp_features
 from docs.htp_features import FEATURES_PAGE, features, features_page, line_numbers, marked_tests, missing
 
-WITHOUT_TEST = {"Python": 1, "tools": 7, "C": 61}
+WITHOUT_TEST = {"Python": 0, "tools": 7, "C": 61}
 """How many features have neither a test of a door nor a reason why they do not go through it; let it fall."""
 
 

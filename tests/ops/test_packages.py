@@ -74,6 +74,7 @@ def session(path: Path, backend: str, spec: str = PYTHON) -> hexforge.InferenceS
 X = np.random.default_rng(1).standard_normal((1, 3, 8, 8)).astype(np.float32)
 
 
+@pytest.mark.feature("Op packages", guide="19-31")
 @pytest.mark.parametrize("backend", ["cpu", "htp"])
 def test_a_node_of_the_packages_domain_runs(tmp_path: Path, backend: str) -> None:
     path = model(tmp_path / "m.onnx")
