@@ -57,6 +57,9 @@ FOLDERS: dict[str, tuple[Callable[[], Files], str, str]] = {
     "a binary outside of the folder": (
         lambda: qnn(75) | {"SM8650/model_ctx.onnx": made.context_model(binary="../../etc/passwd")}, "", "context-file",
     ),
+    "settings for another chip": (
+        lambda: whole() | {"htp.json": made.settings(devices=[{"soc_id": 69}])}, "SM8650", "chip-number",
+    ),
     "a context for another chip": (lambda: qnn(75) | made.contexts("SM8750"), "SM8650", "context-chip"),
     "floats on a chip of integers": (lambda: qnn(73) | {"m.onnx": made.graph_model()}, "8s Gen 3", "float-chip"),
     "bfloat16 on an older chip": (

@@ -94,13 +94,19 @@ def arch_option(facts: Facts) -> Iterator[str]:
 
 
 def chip_number(facts: Facts) -> Iterator[str]:
-    """A soc_model that is no chip of HTP."""
+    """A soc_model that is no chip of HTP, or settings of which none is for the chip that is asked about."""
+    known: dict[int, str] = {}
     for path, _, key, value in _settings(facts):
         if key in ("soc_model", "soc_id") and str(value).strip() not in ("", "0"):
             try:
-                find_chip(str(value))
+                chip = find_chip(str(value))
             except CallError as error:
                 yield f"{path}: {error}."
+            else:
+                if chip is not None:
+                    known.setdefault(chip.soc_model, f"{path} is for {chip.name} ({key} {value})")
+    if facts.chip is not None and known and facts.chip.soc_model not in known:
+        yield f"{next(iter(known.values()))}, and what is asked about is {facts.chip.name}."
 
 
 def _contexts(facts: Facts) -> Iterator[tuple[ShippedModel, Soc, Soc]]:
