@@ -331,3 +331,19 @@ def test_a_verdict_by_one_sample_says_so() -> None:
     assert judge(one[:2], one[:2]).caution.startswith("judged by 2 samples alone")
     assert judge(one, one).text().startswith("good: ")
     assert "caution" not in judge(one, one).to_json()
+
+
+def test_a_curve_is_no_row_of_classes() -> None:
+    """Chances over time have a highest one, too, but the second is beside it; scores of classes lie in no order."""
+    peaks = RANDOM_PLACES.integers(2, 60, 8)
+    frames = np.arange(62)
+    curves = [np.exp(-np.square((frames - peak) / 1.5))[None].astype(np.float32) for peak in peaks]
+    noise = [RANDOM_PLACES.normal(0, 0.01, curve.shape).astype(np.float32) for curve in curves]
+    one = [{"y": curve + more} for curve, more in zip(curves, noise, strict=True)]
+    assert judge(one, one).kind == "numbers"
+    mixed = RANDOM_PLACES.permutation(62)
+    scores = [{"y": outputs["y"][:, mixed]} for outputs in one]
+    assert judge(scores, scores).kind == "classification"
+
+
+RANDOM_PLACES = np.random.default_rng(42)
