@@ -22,7 +22,7 @@ from pathlib import Path
 
 from hexforge.addons.capi.library import include_path
 
-_LEFT_OUT = re.compile("hexagon|direct_mode|usr_drv|telemetry|_test|windows|custom-op-package", re.I)
+_LEFT_OUT = re.compile("hexagon|SVC|direct_mode|usr_drv|telemetry|_test|windows|custom-op-package", re.I)
 """Files that are for the DSP or another system."""
 
 
@@ -58,7 +58,7 @@ PROJECTS = {
         ("-DORT_API_MANUAL_INIT", "-DQNN_SYSTEM_PROFILE_API_ENABLED", '-DORT_VERSION="1"', "-include", "optional",
          "-include", "filesystem", "-include", "cassert", "-include", "set", "-include", "fstream"),
     ),
-    "mllm": Project(("mllm/backends/qnn/*.cpp",)),
+    "mllm": Project(("mllm/backends/qnn/*.cpp",), options=("-include", "cstring")),
     "ai-engine-direct-helper": Project(
         ("src/*.cpp", "src/**/*.cpp"),
         ("src", "src/Utils", "src/Log", "src/PAL/include", "src/WrapperUtils", "src/CachingUtil"),

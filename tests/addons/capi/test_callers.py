@@ -17,7 +17,7 @@ PACKAGE = ROOT / "examples" / "op_package" / "swish.py"
 
 @pytest.mark.parametrize("case", ["queue_depth", "dimensions", "ids", "nothing_given", "op_package", "shared_memory"])
 def test_a_callers_case(compile_c: Compile, libraries: Path, case: str) -> None:
-    command = [compile_c(SOURCE), libraries / "libQnnHtp.so", case, PACKAGE]
+    command = [str(compile_c(SOURCE)), str(libraries / "libQnnHtp.so"), case, str(PACKAGE)]
     ran = subprocess.run(
         command,
         env=environment(HEXFORGE_QNN_LOG="1", LD_LIBRARY_PATH=str(libraries)),
