@@ -119,6 +119,7 @@ def test_a_program_of_this_computer_that_is_pushed_is_kept_in(
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 int main(int count, char **words) {
   char text[200] = {0};
