@@ -101,7 +101,7 @@ def _guard_of(lines: list[str], number: int) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class LayoutDifference:
     """What two passports say otherwise."""
 
     name: str
@@ -139,23 +139,23 @@ def _is_layout(given: Any) -> bool:
     )
 
 
-def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
+def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[LayoutDifference]:
     """What a program made with other headers would misread: numbers, sizes, places; a name that one has alone, too."""
     for name in dict.fromkeys([*ours["values"], *theirs["values"]]):
         own, other = ours["values"].get(name), theirs["values"].get(name)
         if own != other:
-            yield Difference(name, _said(own), _said(other))
+            yield LayoutDifference(name, _said(own), _said(other))
     for type in dict.fromkeys([*ours["structures"], *theirs["structures"]]):
         own, other = ours["structures"].get(type), theirs["structures"].get(type)
         if own is None or other is None:
-            yield Difference(type, "there" if own else "not there", "there" if other else "not there")
+            yield LayoutDifference(type, "there" if own else "not there", "there" if other else "not there")
             continue
         if own["size"] != other["size"]:
-            yield Difference(type, f"{own['size']} bytes", f"{other['size']} bytes")
+            yield LayoutDifference(type, f"{own['size']} bytes", f"{other['size']} bytes")
         for member in dict.fromkeys([*own["members"], *other["members"]]):
             mine, given = own["members"].get(member), other["members"].get(member)
             if mine != given:
-                yield Difference(f"{type}.{member}", _placed(mine), _placed(given))
+                yield LayoutDifference(f"{type}.{member}", _placed(mine), _placed(given))
 
 
 def _said(value: int | None) -> str:
