@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,8 +74,8 @@ class Compiled:
     stopped_by: str
 
 
-def compile_project(name: str, checkout: Path, include: Sequence[Path], compiler: str, jobs: int) -> list[Compiled]:
-    """Compile every file of a project, for its errors alone."""
+def compile_project(name: str, checkout: Path, include: Sequence[Path], compiler: str, jobs: int) -> Iterator[Compiled]:
+    """Compile every file of a project, for its errors alone; each as it is done, in order."""
     project = PROJECTS[name]
     files = sorted({file for pattern in project.files for file in checkout.glob(pattern)})
     files = [file for file in files if not _LEFT_OUT.search(file.relative_to(checkout).as_posix())]
@@ -90,7 +90,7 @@ def compile_project(name: str, checkout: Path, include: Sequence[Path], compiler
             return Compiled(file.relative_to(checkout).as_posix(), errors[0] if ran.returncode and errors else "")
 
         with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(one, files))
+            yield from pool.map(one, files)
 
 
 def _scratch_includes(project: Project, checkout: Path, scratch: Path) -> list[Path]:
@@ -121,12 +121,12 @@ def main() -> None:
     parser.add_argument("--compiler", default="g++")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args()
-    rows = compile_project(given.project, given.checkout, given.include, given.compiler, given.jobs)
+    rows = []
+    for row in compile_project(given.project, given.checkout, given.include, given.compiler, given.jobs):
+        rows.append(row)
+        print(f"{row.file}: {row.stopped_by or 'compiles'}", flush=True)
     if not rows:
         raise SystemExit(f"{given.checkout}: has no files of {given.project}")
-    for row in rows:
-        if row.stopped_by:
-            print(f"{row.file}: {row.stopped_by}")
     print(f"{given.project}: {sum(not row.stopped_by for row in rows)} of {len(rows)} files compile")
     sys.exit(any(row.stopped_by for row in rows))
 

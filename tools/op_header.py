@@ -18,6 +18,15 @@ _HEAD = """// SPDX-License-Identifier: Apache-2.0
 """
 
 
+_GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate", "hidden_state")
+_ALSO_NAMED = {
+    "L2Norm": ("axis",),
+    "Lstm": (*(f"{gate}_qscale" for gate in _GATES), "hidden_state_offset"),
+    "ResizeBilinear": ("antialias",),
+}
+"""Parameters that callers name and the table of ops has by another name, or only at what asks for nothing."""
+
+
 def upper(name: str) -> str:
     """Conv2d is CONV_2D, ElementWiseAdd is ELEMENT_WISE_ADD, pad_amount is PAD_AMOUNT."""
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=\d+[a-z]\b)", "_", name)
@@ -30,6 +39,8 @@ def header() -> str:
     for op in sorted(BUILT_IN, key=lambda each: each.name):
         own = f"QNN_OP_{upper(op.name)}"
         lines.append(f'#define {own} "{op.name}"\n')
+        for name in _ALSO_NAMED.get(op.name, ()):
+            lines.append(f'#define {own}_PARAM_{upper(name)} "{name}"\n')
         for param in op.params:
             lines.append(f'#define {own}_PARAM_{upper(param.name)} "{param.name}"\n')
             for choice, number in (param.choices or {}).items():

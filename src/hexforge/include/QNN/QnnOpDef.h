@@ -163,6 +163,7 @@
 #define QNN_OP_IS_INF_PARAM_DETECT_POSITIVE "detect_positive"
 #define QNN_OP_IS_NAN "IsNan"
 #define QNN_OP_L2_NORM "L2Norm"
+#define QNN_OP_L2_NORM_PARAM_AXIS "axis"
 #define QNN_OP_L2_NORM_PARAM_AXES "axes"
 #define QNN_OP_L2_NORM_PARAM_EPSILON "epsilon"
 #define QNN_OP_L2_POOL_2D "L2Pool2d"
@@ -185,6 +186,12 @@
 #define QNN_OP_LRN_REGION_ACROSS_CHANNEL 0
 #define QNN_OP_LRN_REGION_WITHIN_CHANNEL 1
 #define QNN_OP_LSTM "Lstm"
+#define QNN_OP_LSTM_PARAM_INPUT_GATE_QSCALE "input_gate_qscale"
+#define QNN_OP_LSTM_PARAM_FORGET_GATE_QSCALE "forget_gate_qscale"
+#define QNN_OP_LSTM_PARAM_CELL_GATE_QSCALE "cell_gate_qscale"
+#define QNN_OP_LSTM_PARAM_OUTPUT_GATE_QSCALE "output_gate_qscale"
+#define QNN_OP_LSTM_PARAM_HIDDEN_STATE_QSCALE "hidden_state_qscale"
+#define QNN_OP_LSTM_PARAM_HIDDEN_STATE_OFFSET "hidden_state_offset"
 #define QNN_OP_LSTM_PARAM_DIRECTION "direction"
 #define QNN_OP_LSTM_DIRECTION_FORWARD 0
 #define QNN_OP_LSTM_DIRECTION_REVERSE 1
@@ -303,6 +310,7 @@
 #define QNN_OP_RESIZE_NEAREST_MODE_CEIL 3
 #define QNN_OP_RESIZE_PARAM_CUBIC_COEFF "cubic_coeff"
 #define QNN_OP_RESIZE_BILINEAR "ResizeBilinear"
+#define QNN_OP_RESIZE_BILINEAR_PARAM_ANTIALIAS "antialias"
 #define QNN_OP_RESIZE_BILINEAR_PARAM_ALIGN_CORNERS "align_corners"
 #define QNN_OP_RESIZE_BILINEAR_PARAM_HALF_PIXEL_CENTERS "half_pixel_centers"
 #define QNN_OP_RESIZE_NEAREST_NEIGHBOR "ResizeNearestNeighbor"
