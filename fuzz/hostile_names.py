@@ -46,6 +46,7 @@ NAMELESS = frozenset(
     {
         "addons",
         "mcp",
+        "abi-probe",
         "history",
         "op-package",
         "config",

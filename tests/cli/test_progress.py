@@ -26,7 +26,7 @@ QUICK = {
     "addons",
     *("ops", "options", "socs", "config", "devices", "tool", "op-package", "executor-runner", "explain", "lib-path"),
     *("vendor", "verify"),  # what they do long needs Qualcomm's package
-    *("trace", "phone", "sdk-root", "calibrate", "doctor", "versions", "mcp", "history"),
+    *("trace", "phone", "sdk-root", "calibrate", "doctor", "versions", "mcp", "history", "abi-probe"),
 }
 """Commands that read nothing large; `tool` and `executor-runner` have the vendor's flags and output."""
 DATA = ("--data", "random:4")

@@ -26,14 +26,11 @@ def abi_probe(
         if output is None:
             print(text, end="")
             return
-        from hexforge.formats.files import require_writable
+        from hexforge.formats.files import require_writable, write_atomically
 
         require_writable(output)
-        output.write_text(text, encoding="ascii")
-        say(
-            f"{output}: "
-            + ("compile it against an SDK's headers" if include is None else "the passport of " + str(include))
-        )
+        write_atomically(output, text.encode("ascii"))
+        say(f"{output}: {'compile it with the headers of an SDK' if include is None else f'the passport of {include}'}")
         return
     rows = list(differences(own_passport(compiler), read_passport(passport)))
     if as_json:

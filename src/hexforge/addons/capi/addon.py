@@ -27,7 +27,7 @@ ADDON = Addon(
             "hexforge.addons.capi.abi_probe_command:abi_probe",
             "Learn how an SDK's headers lay out QNN's structures, and what of it differs from hexforge's.",
             (
-                "hexforge abi-probe > probe.c",
+                "hexforge abi-probe -o probe.c",
                 "hexforge abi-probe --include $QNN_SDK_ROOT/include/QNN -o passport.json",
                 "hexforge abi-probe --passport passport.json",
             ),
