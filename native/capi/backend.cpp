@@ -45,6 +45,16 @@ LoneOp lone_op(const Qnn_OpConfig_t& config) {
   return op;
 }
 
+void apply_signal_config(Signal& signal, const QnnSignal_Config_t** config) {
+  for (; config && *config; ++config) switch (static_cast<std::uint32_t>((*config)->option)) {
+      case QNN_SIGNAL_CONFIG_OPTION_ABORT: signal.timeout_us = 0; break;
+      case QNN_SIGNAL_CONFIG_OPTION_TIMEOUT: signal.timeout_us = (*config)->timeoutDurationUs; break;
+      default:
+        throw Failure(QNN_SIGNAL_ERROR_INVALID_ARGUMENT,
+                      "signal option " + std::to_string((*config)->option) + " is not known");
+    }
+}
+
 }  // namespace
 
 const Library kHtp = {"htp", "HTP_QTI_AISW", QNN_BACKEND_ID_HTP, {5, 39, 0}};
@@ -212,16 +222,18 @@ Qnn_ErrorHandle_t signal_create(Qnn_BackendHandle_t backend, const QnnSignal_Con
                                 Qnn_SignalHandle_t* signal) {
   return guarded("QnnSignal_create", no_logger, [&] {
     required(signal, QNN_SIGNAL_ERROR_INVALID_ARGUMENT, "signal");
-    if (config && *config)
-      throw Failure(QNN_SIGNAL_ERROR_UNSUPPORTED, "configurations of signals are not known here; a signal aborts");
-    *signal = Handles::all().add(std::make_shared<Signal>(backend_of(backend)));
+    auto made = std::make_shared<Signal>(backend_of(backend));
+    apply_signal_config(*made, config);
+    *signal = Handles::all().add(std::move(made));
   });
 }
 
 Qnn_ErrorHandle_t signal_set_config(Qnn_SignalHandle_t handle, const QnnSignal_Config_t** config) {
   return guarded("QnnSignal_setConfig", no_logger, [&] {
-    if (!Handles::all().find<Signal>(handle)) throw Failure(QNN_SIGNAL_ERROR_INVALID_HANDLE, "there is no such signal");
-    if (config && *config) throw Failure(QNN_SIGNAL_ERROR_UNSUPPORTED, "configurations of signals are not known here");
+    const auto signal = Handles::all().find<Signal>(handle);
+    if (!signal) throw Failure(QNN_SIGNAL_ERROR_INVALID_HANDLE, "there is no such signal");
+    if (signal->in_use) throw Failure(QNN_SIGNAL_ERROR_SIGNAL_IN_USE, "a call observes the signal");
+    apply_signal_config(*signal, config);
   });
 }
 

@@ -13,7 +13,7 @@ sys.modules["hexforge"] = package
 chips = importlib.import_module("hexforge.chips.soc").SOCS
 target.write_text(
     "".join(
-        f"    {{{soc.soc_model}, {soc.htp_arch}, {soc.vtcm_mb}, {soc.nsp_cores}, {'true' if soc.dlbc else 'false'}}},"
+        f"    {{{soc.soc_model}, {soc.htp_arch}, {soc.vtcm_mb}, {soc.nsp_cores}, {soc.hvx_threads}, {'true' if soc.dlbc else 'false'}}},"
         f"  // {soc.name}\n"
         for soc in chips
     ),

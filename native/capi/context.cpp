@@ -32,6 +32,12 @@ struct HtpOption {
 constexpr HtpOption kHtpOptions[] = {
     {QNN_HTP_CONTEXT_CONFIG_OPTION_PREPARE_ONLY, "prepare_only", 0},
     {QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES, "share_resources", 0},
+    {QNN_HTP_CONTEXT_CONFIG_OPTION_FILE_READ_MEMORY_BUDGET, "file_read_memory_budget_in_mb", sizeof(std::uint64_t)},
+    {QNN_HTP_CONTEXT_CONFIG_OPTION_IO_MEM_ESTIMATION, "io_mem_estimation", 0},
+    {QNN_HTP_CONTEXT_CONFIG_OPTION_DSP_MEMORY_PROFILING_ENABLED, "dsp_memory_profiling_enabled", 0},
+    {QNN_HTP_CONTEXT_CONFIG_OPTION_INIT_ACCELERATION, "init_acceleration", 0},
+    {QNN_HTP_CONTEXT_CONFIG_OPTION_SKIP_VALIDATION_ON_BINARY_SECTION, "skip_validation_on_binary_section", 0},
+    {QNN_HTP_CONTEXT_CONFIG_OPTION_LORA_WEIGHT_SHARING_ENABLED, "lora_weight_sharing_enabled", 0},
 };
 
 void register_group(Context& context, const QnnHtpContext_GroupRegistration_t& group, const char* key,
@@ -67,11 +73,19 @@ void apply_custom(Context& context, const QnnHtpContext_CustomConfig_t& config) 
       register_group(context, config.groupRegistration, "register_multi_contexts",
                      "QNN_HTP_CONTEXT_CONFIG_OPTION_REGISTER_MULTI_CONTEXTS");
       return;
+    case QNN_HTP_CONTEXT_CONFIG_OPTION_REGISTER_CONCURRENT_RESOURCE_SHARING:
+      register_group(context, config.concurrentGroupRegistration, "register_concurrent_resource_sharing",
+                     "QNN_HTP_CONTEXT_CONFIG_OPTION_REGISTER_CONCURRENT_RESOURCE_SHARING");
+      return;
+    case QNN_HTP_CONTEXT_CONFIG_OPTION_LORA_WEIGHT_SHARING_ENABLED:
+      if (number_of(config, 1)) context.options["lora_weight_sharing"] = "1";
+      return;
     case QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES: context.shares_resources = number_of(config, 1) != 0; return;
     case QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES_OPTIMIZATION_TYPE:
       switch (number_of(config, sizeof(std::uint32_t))) {
         case SEQUENTIAL_WITH_VA_OPTIMIZATION: context.sharing_type = "SEQUENTIAL_WITH_VA_OPTIMIZATION"; return;
         case SEQUENTIAL_WITHOUT_VA_OPTIMIZATION: context.sharing_type = "SEQUENTIAL_WITHOUT_VA_OPTIMIZATION"; return;
+        case CONCURRENT_OPTIMIZATION: context.sharing_type = "CONCURRENT_OPTIMIZATION"; return;
         default:
           throw Failure(QNN_CONTEXT_ERROR_INVALID_CONFIG,
                         "share resources optimization type " + std::to_string(number_of(config, 4)) + " is not known");
@@ -339,6 +353,12 @@ void apply_context_config(Context& context, const QnnContext_Config_t** config, 
         context.enabled_graphs = names_of(own.enableGraphs);
         context.creation["enable_graphs"] = json_of(context.enabled_graphs);
         break;
+      case QNN_CONTEXT_CONFIG_GRAPH_RETENTION_ORDER:
+        context.creation["graph_retention_order"] = json_of(names_of(own.graphRetentionOrder));
+        break;
+      case QNN_CONTEXT_CONFIG_OPTION_DEFER_GRAPH_INIT:
+        context.creation["defer_graph_init"] = own.isGraphInitDeferred ? "true" : "false";
+        break;
       case QNN_CONTEXT_CONFIG_OPTION_ERROR_REPORTING:
       case QNN_CONTEXT_CONFIG_OPTION_OEM_STRING: break;
       case QNN_CONTEXT_CONFIG_ASYNC_EXECUTION_QUEUE_DEPTH: set_queue_depth(context, own.asyncExeQueueDepth); break;
@@ -438,6 +458,7 @@ Qnn_ErrorHandle_t context_create_from_binary_with_signal(Qnn_BackendHandle_t bac
         if (observed.triggered()) throw Failure(QNN_CONTEXT_ERROR_ABORTED, "the signal was triggered");
         place_on_device(*context, context->graphs, context->binary, observed.signal());
         profile_call(profile, QNN_PROFILE_EVENTTYPE_INIT, began, "QnnContext_createFromBinary");
+        profile_heap(profile, heap_events(*context, "DSP:before_context_created"));
         if (context->persistent_binary) check::keep_watch(*context, bytes, size);
         *out = published(context);
       });
@@ -536,8 +557,16 @@ Qnn_ErrorHandle_t context_apply_binary_section(Qnn_ContextHandle_t handle, Qnn_G
         Observed observed(signal, QNN_SIGNAL_ERROR_SIGNAL_IN_USE);
         const std::uint64_t began = now_us();
         const Binary adapter = copied(buffer->v1.binaryBuf.dataBuffer, buffer->v1.binaryBuf.dataBufferSize);
-        graph->compiled->apply_adapter(adapter.bytes(), adapter.data, graph->name);
+        const auto skip = context->creation.find("skip_validation_on_binary_section");
+        const bool verify = skip == context->creation.end() || skip->second != "true";
+        try {
+          graph->compiled->apply_adapter(adapter.bytes(), adapter.data, graph->name, verify);
+        } catch (const ContextError& error) {
+          if (error.kind != ContextError::Kind::format && error.kind != ContextError::Kind::call) throw;
+          throw Failure(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, error.what());
+        }
         apply_on_device(*graph, "binary section");
+        graph->adapted = true;
         profile_call(profile, QNN_PROFILE_EVENTTYPE_INIT, began, "QnnContext_applyBinarySection");
       });
 }
@@ -563,6 +592,7 @@ Qnn_ErrorHandle_t context_free(Qnn_ContextHandle_t handle, Qnn_ProfileHandle_t p
             .end('}');
         Compiler::of_process().tell(request.done());
         profile_call(profile, QNN_PROFILE_EVENTTYPE_DEINIT, began, "QnnContext_free");
+        profile_heap(profile, heap_events(*context, "DSP:after_context_freed"));
       });
 }
 

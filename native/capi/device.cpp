@@ -15,7 +15,7 @@ namespace {
 
 // The chips that hexforge knows (hexforge/chips/soc.py).
 struct Chip {
-  std::uint32_t soc_model, arch, vtcm_mb, cores;
+  std::uint32_t soc_model, arch, vtcm_mb, cores, hvx_threads;
   bool dlbc;
 };
 constexpr Chip kChips[] = {
@@ -34,8 +34,8 @@ Chip chip_of(const Options& options) {
   for (const Chip& each : kChips)
     if (each.soc_model == (model || arch ? model : kDefaultSocModel)) return each;
   for (const Chip& each : kChips)
-    if (each.arch == arch) return {0, arch, each.vtcm_mb, 1, each.dlbc};
-  return {model, arch, 8, 1, true};
+    if (each.arch == arch) return {0, arch, each.vtcm_mb, 1, each.hvx_threads, each.dlbc};
+  return {model, arch, 8, 1, 4, true};
 }
 
 Qnn_ErrorHandle_t create_power_config_id(std::uint32_t device, std::uint32_t core, std::uint32_t* id) {
@@ -119,7 +119,7 @@ void apply_platform(Device& device, const QnnDevice_PlatformInfo_t& given) {
 struct Device::Info {
   explicit Info(const Chip& chip)
       : extension{QNN_HTP_DEVICE_TYPE_ON_CHIP,
-                  {{chip.vtcm_mb, chip.soc_model, false, chip.dlbc, static_cast<QnnHtpDevice_Arch_t>(chip.arch)}}},
+                  {{chip.vtcm_mb, chip.soc_model, true, chip.dlbc, static_cast<QnnHtpDevice_Arch_t>(chip.arch)}}},
         hardware{QNN_DEVICE_HARDWARE_DEVICE_INFO_VERSION_1,
                  {{0, 0, std::min(chip.cores, kMostCores), cores,
                    reinterpret_cast<QnnDevice_DeviceInfoExtension_t>(&extension)}}},
@@ -180,6 +180,8 @@ std::shared_ptr<Device> device_of(Qnn_DeviceHandle_t handle) {
 }
 
 }  // namespace
+
+std::uint32_t hvx_threads_of(const Options& options) { return chip_of(options).hvx_threads; }
 
 Options chip_options(const Library& library) {
   std::lock_guard lock(chips_mutex);

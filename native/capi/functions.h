@@ -36,4 +36,9 @@ void profile_call(Qnn_ProfileHandle_t profile, QnnProfile_EventType_t type, std:
 void profile_execution(Qnn_ProfileHandle_t profile, std::uint64_t began_us, const Graph& graph,
                        const hexforge::Json* took);
 
+struct HeapEvent;
+void profile_heap(Qnn_ProfileHandle_t profile, const std::vector<HeapEvent>& events);
+// How many HVX threads the chip of some options has.
+std::uint32_t hvx_threads_of(const Options& options);
+
 }  // namespace hexforge::capi

@@ -12,37 +12,103 @@
 namespace hexforge::capi {
 namespace {
 
-void apply_custom(Graph& graph, const Context& context, const QnnHtpGraph_CustomConfig_t& config) {
-  const auto set = [&](const char* key, std::int64_t value) { graph.options[key] = std::to_string(value); };
-  switch (config.option) {
-    case QNN_HTP_GRAPH_CONFIG_OPTION_OPTIMIZATION:
-      if (config.optimizationOption.type == QNN_HTP_GRAPH_OPTIMIZATION_TYPE_FINALIZE_OPTIMIZATION_FLAG)
-        set("htp_graph_finalization_optimization_mode",
-            static_cast<std::int64_t>(config.optimizationOption.floatValue));
-      else if (config.optimizationOption.type == QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_DLBC &&
-               config.optimizationOption.floatValue >= 1.0f)
-        set("dlbc", 1);
-      else if (config.optimizationOption.type == QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_SLC_ALLOCATOR &&
-               config.optimizationOption.floatValue >= 1.0f)
-        set("slc_alloc_enable", 1);
-      return;
-    case QNN_HTP_GRAPH_CONFIG_OPTION_PRECISION: return;  // floats are computed in half precision either way
-    case QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE_IN_MB: set("vtcm_mb", config.vtcmSizeInMB); return;
-    case QNN_HTP_GRAPH_CONFIG_OPTION_FOLD_RELU_ACTIVATION_INTO_CONV_OFF:
-      set("fold_relu_activation_into_conv_off", config.foldReluActivationIntoConvOff);
-      return;
-    case QNN_HTP_GRAPH_CONFIG_OPTION_SHORT_DEPTH_CONV_ON_HMX_OFF:
-      set("short_depth_conv_on_hmx_off", config.shortDepthConvOnHmxOff);
-      return;
-    case QNN_HTP_GRAPH_CONFIG_OPTION_NUM_HVX_THREADS:
-      set("num_hvx_threads", static_cast<std::int64_t>(config.numHvxThreads));
-      return;
-    default:
-      refuse_declared_only(config.option, "QnnGraph");
-      if (context.backend->logger)
-        context.backend->logger->say(QNN_LOG_LEVEL_WARN, "QnnGraph: option " + std::to_string(config.option) +
-                                                             " of the HTP is not known here, and is left out");
+// What a client's union holds: read as bytes, since a bool of a client may be any number.
+std::uint64_t number_of(const QnnHtpGraph_CustomConfig_t& config, std::size_t bytes) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, reinterpret_cast<const std::byte*>(&config) + sizeof(std::uint64_t), bytes);
+  return number;
+}
+
+// Options of the HTP by the names that its backend has for them, and the bytes that each takes; 0 is a flag.
+struct HtpOption {
+  std::uint32_t option;
+  const char* key;
+  std::size_t bytes;
+};
+constexpr HtpOption kHtpOptions[] = {
+    {QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE_IN_MB, "vtcm_mb", sizeof(std::uint32_t)},
+    {QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE, "vtcm_size", sizeof(std::uint64_t)},
+    {QNN_HTP_GRAPH_CONFIG_OPTION_FOLD_RELU_ACTIVATION_INTO_CONV_OFF, "fold_relu_activation_into_conv_off", 0},
+    {QNN_HTP_GRAPH_CONFIG_OPTION_SHORT_DEPTH_CONV_ON_HMX_OFF, "short_depth_conv_on_hmx_off", 0},
+    {QNN_HTP_GRAPH_CONFIG_OPTION_NUM_HVX_THREADS, "num_hvx_threads", sizeof(std::uint64_t)},
+    {QNN_HTP_GRAPH_CONFIG_OPTION_WEIGHTS_PACKING, "weights_packing", 0},
+    {QNN_HTP_GRAPH_CONFIG_OPTION_NUM_CORES, "num_cores", sizeof(std::uint32_t)},
+};
+constexpr HtpOption kOptimizations[] = {
+    {QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_DLBC, "dlbc", 0},
+    {QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_DLBC_WEIGHTS, "dlbc_weights", 0},
+    {QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_SLC_ALLOCATOR, "slc_alloc_enable", 0},
+};
+
+void require_hvx_threads(const Graph& graph, const Context& context, std::uint64_t count) {
+  const std::uint32_t most = hvx_threads_of(context.all_options({}));
+  if (!count || count > most)
+    throw Failure(QNN_GRAPH_ERROR_INVALID_ARGUMENT, "graph '" + graph.name + "': " + std::to_string(count) +
+                                                        " HVX threads; the chip has 1 to " + std::to_string(most));
+}
+
+// An optimization, which is switched on or off by 1.0 and 0.0.
+void apply_optimization(Graph& graph, std::uint32_t type, float value) {
+  if (type == QNN_HTP_GRAPH_OPTIMIZATION_TYPE_FINALIZE_OPTIMIZATION_FLAG) {
+    graph.options["htp_graph_finalization_optimization_mode"] = std::to_string(static_cast<std::int64_t>(value));
+    return;
   }
+  for (const HtpOption& each : kOptimizations)
+    if (each.option == type) {
+      if (value != 0.0f && value != 1.0f)
+        throw Failure(QNN_GRAPH_ERROR_INVALID_ARGUMENT,
+                      std::string(each.key) + " is 1.0 or 0.0, not " + std::to_string(value));
+      graph.options[each.key] = value == 1.0f ? "1" : "0";
+    }
+}
+
+// Options that a graph takes after it was finalized: the system level cache, and threads until it first runs.
+void change_custom(Graph& graph, const Context& context, const QnnHtpGraph_CustomConfig_t& config) {
+  const auto option = static_cast<std::uint32_t>(config.option);
+  if (option == QNN_HTP_GRAPH_CONFIG_OPTION_OPTIMIZATION &&
+      config.optimizationOption.type == QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_SLC_ALLOCATOR) {
+    const auto prepared = graph.options.find("slc_alloc_enable");
+    const auto in_file = graph.compiled ? graph.compiled->options().find("slc_alloc_enable")
+                                        : std::map<std::string, std::string>::const_iterator{};
+    const bool has = (prepared != graph.options.end() && prepared->second == "1") ||
+                     (graph.compiled && in_file != graph.compiled->options().end() && in_file->second == "1");
+    if (!has)
+      throw Failure(
+          QNN_GRAPH_ERROR_UNSUPPORTED_FEATURE,
+          "graph '" + graph.name + "' was not prepared with the SLC allocator, so there is nothing to change");
+    set_on_device(graph, "slc", config.optimizationOption.floatValue == 0.0f ? "false" : "true");
+    return;
+  }
+  if (option == QNN_HTP_GRAPH_CONFIG_OPTION_NUM_HVX_THREADS) {
+    const std::uint64_t count = number_of(config, sizeof(std::uint64_t));
+    if (graph.has_run)
+      throw Failure(QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED,
+                    "graph '" + graph.name + "': the number of threads cannot be changed after the first execution");
+    require_hvx_threads(graph, context, count);
+    set_on_device(graph, "num_hvx_threads", std::to_string(count));
+    return;
+  }
+  if (graph.has_run)
+    throw Failure(QNN_GRAPH_ERROR_INVALID_ARGUMENT, "options of the HTP are set before the first execution");
+}
+
+void apply_custom(Graph& graph, const Context& context, const QnnHtpGraph_CustomConfig_t& config) {
+  const auto option = static_cast<std::uint32_t>(config.option);
+  for (const HtpOption& each : kHtpOptions)
+    if (each.option == option) {
+      const std::uint64_t value = number_of(config, each.bytes ? each.bytes : 1);
+      if (option == QNN_HTP_GRAPH_CONFIG_OPTION_NUM_HVX_THREADS) require_hvx_threads(graph, context, value);
+      graph.options[each.key] = std::to_string(each.bytes ? value : value != 0);
+      return;
+    }
+  if (option == QNN_HTP_GRAPH_CONFIG_OPTION_OPTIMIZATION)
+    return apply_optimization(graph, static_cast<std::uint32_t>(config.optimizationOption.type),
+                              config.optimizationOption.floatValue);
+  if (option == QNN_HTP_GRAPH_CONFIG_OPTION_PRECISION) return;  // floats are computed in half precision either way
+  refuse_declared_only(option, "QnnGraph");
+  if (context.backend->logger)
+    context.backend->logger->say(QNN_LOG_LEVEL_WARN, "QnnGraph: option " + std::to_string(option) +
+                                                         " of the HTP does nothing here, and is left out");
 }
 
 // Adds a tensor under its name, or finds the same one again; the graph is locked.
@@ -230,6 +296,13 @@ std::shared_ptr<Graph> ready(Qnn_GraphHandle_t handle, const Given& given) {
                   "graph '" + graph->name + "' is not finalized; call QnnGraph_finalize");
   if (context_of(*graph)->prepare_only)
     throw Failure(QNN_GRAPH_ERROR_UNSUPPORTED_FEATURE, "the context was created to prepare graphs only");
+  if (graph->compiled && !graph->adapted) {
+    const auto& options = graph->compiled->options();
+    const auto lora = options.find("lora_weight_sharing");
+    if (lora != options.end() && lora->second == "1" && graph->compiled->info(graph->name).updatable_bytes)
+      throw Failure(QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED,
+                    "graph '" + graph->name + "' shares LoRA weights; QnnContext_applyBinarySection comes first");
+  }
   if ((given.input_count && !given.inputs) || (given.output_count && !given.outputs))
     throw Failure(QNN_GRAPH_ERROR_INVALID_ARGUMENT, "inputs or outputs are NULL");
   return graph;
@@ -309,10 +382,14 @@ void apply_graph_config(Graph& graph, const QnnGraph_Config_t** config, bool cha
     const QnnGraph_Config_t& own = **config;
     switch (own.option) {
       case QNN_GRAPH_CONFIG_OPTION_CUSTOM:
-        if (changing && graph.has_run)
-          throw Failure(QNN_GRAPH_ERROR_INVALID_ARGUMENT, "options of the HTP are set before the first execution");
-        if (own.customConfig && context->backend->library.id == QNN_BACKEND_ID_HTP && !graph.finalized)
-          apply_custom(graph, *context, *static_cast<const QnnHtpGraph_CustomConfig_t*>(own.customConfig));
+        if (own.customConfig && context->backend->library.id == QNN_BACKEND_ID_HTP) {
+          const auto& custom = *static_cast<const QnnHtpGraph_CustomConfig_t*>(own.customConfig);
+          if (changing && graph.finalized) {
+            change_custom(graph, *context, custom);
+          } else {
+            apply_custom(graph, *context, custom);
+          }
+        }
         break;
       case QNN_GRAPH_CONFIG_OPTION_PRIORITY:
         set_priority_on_device(graph, own.priority);
@@ -474,6 +551,7 @@ Qnn_ErrorHandle_t graph_finalize(Qnn_GraphHandle_t handle, Qnn_ProfileHandle_t p
         const std::uint64_t began = now_us();
         Request request("finalize", context->backend->library.backend, context->all_options(graph->options));
         request.context(context->number, graph->name);
+        request.json().key("weight_sharing").boolean(context->weight_sharing);
         request.graph(graph->tensors, graph->nodes);
         const Answer answer = Compiler::of_process().ask(request.text(), request.arrays);
         if (const auto logger = context->backend->logger)

@@ -199,6 +199,7 @@ class Graph final : public Object {
   Options options;
   std::atomic<bool> finalized{false};
   std::atomic<bool> has_run{false};
+  std::atomic<bool> adapted{false};           // an adapter was applied
   Binary binary;                              // a context of this graph alone, as it was prepared
   std::shared_ptr<CompiledContext> compiled;  // that of this graph alone, or of the file
   std::shared_ptr<CompiledGraph> program;     // null where the graph runs in the compiler process

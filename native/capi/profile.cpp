@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "capi/functions.h"
+#include "capi/simulated/context.h"
 
 namespace hexforge::capi {
 namespace {
@@ -127,6 +128,20 @@ void profile_execution(Qnn_ProfileHandle_t profile, std::uint64_t began_us, cons
   timeline.latency_us = (*took)["latency_us"].real();
   timeline.accelerator_us = (*took)["accelerator_us"].real();
   profile_call(profile, QNN_PROFILE_EVENTTYPE_EXECUTE, began_us, graph.name.c_str(), &timeline);
+}
+
+void profile_heap(Qnn_ProfileHandle_t handle, const std::vector<HeapEvent>& events) {
+  if (!handle || events.empty()) return;
+  const auto profile = profile_of(handle);
+  for (const HeapEvent& each : events)
+    Profile::add(profile,
+                 {QNN_PROFILE_EVENTTYPE_BACKEND,
+                  QNN_PROFILE_EVENTUNIT_BYTES,
+                  static_cast<std::uint64_t>(each.bytes),
+                  now_us(),
+                  each.name,
+                  {}},
+                 profile->roots.empty() ? 0 : profile->roots.front());
 }
 
 Qnn_ErrorHandle_t profile_create(Qnn_BackendHandle_t backend, QnnProfile_Level_t level, Qnn_ProfileHandle_t* out) {

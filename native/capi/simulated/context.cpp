@@ -95,13 +95,18 @@ void take_placed(const hexforge::Json& made, Context& context, const std::vector
 }  // namespace
 
 const char* priority_name(Qnn_Priority_t priority, Qnn_ErrorHandle_t code) {
-  switch (static_cast<int>(priority)) {
-    case QNN_PRIORITY_LOW: return "LOW";
-    case QNN_PRIORITY_NORMAL: return "NORMAL";
-    case QNN_PRIORITY_NORMAL_HIGH: return "NORMAL_HIGH";
-    case QNN_PRIORITY_HIGH: return "HIGH";
-    default: throw Failure(code, "priority " + std::to_string(priority) + " is not one of Qnn_Priority_t");
-  }
+  // Those that have no name in the headers are what onnxruntime's provider passes.
+  constexpr std::pair<int, const char*> names[] = {{QNN_PRIORITY_LOW, "LOW"},
+                                                   {50, "NORMAL_LOW"},
+                                                   {QNN_PRIORITY_NORMAL, "NORMAL"},
+                                                   {QNN_PRIORITY_NORMAL_HIGH, "NORMAL_HIGH"},
+                                                   {QNN_PRIORITY_HIGH, "HIGH"},
+                                                   {300, "HIGH_PLUS"},
+                                                   {400, "CRITICAL"},
+                                                   {500, "CRITICAL_PLUS"}};
+  for (const auto& [number, name] : names)
+    if (number == static_cast<int>(priority)) return name;
+  throw Failure(code, "priority " + std::to_string(static_cast<int>(priority)) + " is not one of Qnn_Priority_t");
 }
 
 void check_creation(const Context& context) {
@@ -204,14 +209,18 @@ void set_priority_on_device(const Context& context, Qnn_Priority_t priority) {
   }
 }
 
-void set_priority_on_device(const Graph& graph, Qnn_Priority_t priority) {
-  const char* name = priority_name(priority, QNN_GRAPH_ERROR_INVALID_ARGUMENT);
+void set_on_device(const Graph& graph, const char* key, const std::string& value) {
   const auto context = context_of(graph);
   if (!context->simulated || !graph.placed) return;
   DeviceMessage message("set_graph");
   put_graph(message, graph);
-  message.key("priority").text(name);
+  message.key(key).written(value);
   context->simulated->ask(message, QNN_GRAPH_ERROR_INVALID_ARGUMENT);
+}
+
+void set_priority_on_device(const Graph& graph, Qnn_Priority_t priority) {
+  const char* name = priority_name(priority, QNN_GRAPH_ERROR_INVALID_ARGUMENT);
+  set_on_device(graph, "priority", std::string("\"") + name + "\"");
 }
 
 void apply_on_device(const Graph& graph, const std::string& adapter) {
@@ -280,6 +289,17 @@ void deregister_on_device(const Context& context, const std::vector<std::int64_t
   for (const std::int64_t number : handles) message.object().number(number);
   message.object().end(']');
   context.simulated->ask(message, QNN_MEM_ERROR_INVALID_HANDLE);
+}
+
+std::vector<HeapEvent> heap_events(const Context& context, const char* event) {
+  std::vector<HeapEvent> made;
+  const auto asked = context.creation.find("dsp_memory_profiling_enabled");
+  if (!context.simulated || asked == context.creation.end() || asked->second != "true") return made;
+  DeviceMessage message("log");
+  message.key("events").begin('[').text(event).end(']');
+  const hexforge::Json answer = context.simulated->ask(message, QNN_PROFILE_ERROR_INVALID_ARGUMENT);
+  if (!answer.list().empty()) made.push_back({event, answer.list().back()["bytes"].integer()});
+  return made;
 }
 
 }  // namespace hexforge::capi

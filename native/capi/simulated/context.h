@@ -23,6 +23,7 @@ std::vector<Qnn_ErrorHandle_t> place_list_on_device(const std::vector<std::share
 void free_on_device(Context& context);
 void set_priority_on_device(const Context& context, Qnn_Priority_t priority);
 void set_priority_on_device(const Graph& graph, Qnn_Priority_t priority);
+void set_on_device(const Graph& graph, const char* key, const std::string& value);  // written as JSON
 void apply_on_device(const Graph& graph, const std::string& adapter);
 // A name of Priority's, as the device has it; throws Failure for none.
 const char* priority_name(Qnn_Priority_t priority, Qnn_ErrorHandle_t code);
@@ -38,5 +39,12 @@ DeviceRun begin_on_device(const Graph& graph, const std::vector<std::int64_t>& m
 
 std::vector<std::int64_t> register_on_device(const Context& context, const std::vector<std::shared_ptr<Memory>>& made);
 void deregister_on_device(const Context& context, const std::vector<std::int64_t>& handles);
+
+// What the DSP's heap had in use around contexts that asked for it to be profiled.
+struct HeapEvent {
+  const char* name;
+  std::int64_t bytes;
+};
+std::vector<HeapEvent> heap_events(const Context& context, const char* event);
 
 }  // namespace hexforge::capi

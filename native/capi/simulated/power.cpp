@@ -85,6 +85,44 @@ void write_dcvs(const QnnHtpPerfInfrastructure_DcvsV3_t& own, std::uint32_t id, 
   }
 }
 
+// A corner of the HMX's scale as the corner of the core that it stands for.
+std::uint32_t corner_of(std::uint32_t corner) {
+  constexpr std::pair<std::uint32_t, std::uint32_t> corners[] = {
+      {DCVS_EXP_VCORNER_DISABLE, DCVS_VOLTAGE_CORNER_DISABLE},
+      {DCVS_EXP_VCORNER_MIN, DCVS_VOLTAGE_VCORNER_MIN_VOLTAGE_CORNER},
+      {DCVS_EXP_VCORNER_LOW_SVS_D2, DCVS_VOLTAGE_VCORNER_SVS2},
+      {DCVS_EXP_VCORNER_LOW_SVS_D1, DCVS_VOLTAGE_VCORNER_SVS2},
+      {DCVS_EXP_VCORNER_LOW_SVS, DCVS_VOLTAGE_VCORNER_SVS2},
+      {DCVS_EXP_VCORNER_SVS, DCVS_VOLTAGE_VCORNER_SVS},
+      {DCVS_EXP_VCORNER_SVS_L1, DCVS_VOLTAGE_VCORNER_SVS_PLUS},
+      {DCVS_EXP_VCORNER_NOM, DCVS_VOLTAGE_VCORNER_NOM},
+      {DCVS_EXP_VCORNER_NOM_L1, DCVS_VOLTAGE_VCORNER_NOM_PLUS},
+      {DCVS_EXP_VCORNER_TUR, DCVS_VOLTAGE_VCORNER_TURBO},
+      {DCVS_EXP_VCORNER_TUR_L1, DCVS_VOLTAGE_VCORNER_TURBO_PLUS},
+      {DCVS_EXP_VCORNER_TUR_L2, DCVS_VOLTAGE_VCORNER_TURBO_L2},
+      {DCVS_EXP_VCORNER_TUR_L3, DCVS_VOLTAGE_VCORNER_TURBO_L3},
+      {DCVS_EXP_VCORNER_MAX, DCVS_VOLTAGE_VCORNER_MAX_VOLTAGE_CORNER}};
+  for (const auto& [own, core] : corners)
+    if (own == corner) return core;
+  return corner;  // clients of older headers give the core's own
+}
+
+void write_hmx(const QnnHtpPerfInfrastructure_HmxV2_t& own, Json& json) {
+  const std::uint32_t least = corner_of(own.hmxVoltageCornerMin), target = corner_of(own.hmxVoltageCornerTarget),
+                      most = corner_of(own.hmxVoltageCornerMax);
+  require_corners(!own.hmxPickDefault, least, target, most, "hmxVoltageCorner");
+  if (own.hmxPerfMode != QNN_HTP_PERF_INFRASTRUCTURE_CLK_PERF_HIGH &&
+      own.hmxPerfMode != QNN_HTP_PERF_INFRASTRUCTURE_CLK_PERF_LOW && !own.hmxPickDefault)
+    refuse("hmxPerfMode " + std::to_string(own.hmxPerfMode) + " is none");
+  Vote vote(json, "HmxV2");
+  vote.field("hmxPickDefault", own.hmxPickDefault);
+  if (own.hmxPickDefault) return;
+  vote.field("hmxPerfMode", own.hmxPerfMode);
+  vote.field("hmxVoltageCornerMin", least);
+  vote.field("hmxVoltageCornerTarget", target);
+  vote.field("hmxVoltageCornerMax", most);
+}
+
 void write_vote(const QnnHtpPerfInfrastructure_PowerConfig_t& config, std::uint32_t id, Json& json) {
   switch (config.option) {
     case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_DCVS_V3: return write_dcvs(config.dcvsV3Config, id, json);
@@ -96,6 +134,10 @@ void write_vote(const QnnHtpPerfInfrastructure_PowerConfig_t& config, std::uint3
         refuse("rpcPollingTimeConfig " + std::to_string(config.rpcPollingTimeConfig) + " is not between 0 and 10000");
       Vote(json, "RpcPollingTime").field("us", config.rpcPollingTimeConfig);
       return;
+    case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_ADAPTIVE_POLLING_TIME:
+      Vote(json, "AdaptivePollingTime").field("us", config.adaptivePollingTimeConfig);
+      return;
+    case QNN_HTP_PERF_INFRASTRUCTURE_POWER_CONFIGOPTION_HMX_V2: return write_hmx(config.hmxV2Config, json);
     default:
       throw Failure(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_UNSUPPORTED_CONFIG,
                     "power config option " + std::to_string(config.option) + " is not known here");

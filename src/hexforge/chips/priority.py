@@ -10,16 +10,16 @@ from hexforge.qnn_api.enumerations import value_of
 
 
 class Priority(IntEnum):
-    """Qnn_Priority_t: a higher number goes first. The numbers between and above the four published are assumed."""
+    """Qnn_Priority_t: a higher number goes first. Those beside the four published are what onnxruntime-qnn passes."""
 
     LOW = value_of("QNN_PRIORITY_LOW")
     NORMAL_LOW = 50
     NORMAL = value_of("QNN_PRIORITY_NORMAL")
     NORMAL_HIGH = value_of("QNN_PRIORITY_NORMAL_HIGH")
     HIGH = value_of("QNN_PRIORITY_HIGH")
-    HIGH_PLUS = 250
-    CRITICAL = 300
-    CRITICAL_PLUS = 350
+    HIGH_PLUS = 300
+    CRITICAL = 400
+    CRITICAL_PLUS = 500
 
     @classmethod
     def of(cls, name: str) -> Priority:

@@ -25,6 +25,7 @@ from hexforge.ops.packages import register_whole_package
 from hexforge.runtime import registry
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_builder import PreparedGraph
+from hexforge.runtime.contexts.request import check_sharing
 
 RECORD = "HEXFORGE_QNN_RECORD"
 """The variable that names a folder for a recording of what a library is asked for."""
@@ -82,6 +83,9 @@ class QnnCompiler:
         backend, name = _backend(request), str(request["graph"])
         graph = compile_graph(name, HandedOver(request, arrays).ops, backend, timed=True)
         key = (int(request["context"]), name)
+        beside = [own.settings for (context, _), own in self._graphs.items() if context == key[0]]
+        if request.get("weight_sharing"):
+            check_sharing(True, [*beside, graph.settings], backend)
         self._graphs[key] = graph
         self._programs[key] = graph.program
         if request["backend"] == "saver":
