@@ -482,6 +482,7 @@ Qnn_ErrorHandle_t context_create_from_binary_list_async(Qnn_BackendHandle_t back
       [&] {
         logger = backend_of(backend)->logger;
         required(params, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "contextParams");
+        required(*params, QNN_CONTEXT_ERROR_INVALID_ARGUMENT, "the list's first context");
         Observed observed(signal, QNN_SIGNAL_ERROR_SIGNAL_IN_USE);
         const std::uint64_t group = next_number();
         std::vector<ListMember> members;

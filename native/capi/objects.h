@@ -120,6 +120,7 @@ class Profile final : public Object {
 
   const std::shared_ptr<Backend> backend;
   const QnnProfile_Level_t level;
+  std::uint64_t most_events = 0;  // 0: as many as there are
   mutable std::mutex mutex;
   std::vector<QnnProfile_EventId_t> roots;
 

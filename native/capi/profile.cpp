@@ -72,6 +72,7 @@ void Profile::clear() {
 QnnProfile_EventId_t Profile::add(const std::shared_ptr<Profile>& self, Event event, QnnProfile_EventId_t parent) {
   std::lock_guard lock(self->mutex);
   const std::size_t at = self->events_.size();
+  if (self->most_events && at >= self->most_events) return 0;
   self->events_.push_back(std::move(event));
   const QnnProfile_EventId_t id = Events::all().add(self, at);
   self->ids_.push_back(id);
@@ -157,9 +158,14 @@ Qnn_ErrorHandle_t profile_create(Qnn_BackendHandle_t backend, QnnProfile_Level_t
 
 Qnn_ErrorHandle_t profile_set_config(Qnn_ProfileHandle_t handle, const QnnProfile_Config_t** config) {
   return guarded("QnnProfile_setConfig", no_logger, [&] {
-    profile_of(handle);
-    if (config && *config)
-      throw Failure(QNN_PROFILE_ERROR_UNSUPPORTED, "configurations of profiles are not known here");
+    const auto profile = profile_of(handle);
+    for (; config && *config; ++config) switch (static_cast<std::uint32_t>((*config)->option)) {
+        case QNN_PROFILE_CONFIG_OPTION_ENABLE_OPTRACE: break;  // every execution has its rows: nothing more is recorded
+        case QNN_PROFILE_CONFIG_OPTION_MAX_EVENTS: profile->most_events = (*config)->numMaxEvents; break;
+        default:
+          throw Failure(QNN_PROFILE_ERROR_UNSUPPORTED,
+                        "profile option " + std::to_string((*config)->option) + " is not known");
+      }
   });
 }
 
