@@ -29,9 +29,13 @@ struct FunctionOf<Qnn_ErrorHandle_t (*)(A...)> {
 // Options of a context and of graphs, as a client's configurations say them.
 void apply_context_config(Context& context, const QnnContext_Config_t** config, bool changing);
 void apply_graph_config(Graph& graph, const QnnGraph_Config_t** config, bool changing);
+// What a profile says of an execution beside its time.
+struct ExecutionFacts {
+  std::uint64_t hvx_threads = 0, yields = 0, vtcm_us = 0, power_us = 0;
+};
 // What a call took, told to its profile.
 void profile_call(Qnn_ProfileHandle_t profile, QnnProfile_EventType_t type, std::uint64_t began_us, const char* what,
-                  const GraphTimeline* timeline = nullptr);
+                  const GraphTimeline* timeline = nullptr, const ExecutionFacts& facts = {});
 // The same for an execution, and what it took on the simulated device where it ran there.
 void profile_execution(Qnn_ProfileHandle_t profile, std::uint64_t began_us, const Graph& graph,
                        const hexforge::Json* took);

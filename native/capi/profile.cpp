@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // QnnProfile: what calls took here, and what graphs take on the chip that they were prepared for.
 #include <cmath>
+#include <cstdlib>
 #include <unordered_map>
 
 #include "capi/functions.h"
@@ -90,7 +91,7 @@ const Profile::Event* Profile::event(std::size_t at) const {
 }
 
 void profile_call(Qnn_ProfileHandle_t handle, QnnProfile_EventType_t type, std::uint64_t began_us, const char* what,
-                  const GraphTimeline* timeline) {
+                  const GraphTimeline* timeline, const ExecutionFacts& facts) {
   if (!handle) return;
   const auto profile = profile_of(handle);
   profile->clear();
@@ -99,14 +100,22 @@ void profile_call(Qnn_ProfileHandle_t handle, QnnProfile_EventType_t type, std::
   const QnnProfile_EventId_t root =
       Profile::add(profile, {type, QNN_PROFILE_EVENTUNIT_MICROSEC, took, now, what, {}}, 0);
   if (!timeline) return;
-  const QnnProfile_EventId_t device = Profile::add(profile,
-                                                   {QNN_PROFILE_EVENTTYPE_EXECUTE_DEVICE,
-                                                    QNN_PROFILE_EVENTUNIT_MICROSEC,
-                                                    rounded(timeline->accelerator_us),
-                                                    now,
-                                                    timeline->soc + " accelerator",
-                                                    {}},
-                                                   root);
+  std::int64_t cycles = 0;
+  for (const GraphTimeline::Row& row : timeline->rows) cycles += row.cycles;
+  const auto add = [&](QnnProfile_EventType_t kind, QnnProfile_EventUnit_t unit, std::uint64_t value,
+                       const char* name) { return Profile::add(profile, {kind, unit, value, now, name, {}}, root); };
+  // The rows of Qualcomm's library, by their names and in their order.
+  constexpr auto backend = QNN_PROFILE_EVENTTYPE_BACKEND;
+  const std::uint64_t accelerator = rounded(timeline->accelerator_us);
+  add(backend, QNN_PROFILE_EVENTUNIT_COUNT, facts.hvx_threads, "Number of HVX threads used");
+  add(backend, QNN_PROFILE_EVENTUNIT_MICROSEC, took, "RPC (execute) time");
+  add(backend, QNN_PROFILE_EVENTUNIT_MICROSEC, accelerator, "QNN accelerator (execute) time");
+  add(backend, QNN_PROFILE_EVENTUNIT_COUNT, facts.yields, "Num times yield occured");
+  add(backend, QNN_PROFILE_EVENTUNIT_MICROSEC, facts.vtcm_us, "Time for initial VTCM acquire");
+  add(backend, QNN_PROFILE_EVENTUNIT_MICROSEC, facts.power_us, "Time for HVX + HMX power on and acquire");
+  add(backend, QNN_PROFILE_EVENTUNIT_CYCLES, static_cast<std::uint64_t>(cycles), "Accelerator (execute) time (cycles)");
+  const QnnProfile_EventId_t device = add(QNN_PROFILE_EVENTTYPE_EXECUTE_DEVICE, QNN_PROFILE_EVENTUNIT_MICROSEC,
+                                          accelerator, "Accelerator (execute) time");
   if (profile->level < QNN_PROFILE_LEVEL_DETAILED) return;
   for (const GraphTimeline::Row& row : timeline->rows)
     Profile::add(profile,
@@ -121,14 +130,24 @@ void profile_call(Qnn_ProfileHandle_t handle, QnnProfile_EventType_t type, std::
 
 void profile_execution(Qnn_ProfileHandle_t profile, std::uint64_t began_us, const Graph& graph,
                        const hexforge::Json* took) {
+  ExecutionFacts facts;
+  if (profile) {
+    const auto context = context_of(graph);
+    const auto asked = graph.options.find("num_hvx_threads");
+    facts.hvx_threads = asked == graph.options.end() ? hvx_threads_of(context->all_options({}))
+                                                     : std::strtoul(asked->second.c_str(), nullptr, 10);
+  }
   if (!profile || !took) {
-    profile_call(profile, QNN_PROFILE_EVENTTYPE_EXECUTE, began_us, graph.name.c_str(), graph.timeline.get());
+    profile_call(profile, QNN_PROFILE_EVENTTYPE_EXECUTE, began_us, graph.name.c_str(), graph.timeline.get(), facts);
     return;
   }
   GraphTimeline timeline = graph.timeline ? *graph.timeline : GraphTimeline{};
   timeline.latency_us = (*took)["latency_us"].real();
   timeline.accelerator_us = (*took)["accelerator_us"].real();
-  profile_call(profile, QNN_PROFILE_EVENTTYPE_EXECUTE, began_us, graph.name.c_str(), &timeline);
+  facts.yields = static_cast<std::uint64_t>((*took)["yields"].integer());
+  facts.vtcm_us = rounded((*took)["moved_us"].real());
+  facts.power_us = rounded((*took)["wake_us"].real());
+  profile_call(profile, QNN_PROFILE_EVENTTYPE_EXECUTE, began_us, graph.name.c_str(), &timeline, facts);
 }
 
 void profile_heap(Qnn_ProfileHandle_t handle, const std::vector<HeapEvent>& events) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // QnnSystemContext: what the bytes of a context hold.
+#include "HTP/QnnHtpSystemContext.h"
 #include "capi/functions.h"
 #include "capi/tensors.h"
 
@@ -16,6 +17,7 @@ class System final : public Object {
   std::deque<std::string> names;
   std::vector<QnnSystemContext_GraphInfo_t> graphs;
   std::string build, soc;
+  QnnHtpSystemContext_HwBlobInfo_t hardware{};
   QnnSystemContext_BinaryInfo_t info{};
 };
 
@@ -55,6 +57,18 @@ void fill(System& system, const CompiledContext& context) {
   own.socVersion = system.soc.c_str();
   own.contextBlobVersion = {1, 0, 0};
   own.contextBlobSize = static_cast<Qnn_ContextBinarySize_t>(context.bytes());
+  if (own.backendId == QNN_BACKEND_ID_HTP) {
+    system.hardware = {};
+    system.hardware.version = QNN_SYSTEM_CONTEXT_HTP_HW_INFO_BLOB_VERSION_V1;
+    auto& blob = system.hardware.contextBinaryHwInfoBlobV1_t;
+    for (std::size_t i = 0; i < context.graphs().size(); ++i)
+      if (const auto bytes = static_cast<std::uint64_t>(context.graphs()[i].spill_fill_bytes);
+          bytes > blob.spillFillBufferSize)
+        blob.graphListIndex = static_cast<std::uint32_t>(i), blob.spillFillBufferSize = bytes;
+    own.hwInfoBlobVersion = {1, 0, 0};
+    own.hwInfoBlobSize = sizeof system.hardware;
+    own.hwInfoBlob = &system.hardware;
+  }
   own.numGraphs = static_cast<std::uint32_t>(system.graphs.size());
   own.graphs = system.graphs.data();
 }
