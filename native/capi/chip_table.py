@@ -13,8 +13,8 @@ sys.modules["hexforge"] = package
 chips = importlib.import_module("hexforge.chips.soc").SOCS
 target.write_text(
     "".join(
-        f"    {{{soc.soc_model}, {soc.htp_arch}, {soc.vtcm_mb}, {soc.nsp_cores}, {soc.hvx_threads}, {'true' if soc.dlbc else 'false'}}},"
-        f"  // {soc.name}\n"
+        f"    {{{soc.soc_model}, {soc.htp_arch}, {soc.vtcm_mb}, {soc.nsp_cores}, {soc.hvx_threads}, "
+        f"{'true' if soc.dlbc else 'false'}}},  // {soc.name}\n"
         for soc in chips
     ),
     encoding="ascii",

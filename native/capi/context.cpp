@@ -515,9 +515,11 @@ Qnn_ErrorHandle_t context_create_from_binary_list_async(Qnn_BackendHandle_t back
           if (!member.status) handle = published(member.context);
           const QnnContext_ParamsV1_t& own = member.params;
           if (!own.notifyFunc) continue;
+          // Of a graph no context is told: onnxruntime's provider owns every context that it is told of, and frees one
+          // that comes twice.
           if (handle)
             for (const auto& graph : member.context->graphs)
-              own.notifyFunc(handle, graph->handle, graph->name.c_str(), QNN_CONTEXT_NOTIFY_TYPE_GRAPH_INIT,
+              own.notifyFunc(nullptr, graph->handle, graph->name.c_str(), QNN_CONTEXT_NOTIFY_TYPE_GRAPH_INIT,
                              own.notifyParam, QNN_SUCCESS);
           own.notifyFunc(handle, nullptr, nullptr, QNN_CONTEXT_NOTIFY_TYPE_CONTEXT_INIT, own.notifyParam,
                          member.status);

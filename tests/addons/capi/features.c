@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Features of Qualcomm's guide to the HTP backend as programs in C use them: ./features LIBRARIES FOLDER CASE. The folder
-// has contexts; a case ends with 0, or names the line that is not as the guide says.
+// Features of Qualcomm's guide to the HTP backend as programs in C use them: ./features LIBRARIES FOLDER CASE. The
+// folder has contexts; a case ends with 0, or names the line that is not as the guide says.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <semaphore.h>
@@ -24,11 +24,11 @@
 #include "row_tensor.h"
 
 #define MUST(call) REQUIRE((call) == QNN_SUCCESS)
-#define ENDS(code, call)                                                                              \
-  do {                                                                                                \
-    const unsigned long ended = (unsigned long)(call);                                                \
+#define ENDS(code, call)                                                                                     \
+  do {                                                                                                       \
+    const unsigned long ended = (unsigned long)(call);                                                       \
     if (ended != (code)) fprintf(stderr, "line %d: %lu, not %lu\n", __LINE__, ended, (unsigned long)(code)); \
-    REQUIRE(ended == (code));                                                                         \
+    REQUIRE(ended == (code));                                                                                \
   } while (0)
 
 static QNN_INTERFACE_VER_TYPE qnn;
@@ -128,7 +128,8 @@ static void device_info(void) {
   const QnnHtpDevice_OnChipDeviceInfoExtension_t chip = chip_of(device);
   REQUIRE(chip.socModel == QNN_SOC_MODEL_SM8650 && chip.arch == QNN_HTP_DEVICE_ARCH_V75 && chip.vtcmSize == 8);
   REQUIRE(chip.signedPdSupport && chip.dlbcSupport);
-  REQUIRE(QNN_HTP_DEVICE_CONFIG_OPTION_ON_CHIP_DEVICE_INFO_EXTENSION != QNN_HTP_DEVICE_CONFIG_OPTION_PCIE_DEVICE_INFO_EXTENSION);
+  REQUIRE(QNN_HTP_DEVICE_CONFIG_OPTION_ON_CHIP_DEVICE_INFO_EXTENSION !=
+          QNN_HTP_DEVICE_CONFIG_OPTION_PCIE_DEVICE_INFO_EXTENSION);
 }
 
 // -- contexts ---------------------------------------------------------------------------------------------------------
@@ -324,7 +325,8 @@ static void heap_profiling(void) {
     MUST(qnn.profileGetSubEvents(events[0], &subs, &count));
     for (i = found = 0; i < count; ++i) {
       MUST(qnn.profileGetEventData(subs[i], &data));
-      found += !strcmp(data.identifier, turn ? "DSP:after_context_freed" : "DSP:before_context_created") && data.value > 0;
+      found +=
+          !strcmp(data.identifier, turn ? "DSP:after_context_freed" : "DSP:before_context_created") && data.value > 0;
     }
     REQUIRE(found == 1);
   }
@@ -346,21 +348,13 @@ static Qnn_ErrorHandle_t load_list(int share, QnnHtpContext_ShareResourcesOptimi
   void* bytes;
   const size_t size = read_file("dense.bin", &bytes);
   const QnnContext_Config_t* members[9];
-  QnnContext_Params_t first, second;
+  QnnContext_Params_t first = {QNN_CONTEXT_PARAMS_VERSION_1, {{members, bytes, size, NULL, on_list, &made[0]}}};
+  QnnContext_Params_t second = {QNN_CONTEXT_PARAMS_VERSION_1, {{members, bytes, size, NULL, on_list, &made[1]}}};
   const QnnContext_Params_t* params[] = {&first, &second, NULL};
   Qnn_ErrorHandle_t code;
   int own = configs;
   memset(members, 0, sizeof members);
   memcpy(members, list, sizeof(list[0]) * (size_t)own);
-  memset(&first, 0, sizeof first);
-  first.version = QNN_CONTEXT_PARAMS_VERSION_1;
-  first.v1.config = members;
-  first.v1.binaryBuffer = bytes;
-  first.v1.binaryBufferSize = size;
-  first.v1.notifyFunc = on_list;
-  second = first;
-  first.v1.notifyParam = &made[0];
-  second.v1.notifyParam = &made[1];
   if (share) custom(QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES)->shareResources = true;
   if (share) custom(QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES_OPTIMIZATION_TYPE)->shareResOptType = type;
   list[configs] = NULL;
@@ -393,6 +387,7 @@ static void init_acceleration(void) {
   custom(QNN_HTP_CONTEXT_CONFIG_OPTION_INIT_ACCELERATION)->initAcceleration = true;
   MUST(load("big.bin", &made));
 }
+#define IN_WEIGHTS 8300  // a byte of the adapter's weights
 static Qnn_ErrorHandle_t apply(Qnn_ContextHandle_t context, const char* graph, const char* name, size_t damaged) {
   QnnContext_Buffer_t buffer;
   void* bytes;
@@ -403,7 +398,7 @@ static Qnn_ErrorHandle_t apply(Qnn_ContextHandle_t context, const char* graph, c
   buffer.v1.memType = QNN_CONTEXTMEMTYPE_RAW;
   buffer.v1.binaryBuf.dataBuffer = bytes;
   buffer.v1.binaryBuf.dataBufferSize = size;
-  if (damaged) ((unsigned char*)bytes)[size - damaged] ^= 0x40;
+  if (damaged) ((unsigned char*)bytes)[damaged] ^= 0x40;
   code = qnn.contextApplyBinarySection(context, graph_of(context, graph), QNN_CONTEXT_SECTION_UPDATABLE, &buffer, NULL,
                                        NULL);
   free(bytes);
@@ -412,11 +407,11 @@ static Qnn_ErrorHandle_t apply(Qnn_ContextHandle_t context, const char* graph, c
 static void skip_validation(void) {
   Qnn_ContextHandle_t made;
   MUST(load("updatable.bin", &made));
-  ENDS(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, apply(made, "a", "adapter.bin", 1));
+  ENDS(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, apply(made, "a", "adapter.bin", IN_WEIGHTS));
   MUST(qnn.contextFree(made, NULL));
   custom(QNN_HTP_CONTEXT_CONFIG_OPTION_SKIP_VALIDATION_ON_BINARY_SECTION)->skipValidationOnBinarySection = true;
   MUST(load("updatable.bin", &made));
-  MUST(apply(made, "a", "adapter.bin", 1));
+  MUST(apply(made, "a", "adapter.bin", IN_WEIGHTS));
 }
 static void apply_section(void) {
   Qnn_ContextHandle_t made;
@@ -507,7 +502,7 @@ static void error_codes(void) {
   MUST(qnn.errorGetMessage(QNN_GRAPH_ERROR_DISABLED, &text));
   REQUIRE(strlen(text) > 10);
   MUST(load("updatable.bin", &made));
-  ENDS(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, apply(made, "a", "adapter.bin", 1));
+  ENDS(QNN_CONTEXT_ERROR_INVALID_ARGUMENT, apply(made, "a", "adapter.bin", IN_WEIGHTS));
 }
 
 static sem_t low_done;
@@ -567,10 +562,20 @@ static const QnnGraph_Config_t** graph_list(void) {
   graph_configs = 0;
   return now;
 }
+static int8_t small[64 * 64];  // weights of 8 bits that 4 bits could hold
+static void quantize(Qnn_Tensor_t* made, Qnn_DataType_t type, float scale, int32_t offset) {
+  made->v1.dataType = type;
+  made->v1.quantizeParams.encodingDefinition = QNN_DEFINITION_DEFINED;
+  made->v1.quantizeParams.quantizationEncoding = QNN_QUANTIZATION_ENCODING_SCALE_OFFSET;
+  made->v1.quantizeParams.scaleOffsetEncoding.scale = scale;
+  made->v1.quantizeParams.scaleOffsetEncoding.offset = offset;
+}
+static int quantized;  // the next graph is of 8 bits
 // y = x w, 64 wide, with the options that were said; 0, or the code of the call that refused.
 static Qnn_ErrorHandle_t build(Qnn_ContextHandle_t context, const char* name, Qnn_GraphHandle_t* made) {
   uint32_t shape[] = {1, 64}, square[] = {64, 64};
-  Qnn_Tensor_t in = row("x", QNN_TENSOR_TYPE_APP_WRITE, shape, NULL), out = row("y", QNN_TENSOR_TYPE_APP_READ, shape, NULL);
+  Qnn_Tensor_t in = row("x", QNN_TENSOR_TYPE_APP_WRITE, shape, NULL),
+               out = row("y", QNN_TENSOR_TYPE_APP_READ, shape, NULL);
   Qnn_Tensor_t w = row("w", QNN_TENSOR_TYPE_STATIC, square, weights);
   Qnn_OpConfig_t op = QNN_OPCONFIG_INIT;
   Qnn_Tensor_t inputs[2];
@@ -579,6 +584,14 @@ static Qnn_ErrorHandle_t build(Qnn_ContextHandle_t context, const char* name, Qn
   if (code) return code;
   for (i = 0; i < 64 * 64; ++i) weights[i] = (float)(i % 7) / 7;
   in.v1.clientBuf.dataSize = out.v1.clientBuf.dataSize = 0;
+  if (quantized) {
+    for (i = 0; i < 64 * 64; ++i) small[i] = (int8_t)(i % 15 - 7);
+    quantize(&in, QNN_DATATYPE_UFIXED_POINT_8, 0.01f, -128);
+    quantize(&out, QNN_DATATYPE_UFIXED_POINT_8, 0.1f, -128);
+    quantize(&w, QNN_DATATYPE_SFIXED_POINT_8, 0.01f, 0);
+    w.v1.clientBuf.data = small;
+    w.v1.clientBuf.dataSize = sizeof small;
+  }
   MUST(qnn.tensorCreateGraphTensor(*made, &in));
   MUST(qnn.tensorCreateGraphTensor(*made, &out));
   MUST(qnn.tensorCreateGraphTensor(*made, &w));
@@ -677,9 +690,9 @@ static Qnn_ContextBinarySize_t packed_size(int packing) {
   Qnn_ContextHandle_t context = empty_context();
   Qnn_ContextBinarySize_t size;
   Qnn_GraphHandle_t graph;
+  quantized = 1;
   if (packing) graph_option(QNN_HTP_GRAPH_CONFIG_OPTION_WEIGHTS_PACKING)->weightsPacking = true;
   MUST(build(context, "g", &graph));
-  MUST(execute(graph, 1, 1, 64, NULL));
   MUST(qnn.contextGetBinarySize(context, &size));
   return size;
 }
@@ -778,11 +791,17 @@ static void dcvs_votes(void) {
   ENDS(QNN_HTP_PERF_INFRASTRUCTURE_ERROR_INVALID_INPUT, set(id, &vote, NULL));
 }
 static void corners(void) {
-  static const uint32_t all[] = {
-      DCVS_VOLTAGE_VCORNER_MIN_VOLTAGE_CORNER, DCVS_VOLTAGE_VCORNER_SVS2, DCVS_VOLTAGE_VCORNER_SVS,
-      DCVS_VOLTAGE_VCORNER_SVS_PLUS, DCVS_VOLTAGE_VCORNER_NOM, DCVS_VOLTAGE_VCORNER_NOM_PLUS,
-      DCVS_VOLTAGE_VCORNER_TURBO, DCVS_VOLTAGE_VCORNER_TURBO_PLUS, DCVS_VOLTAGE_VCORNER_TURBO_L2,
-      DCVS_VOLTAGE_VCORNER_TURBO_L3, DCVS_VOLTAGE_VCORNER_MAX_VOLTAGE_CORNER};
+  static const uint32_t all[] = {DCVS_VOLTAGE_VCORNER_MIN_VOLTAGE_CORNER,
+                                 DCVS_VOLTAGE_VCORNER_SVS2,
+                                 DCVS_VOLTAGE_VCORNER_SVS,
+                                 DCVS_VOLTAGE_VCORNER_SVS_PLUS,
+                                 DCVS_VOLTAGE_VCORNER_NOM,
+                                 DCVS_VOLTAGE_VCORNER_NOM_PLUS,
+                                 DCVS_VOLTAGE_VCORNER_TURBO,
+                                 DCVS_VOLTAGE_VCORNER_TURBO_PLUS,
+                                 DCVS_VOLTAGE_VCORNER_TURBO_L2,
+                                 DCVS_VOLTAGE_VCORNER_TURBO_L3,
+                                 DCVS_VOLTAGE_VCORNER_MAX_VOLTAGE_CORNER};
   Qnn_GraphHandle_t graph = loaded("deep.bin", "deep");
   const uint32_t id = new_id();
   double before = 1e9, now;
@@ -863,10 +882,10 @@ static void vote_each_inference(void) {
   REQUIRE(latency_us(graph, 1024) > voted);
 }
 static void basic_profile(void) {
-  static const char* wanted[] = {"Number of HVX threads used", "RPC (execute) time", "QNN accelerator (execute) time",
-                                 "Num times yield occured", "Time for initial VTCM acquire",
-                                 "Time for HVX + HMX power on and acquire", "Accelerator (execute) time (cycles)",
-                                 "Accelerator (execute) time"};
+  static const char* wanted[] = {"Number of HVX threads used",          "RPC (execute) time",
+                                 "QNN accelerator (execute) time",      "Num times yield occured",
+                                 "Time for initial VTCM acquire",       "Time for HVX + HMX power on and acquire",
+                                 "Accelerator (execute) time (cycles)", "Accelerator (execute) time"};
   Qnn_ProfileHandle_t profile = profile_of(QNN_PROFILE_LEVEL_BASIC);
   const QnnProfile_EventId_t *events, *subs;
   QnnProfile_EventData_t data;
@@ -889,14 +908,52 @@ static const struct {
   const char* name;
   void (*shown)(void);
 } cases[] = {
-    CASE(api_version), CASE(soc), CASE(arch), CASE(soc_over_arch), CASE(device_info), CASE(other_arch),
-    CASE(signed_domain), CASE(variable_batch), CASE(multi_contexts), CASE(spill_fill_size), CASE(read_budget),
-    CASE(io_estimation), CASE(heap_profiling), CASE(share_resources), CASE(list_async), CASE(init_acceleration),
-    CASE(skip_validation), CASE(apply_section), CASE(concurrent), CASE(not_concurrent), CASE(lora), CASE(prepare_only),
-    CASE(switching), CASE(timeouts), CASE(priorities), CASE(error_codes), CASE(preemption), CASE(second_library),
-    CASE(graph_building), CASE(weight_sharing), CASE(precision), CASE(vtcm_mb), CASE(vtcm_bytes), CASE(hvx_threads),
-    CASE(weights_packing), CASE(dlbc), CASE(slc), CASE(power_ids), CASE(dcvs_votes), CASE(corners), CASE(rpc_polling),
-    CASE(rpc_latency), CASE(adaptive_polling), CASE(hmx_votes), CASE(no_hmx_votes), CASE(vote_each_inference),
+    CASE(api_version),
+    CASE(soc),
+    CASE(arch),
+    CASE(soc_over_arch),
+    CASE(device_info),
+    CASE(other_arch),
+    CASE(signed_domain),
+    CASE(variable_batch),
+    CASE(multi_contexts),
+    CASE(spill_fill_size),
+    CASE(read_budget),
+    CASE(io_estimation),
+    CASE(heap_profiling),
+    CASE(share_resources),
+    CASE(list_async),
+    CASE(init_acceleration),
+    CASE(skip_validation),
+    CASE(apply_section),
+    CASE(concurrent),
+    CASE(not_concurrent),
+    CASE(lora),
+    CASE(prepare_only),
+    CASE(switching),
+    CASE(timeouts),
+    CASE(priorities),
+    CASE(error_codes),
+    CASE(preemption),
+    CASE(second_library),
+    CASE(graph_building),
+    CASE(weight_sharing),
+    CASE(precision),
+    CASE(vtcm_mb),
+    CASE(vtcm_bytes),
+    CASE(hvx_threads),
+    CASE(weights_packing),
+    CASE(dlbc),
+    CASE(slc),
+    CASE(power_ids),
+    CASE(dcvs_votes),
+    CASE(corners),
+    CASE(rpc_polling),
+    CASE(rpc_latency),
+    CASE(adaptive_polling),
+    CASE(hmx_votes),
+    CASE(no_hmx_votes),
+    CASE(vote_each_inference),
     CASE(basic_profile),
 };
 

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from benchmarks.capi import provider_options
 from benchmarks.capi.provider_cases import difference, our_provider, session_outputs
 from benchmarks.peers.provider_process import ProviderProcess
 from benchmarks.peers.vendor import missing
@@ -79,3 +80,15 @@ def test_a_context_of_ours_runs_in_the_provider(provider: ProviderProcess, model
     answer = provider.ask(wrapped, FEEDS)
     assert (answer.error, answer.run_error, answer.whole) == ("", "", True)
     assert difference(session_outputs(model, FEEDS), answer.outputs) == ""
+
+
+@pytest.mark.parametrize(
+    "only",
+    ["htp_share_resource_optimization", "enable_vtcm_backup", "profiling_level", "soc_model=999", "priority=high"],
+)
+def test_an_option_ends_as_over_the_vendors_library(libraries: Path, only: str) -> None:
+    if why := missing():
+        pytest.skip(why)
+    for trial, theirs, ours in provider_options.rows(only):
+        assert ours.verdict != "crash", trial.name
+        assert ours.verdict == theirs.verdict or trial.name in provider_options.REASONS, (trial.name, theirs, ours)
