@@ -2,8 +2,8 @@
 """The vendor's provider with every option, over Qualcomm's libraries and over ours, side by side.
 
 `python -m benchmarks.capi.provider_options [--only TEXT]`; `make vendor` installs the provider. Each option is tried
-with a small model, and what loads contexts with a context that the provider wrote over the same library. A row says how it
-ended: a crash, the first error, or how many nodes the provider took and whether they ran. Exit code 1 where a process
+with a small model, and what loads contexts with a context that the provider wrote over the same library. A row says how
+it ended: a crash, the first error, or how many nodes the provider took and whether they ran. Exit code 1 where one
 crashed over ours, or a verdict differs that no reason is known for.
 """
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "HTP/QnnHtpContext.h"
+#include "HTP/QnnHtpGraph.h"
 #include "capi/check/arguments.h"
 
 namespace hexforge::capi::check {
@@ -132,6 +133,20 @@ void before_backend_free(Qnn_BackendHandle_t backend) {
   }
 }
 
+void before_profile(const void* object, const void* handle) {
+  const auto profile = Handles::all().find<Profile>(handle);
+  if (!profile || object == handle) return;
+  std::shared_ptr<Backend> owner = Handles::all().find<Backend>(object);
+  auto context = Handles::all().find<Context>(object);
+  if (const auto graph = Handles::all().find<Graph>(object)) context = graph->context.lock();
+  if (context) owner = context->backend;
+  if (owner && owner != profile->backend)
+    report("profile-of-another-backend",
+           name_of(handle) + " was created for " + name_of(profile->backend->handle) + ", and " + name_of(object) +
+               " is of " + name_of(owner->handle),
+           "Create a profile with the backend whose calls it is given to.");
+}
+
 void before_log_free(Qnn_LogHandle_t logger) {
   for (const auto& each : Handles::all().living()) {
     const Logger* owner = nullptr;
@@ -220,10 +235,15 @@ void before_context_free(Qnn_ContextHandle_t handle) {
 
 void before_graph_set_config(Qnn_GraphHandle_t handle, const QnnGraph_Config_t** config) {
   const auto graph = Handles::all().find<Graph>(handle);
-  for (; graph && graph->has_run && config && *config; ++config)
-    if ((*config)->option == QNN_GRAPH_CONFIG_OPTION_CUSTOM)
+  for (; graph && graph->has_run && config && *config; ++config) {
+    if ((*config)->option != QNN_GRAPH_CONFIG_OPTION_CUSTOM || !(*config)->customConfig) continue;
+    const auto* own = static_cast<const QnnHtpGraph_CustomConfig_t*>((*config)->customConfig);
+    const bool cache = own->option == QNN_HTP_GRAPH_CONFIG_OPTION_OPTIMIZATION &&
+                       own->optimizationOption.type == QNN_HTP_GRAPH_OPTIMIZATION_TYPE_ENABLE_SLC_ALLOCATOR;
+    if (!cache)  // it may be forced off at any time
       return report("late-config", "graph '" + graph->name + "' was executed already",
                     "Set options such as the number of HVX threads before the first execution.");
+  }
 }
 
 void after_graph_add_node(Qnn_GraphHandle_t handle) {

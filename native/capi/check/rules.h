@@ -6,6 +6,8 @@
 namespace hexforge::capi::check {
 
 void before_backend_free(Qnn_BackendHandle_t backend);
+// A profile that a call is given, beside the object that the call is of.
+void before_profile(const void* object, const void* profile);
 void before_log_free(Qnn_LogHandle_t logger);
 void before_context_create(const QnnContext_Config_t** config);
 void before_context_from_binary(const QnnContext_Config_t** config);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of functions with a check around each.
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 #include "capi/check/arguments.h"
@@ -30,43 +31,73 @@ std::atomic<std::uint64_t> numbers{0};
 std::atomic<int> calls_now{0}, lists_now{0};
 thread_local int depth = 0;
 
-std::mutex profiles_mutex;
-std::map<void*, int>& profiles_now() {
-  static auto* all = new std::map<void*, int>;
+// HEXFORGE_QNN_CHAOS=NUMBER:CODE: that call fails with that code and does nothing, so that a program shows what it
+// makes of it.
+struct Chaos {
+  std::uint64_t number = 0;
+  Qnn_ErrorHandle_t code = 0;
+};
+const Chaos& chaos() {
+  static const Chaos asked = [] {
+    Chaos made;
+    const char* given = std::getenv("HEXFORGE_QNN_CHAOS");
+    char* end = nullptr;
+    if (given) made.number = std::strtoull(given, &end, 10);
+    if (end && *end == ':') made.code = std::strtoull(end + 1, nullptr, 10);
+    return made;
+  }();
+  return asked;
+}
+
+std::mutex handles_mutex;
+std::map<const void*, int>& handles_now() {
+  static auto* all = new std::map<const void*, int>;
   return *all;
 }
 
-// Profiles among the arguments, which one call at a time may have.
-class Profiles {
+// Handles among the arguments of a call, while it runs: one profile is for one call, and what runs is not freed.
+class HandlesInUse {
  public:
   template <class... A>
-  explicit Profiles(const A&... arguments) {
+  explicit HandlesInUse(bool frees_context, const A&... arguments) : frees_context_(frees_context) {
     (add(arguments), ...);
   }
-  ~Profiles() {
-    std::lock_guard lock(profiles_mutex);
-    for (void* each : mine_) --profiles_now()[each];
+  ~HandlesInUse() {
+    std::lock_guard lock(handles_mutex);
+    for (const void* each : mine_)
+      if (--handles_now()[each] == 0) handles_now().erase(each);
   }
-  Profiles(const Profiles&) = delete;
-  Profiles& operator=(const Profiles&) = delete;
+  HandlesInUse(const HandlesInUse&) = delete;
+  HandlesInUse& operator=(const HandlesInUse&) = delete;
 
  private:
+  bool take(const void* handle) {
+    std::lock_guard lock(handles_mutex);
+    mine_.push_back(handle);
+    return handles_now()[handle]++ > 0;
+  }
   template <class T>
   void add(const T& argument) {
-    if constexpr (std::is_same_v<T, void*>)
-      if (Handles::all().kind_of(argument) == Kind::profile) {
-        bool shared;
-        {
-          std::lock_guard lock(profiles_mutex);
-          shared = profiles_now()[argument]++ > 0;
-        }
-        mine_.push_back(argument);
-        if (shared)
-          report("profile-shared", name_of(argument) + " is given to another call at the same time",
-                 "Give every call that runs at the same time a profile of its own.");
+    if constexpr (std::is_same_v<T, void*>) switch (Handles::all().kind_of(argument)) {
+        case Kind::profile:
+          if (take(argument))
+            report("profile-shared", name_of(argument) + " is given to another call at the same time",
+                   "Give every call that runs at the same time a profile of its own.");
+          break;
+        case Kind::graph:
+          if (const auto graph = Handles::all().find<Graph>(argument))
+            if (const auto context = graph->context.lock()) take(context->handle);
+          break;
+        case Kind::context:
+          if (take(argument) && frees_context_)
+            report("context-freed-in-use", name_of(argument) + " is freed while another call has it or a graph of it",
+                   "Wait for the calls of other threads to return before QnnContext_free.");
+          break;
+        default: break;
       }
   }
-  std::vector<void*> mine_;
+  const bool frees_context_;
+  std::vector<const void*> mine_;
 };
 
 template <auto kMember, class... A>
@@ -78,6 +109,12 @@ bool before(const A&... a) {
       told |= before_handle(argument, kFrees<kMember>);
   };
   (look(a), ...);
+  const auto profile = [&](const auto& argument) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(argument)>, void*> &&
+                  std::is_same_v<std::decay_t<decltype(std::get<0>(args))>, void*>)
+      before_profile(std::get<0>(args), argument);
+  };
+  (profile(a), ...);
   if constexpr (kIs<kMember, &Table::backendFree>) before_backend_free(std::get<0>(args));
   if constexpr (kIs<kMember, &Table::logFree>) before_log_free(std::get<0>(args));
   if constexpr (kIs<kMember, &Table::contextCreate>) before_context_create(std::get<2>(args));
@@ -149,9 +186,11 @@ struct Checked<kBackend, kMember, Qnn_ErrorHandle_t (*)(A...)> {
     set_current_call(&own);
     const std::uint64_t began = now_us();
     Qnn_ErrorHandle_t code;
-    if (on()) {
+    if (own.number == chaos().number && !kFrees<kMember>) {
+      code = chaos().code;
+    } else if (on()) {
       const Beside<kMember> beside;
-      const Profiles profiles(arguments...);
+      const HandlesInUse handles(kIs<kMember, &Table::contextFree>, arguments...);
       const bool told = before<kMember>(arguments...);
       code = (real<kBackend>().*kMember)(arguments...);
       after<kMember>(code, told, arguments...);
@@ -193,7 +232,7 @@ __attribute__((destructor)) void end_of_process() {
 }  // namespace
 
 void wrap(Table& table, std::uint32_t backend) {
-  if (!on() && !calls_on()) return;
+  if (!on() && !calls_on() && !chaos().number) return;
   if (on()) owner = process_number();
   if (on()) look_for_other_libraries();
   switch (backend) {

@@ -223,6 +223,20 @@ static void misuse(const char* name) {
     MUST(qnn.graphExecuteAsync(graph_a, &in, 1, &out, 1, NULL, NULL, end, NULL));
     MUST(qnn.memDeRegister(&memory, 1));
     let_go();
+  } else if (!strcmp(name, "memory-used-after-free")) {
+    Qnn_MemHandle_t memory = shared_memory();
+    Qnn_Tensor_t in = tensor("x", QNN_TENSOR_TYPE_APP_WRITE, NULL), out = tensor("y", QNN_TENSOR_TYPE_APP_READ, y);
+    in.v1.memType = QNN_TENSORMEMTYPE_MEMHANDLE;
+    in.v1.memHandle = memory;
+    MUST(qnn.memDeRegister(&memory, 1));
+    REFUSED(qnn.graphExecute(graph_a, &in, 1, &out, 1, NULL, NULL));
+  } else if (!strcmp(name, "profile-of-another-backend")) {
+    Qnn_BackendHandle_t other = NULL;
+    MUST(qnn.backendCreate(NULL, NULL, &other));
+    MUST(qnn.profileCreate(other, QNN_PROFILE_LEVEL_BASIC, &profile));
+    MUST(execute(graph_a, x, y));
+    MUST(qnn.profileFree(profile));
+    MUST(qnn.backendFree(other));
   } else if (!strcmp(name, "memory-still-registered")) {
     shared_memory();
   } else if (!strcmp(name, "context-freed-in-use")) {

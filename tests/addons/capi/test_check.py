@@ -31,6 +31,8 @@ CASES = {
     "input-changed-in-use": [("input-changed-in-use", "QnnGraph_executeAsync")],
     "buffer-shared": [("buffer-shared", "QnnGraph_execute")],
     "memory-deregistered-in-use": [("memory-deregistered-in-use", "QnnMem_deRegister")],
+    "memory-used-after-free": [("use-after-free", "QnnGraph_execute")],
+    "profile-of-another-backend": [("profile-of-another-backend", "QnnGraph_execute")],
     "memory-still-registered": [("memory-still-registered", "QnnContext_free")],
     "context-freed-in-use": [("context-freed-in-use", "QnnContext_free")],
     "group-run-concurrently": [("group-run-concurrently", "QnnGraph_execute")],
