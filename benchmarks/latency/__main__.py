@@ -2,11 +2,12 @@
 """Predicted against measured latency through the public call: `python -m benchmarks.latency`.
 
 `hexforge.estimates(model, deployments)`, which is `hexforge.estimate` for each deployment, predicts every measured row
-of the devices that figures are published for, with costs that were fitted without the row's family and those with its
-backbone (outer folds), and again without any model of its kind (no transformer, no detector, no video model, ...).
-Prints the errors, how many models are in their bands, the worst models and simpler predictors on the same folds, and
-writes all that to benchmarks/latency/results.json, which README and docs/time.md quote. `--ablate` fits without each
-mechanism.
+of the devices that figures are published for, with costs whose switches were chosen and whose parameters were fitted
+without the row's family and those with its backbone (nested: outer folds of families), and again without any model of
+its kind (no transformer, no detector, no video model, ...). `families_sight` are the same folds with the switches that
+all families chose, which contains the choice. Prints the errors, how many models are in their bands, the worst models,
+what a new chip is off by after a few rows of it, and simpler predictors on the same folds, and writes all that to
+benchmarks/latency/results.json, which README and docs/time.md quote.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.latency.baselines import Baselines
-from benchmarks.latency.public_call import PredictedRow, family_folds, kind_folds, predict, write_costs
+from benchmarks.latency.new_chip import new_chips
+from benchmarks.latency.public_call import Fold, PredictedRow, family_folds, kind_folds, predict, write_costs
 from hexforge.addons.latency.cost_file import digest_of
 from hexforge.addons.latency.error_figures import figures_of, select
 from hexforge.addons.latency.fitting import MEMBERS, FitProblem
@@ -35,6 +37,7 @@ from hexforge.addons.latency.measurements import (
 )
 from hexforge.addons.latency.tiled_graphs import TiledGraphs
 from hexforge.chips.deployment import RUNTIMES
+from hexforge.ir import Graph
 
 RESULTS = Path(__file__).with_name("results.json")
 WORST = 25
@@ -89,6 +92,21 @@ def by_precision(problem: FitProblem, predicted: Sequence[PredictedRow], among: 
     return table
 
 
+def bands_of_kinds(problem: FitProblem, predicted: Sequence[PredictedRow]) -> dict[str, float]:
+    """For each kind of model how many of its models, at any precision and runtime, lie in their bands."""
+    kinds = {p.row: problem.families[problem.rows[p.row].model].kinds for p in predicted}
+    return {
+        kind: errors_of(problem, predicted, [row for row, of_row in kinds.items() if kind in of_row])["in_band"]
+        for kind in sorted({kind for of_row in kinds.values() for kind in of_row})
+    }
+
+
+def without_bands(problem: FitProblem, folds: Sequence[Fold]) -> list[PredictedRow]:
+    """Rows of folds as the fits predict them, which is what the public call says, without a band."""
+    logs = [(i, log) for fold in folds for i, log in zip(fold.test, problem.predict(fold.fit, fold.test), strict=True)]
+    return [PredictedRow(int(i), float(np.exp(log)), 0.0) for i, log in logs]
+
+
 def worst(problem: FitProblem, predicted: Sequence[PredictedRow]) -> list[dict[str, Any]]:
     """The models and precisions that are off most over the devices, with what is suspected."""
     off: dict[tuple[str, str, str], list[float]] = {}
@@ -108,52 +126,94 @@ def worst(problem: FitProblem, predicted: Sequence[PredictedRow]) -> list[dict[s
     ]
 
 
-def results(data: Path, members: int) -> dict[str, Any]:
-    """Everything that results.json holds."""
-    families = read_families(data)
-    rows = [row for row in read_measurements(data) if row.device in TARGET_DEVICES]
-    models = TiledGraphs(data)
-    problem = FitProblem(models, rows, families)
-    every = np.ones(len(rows), bool)
-    aside = np.array([families[row.model].aside for row in rows])
-    contents: dict[str, Any] = {"data": {"rows": len(rows), "models": len(families), "sha256": digest_of(data)}}
-    with tempfile.TemporaryDirectory() as folder:
-        folds = family_folds(problem, members)
-        predicted = predict(problem, folds, write_costs(problem, folds, Path(folder)), data)
-        contents["families"] = by_precision(problem, predicted, every)
-        contents["aside"] = by_precision(problem, predicted, aside)
-        contents["worst"] = worst(problem, predicted)
-        of_kind = kind_folds(problem)
-        dlc = np.array([i for i, row in enumerate(rows) if row.runtime == "qnn_dlc"])
-        without = predict(problem, of_kind, write_costs(problem, of_kind, Path(folder)), data, dlc)
-    contents["kinds"] = by_precision(problem, without, every)
-    contents["each_kind"] = {
-        fold.name: by_precision(problem, [p for p in without if p.fold == fold.name], every)["qnn_dlc"]
-        for fold in of_kind
-    }
-    baselines = Baselines(problem, models)
-    for name in ("macs_only", "roofline", "boosted"):
-        logs = baselines.held_out(getattr(baselines, name))
-        plain = [PredictedRow(i, float(np.exp(log)), 0.0) for i, log in enumerate(logs)]
-        contents[name] = by_precision(problem, plain, every)
-    return contents
+class Benchmark:
+    """The rows of the devices that figures are published for; each part is some entries of results.json."""
+
+    def __init__(self, data: Path, members: int, graphs: dict[str, Graph] | None = None) -> None:
+        self.data, self.members = data, members
+        self.models = TiledGraphs(data, graphs)
+        rows = [row for row in read_measurements(data) if row.device in TARGET_DEVICES]
+        self.problem = FitProblem(self.models, rows, read_families(data))
+        self.every = np.ones(len(rows), bool)
+
+    def predicted(self, folds: Sequence[Fold], rows: np.ndarray | None = None) -> list[PredictedRow]:
+        """Rows of folds by the public call."""
+        with tempfile.TemporaryDirectory() as folder:
+            return predict(self.problem, folds, write_costs(self.problem, folds, Path(folder)), self.data, rows)
+
+    def nested(self) -> dict[str, Any]:
+        """Families held out, from the choice of switches on."""
+        folds = family_folds(self.problem, self.members)
+        predicted = self.predicted(folds)
+        return {
+            "families": by_precision(self.problem, predicted, self.every),
+            "off": {fold.name: sorted(fold.fit.off) for fold in folds},
+            "band_of_kind": bands_of_kinds(self.problem, predicted),
+            "worst": worst(self.problem, predicted),
+        }
+
+    def in_sight(self) -> dict[str, Any]:
+        """The same folds with the switches that all families chose."""
+        folds = family_folds(self.problem, self.members, self.problem.choose(self.every).off)
+        return {"families_sight": by_precision(self.problem, without_bands(self.problem, folds), self.every)}
+
+    def kinds(self) -> dict[str, Any]:
+        """Every kind of model held out."""
+        folds, problem = kind_folds(self.problem), self.problem
+        dlc = np.array([i for i, row in enumerate(problem.rows) if row.runtime == "qnn_dlc"])
+        predicted = self.predicted(folds, dlc)
+        of_kind = {fold.name: [p for p in predicted if p.fold == fold.name] for fold in folds}
+        each = {kind: by_precision(problem, some, self.every)["qnn_dlc"] for kind, some in of_kind.items()}
+        return {"kinds": by_precision(problem, predicted, self.every), "each_kind": each}
+
+    def new_chip(self) -> dict[str, Any]:
+        """Chips learnt from a few rows."""
+        return {"new_chip": new_chips(self.data, self.models.graphs)}
+
+    def baselines(self) -> dict[str, Any]:
+        """Simpler predictors."""
+        baselines, contents = Baselines(self.problem, self.models), {}
+        for name in ("macs_only", "roofline", "boosted"):
+            logs = baselines.held_out(getattr(baselines, name))
+            plain = [PredictedRow(i, float(np.exp(log)), 0.0) for i, log in enumerate(logs)]
+            contents[name] = by_precision(self.problem, plain, self.every)
+        return contents
+
+    def results(self, parts: Sequence[str]) -> dict[str, Any]:
+        """What some parts find, and the data that it is of."""
+        size = {"rows": len(self.problem.rows), "models": len(self.problem.families)}
+        contents: dict[str, Any] = {"data": {**size, "sha256": digest_of(self.data)}}
+        for part in parts:
+            contents |= getattr(self, part)()
+        return contents
+
+
+PARTS = ("nested", "in_sight", "kinds", "new_chip", "baselines")
 
 
 def show(contents: dict[str, Any]) -> None:
     """Print a line for each figure."""
-    for part in ("families", "aside", "kinds", "macs_only", "roofline", "boosted"):
-        for runtime, of_runtime in contents[part].items():
+    for part in ("families", "families_sight", "kinds", "macs_only", "roofline", "boosted"):
+        for runtime, of_runtime in contents.get(part, {}).items():
             for precision, f in of_runtime.items():
                 low, high = f["interval"]
                 print(
-                    f"{part:9} {runtime:8} {precision:6} median {100 * f['median']:5.1f} % ({100 * low:.1f} to "
+                    f"{part:14} {runtime:8} {precision:6} median {100 * f['median']:5.1f} % ({100 * low:.1f} to "
                     f"{100 * high:.1f}) mean {100 * f['mean']:5.1f} % within 10 %: {100 * f['within_10']:.0f} % of "
                     f"{f['models']} models, in their bands {100 * f['in_band']:.1f} %, rank {f['rank']:.3f}"
                 )
-    for kind, of_kind in contents["each_kind"].items():
+    for kind, of_kind in contents.get("each_kind", {}).items():
         cells = ", ".join(f"{p} {100 * f['median']:.1f} %" for p, f in of_kind.items())
         print(f"without any {kind}: median {cells}")
-    for row in contents["worst"]:
+    print(
+        "in their bands:",
+        ", ".join(f"{kind} {100 * part:.0f} %" for kind, part in contents.get("band_of_kind", {}).items()),
+    )
+    for name in ("families fitted", "families not fitted"):
+        of_count = contents.get("new_chip", {}).get(name, {}).items()
+        cells = (f"{n} rows {100 * f['median']:.1f} % mean {100 * f['mean']:.1f}" for n, f in of_count)
+        print(f"a new chip, {name}:", ", ".join(cells))
+    for row in contents.get("worst", ()):
         print(
             f"{row['model']} {row['precision']} {row['runtime']}: {row['predicted_by_measured']:.2f} {row['suspected']}"
         )
@@ -162,19 +222,15 @@ def show(contents: dict[str, Any]) -> None:
 def main() -> None:
     """Fit, predict, print and write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.latency", description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"{', '.join(PARTS)}: only these are made anew; all by default")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--out", type=Path, default=RESULTS, help="the file of results")
     parser.add_argument("--members", type=int, default=MEMBERS, help="fits of a bag; 0: one fit of all families")
-    parser.add_argument("--ablate", action="store_true", help="fit without each mechanism, and print what that costs")
     given = parser.parse_args()
-    if given.ablate:
-        from benchmarks.latency.ablation import ablate
-
-        ablate(given.data, read_measurements(given.data), read_families(given.data))
-        return
-    contents = results(given.data, given.members)
-    show(contents)
-    given.out.write_text(json.dumps(contents, indent=1) + "\n")
+    found = Benchmark(given.data, given.members).results(given.parts or PARTS)
+    show(found)
+    kept = json.loads(given.out.read_text()) if given.parts and given.out.exists() else {}
+    given.out.write_text(json.dumps({**kept, **found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +44,10 @@ class Fold:
     train: np.ndarray
 
 
-def family_folds(problem: FitProblem, members: int = MEMBERS) -> list[Fold]:
-    """A fold of families after the other left out."""
+def family_folds(problem: FitProblem, members: int = MEMBERS, off: Set[str] | None = None) -> list[Fold]:
+    """A fold of families after the other left out; its switches are chosen without it, unless some are off."""
     masks = {f"fold {k}": problem.fold == k for k in sorted(set(problem.fold.tolist()))}
-    return _folds(problem, masks, members)
+    return _folds(problem, masks, members, off)
 
 
 def kind_folds(problem: FitProblem, members: int = 0) -> list[Fold]:
@@ -57,9 +57,11 @@ def kind_folds(problem: FitProblem, members: int = 0) -> list[Fold]:
     return _folds(problem, {name: np.array([name in of_row for of_row in kinds]) for name in names}, members)
 
 
-def _folds(problem: FitProblem, masks: Mapping[str, np.ndarray], members: int) -> list[Fold]:
+def _folds(
+    problem: FitProblem, masks: Mapping[str, np.ndarray], members: int, off: Set[str] | None = None
+) -> list[Fold]:
     return [
-        Fold(name, np.nonzero(held)[0], problem.fit(~held, members), np.nonzero(~held)[0])
+        Fold(name, np.nonzero(held)[0], problem.fit(~held, members, off=off), np.nonzero(~held)[0])
         for name, held in masks.items()
     ]
 

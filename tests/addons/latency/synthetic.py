@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hexforge.addons.latency.fitting import BASE, PRIOR, SPREAD, CostFit, FitProblem
+from hexforge.addons.latency.fitting import BASE, CostFit, FitProblem
+from hexforge.addons.latency.fixed_paths import PRIOR, SPREAD
 from hexforge.addons.latency.measurements import MeasuredFamily, Measurement
-from hexforge.addons.latency.terms import HMX_KINDS, HVX_KINDS, PARAMETER_INDEX
+from hexforge.addons.latency.terms import HMX_KINDS, HVX_KINDS, OFF, PARAMETER_INDEX
 from hexforge.addons.latency.tiled_graphs import ModelKey, TiledGraph, key_of
 from hexforge.backends.htp.time import cost
 from hexforge.backends.htp.time.task_sequence import tiles
@@ -34,11 +35,16 @@ class Known:
         return FitProblem(self.models, self.rows if rows is None else rows, self.families)
 
 
-def known(seed: int, families: int = 12, folds: int = 4, noise: float = 0.0) -> Known:
-    """Two models a family, each measured on the base chips at every precision through two runtimes."""
+def known(seed: int, families: int = 12, folds: int = 4, noise: float = 0.0, off: tuple[str, ...] = ()) -> Known:
+    """Two models a family, each measured on the base chips at every precision through two runtimes.
+
+    What switches that are off would price costs nothing.
+    """
     random = np.random.default_rng(seed)
     logs = PRIOR + SPREAD * random.normal(size=len(PRIOR))
     logs[PARAMETER_INDEX["serial"]] = np.log(0.7)
+    for name in off:
+        logs[PARAMETER_INDEX[name]] = OFF[PARAMETER_INDEX[name]]
     names = [f"family{i}_model{k}" for i in range(families) for k in range(2)]
     of = {n: MeasuredFamily(n.split("_")[0], i // 2 % folds, ("net",), False) for i, n in enumerate(names)}
     cells = itertools.product(names, cost.RATES, RUNTIMES, BASE)

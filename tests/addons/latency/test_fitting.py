@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hexforge.addons.latency.fitting import BASE, BOUNDS, HEAVY, PRIOR, CostFit, FitProblem
+from hexforge.addons.latency.fitting import BASE, HEAVY, CostFit, FitProblem
+from hexforge.addons.latency.fixed_paths import BOUNDS, PRIOR
 from hexforge.addons.latency.least_squares import minimize, robust_residuals
 from hexforge.addons.latency.terms import PARAMETER_INDEX, PARAMETER_NAMES
 from hexforge.backends.htp.time import cost
@@ -25,7 +26,7 @@ def made() -> Known:
 
 
 def fitted(problem: FitProblem, members: int = 0) -> CostFit:
-    return problem.fit(np.ones(len(problem.rows), bool), members)
+    return problem.fit(np.ones(len(problem.rows), bool), members, off=frozenset())
 
 
 def off(fit: CostFit, made: Known, names: list[str]) -> float:

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fit the HTP's costs to measured latencies: `python -m hexforge.latency [--data FOLDER] [--check]`.
+"""Fit the HTP's costs to measured latencies: `python -m hexforge.latency [choose] [--data FOLDER] [--check]`.
 
 FOLDER has measured.csv, families.csv and topologies/.
 Every parameter is physical and has a prior (`hexforge.backends.htp.time.cost`); nothing is fitted per model. The costs
-are those of all families; the errors and the bands kept in the file are those of families that were held out.
+are those of all families; the errors and the bands kept in the file are those of families that were held out while the
+switches were chosen, too. `choose` only prints which switches all families keep, what each is worth in folds inside
+them, and in how many of the outer folds it is kept.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -23,11 +26,12 @@ from hexforge.addons.latency.cost_file import (
     printed,
 )
 from hexforge.addons.latency.error_figures import summarize
-from hexforge.addons.latency.fitting import CostFit, FitProblem
-from hexforge.addons.latency.held_out import HeldOut, half_widths, predict_held_out, unmeasured_width
+from hexforge.addons.latency.fitting import BASE, CostFit, FitProblem
+from hexforge.addons.latency.held_out import HeldOut, folds, half_widths, predict_held_out, unmeasured_width
 from hexforge.addons.latency.known_work import known_work
 from hexforge.addons.latency.measurements import DATA, read_families, read_measurements
 from hexforge.addons.latency.tiled_graphs import TiledGraphs
+from hexforge.backends.htp.time.mechanisms import MECHANISMS, SWITCHES
 
 
 def file_contents(problem: FitProblem, fit: CostFit, held_out: HeldOut, digest: str) -> dict[str, Any]:
@@ -49,10 +53,25 @@ def file_contents(problem: FitProblem, fit: CostFit, held_out: HeldOut, digest: 
     }
 
 
+def print_choice(problem: FitProblem) -> None:
+    """A line for each switch: whether all families keep it, what it is worth, and in how many folds it is kept."""
+    whole = problem.choose(np.ones(len(problem.rows), bool))
+    kept = Counter(name for train, _ in folds(problem.fold) for name in set(SWITCHES) - problem.choose(train).off)
+    print(f"{'switch':24} on   gain  families helped  kept in outer folds  because")
+    for m in MECHANISMS:
+        on = " - " if m.name in whole.off else "yes"
+        gain, helped = f"{whole.gain[m.name]:5.2f} %", f"{whole.helped[m.name]:15}"
+        print(f"{m.name:24} {on} {gain} {helped} {kept[m.name]:20}  {m.reason}")
+
+
 def main() -> int:
     """Fit on everything, print the parameters, the chips and the error that is left, and write or check the file."""
     given = fit_arguments("hexforge.latency", __doc__, DATA, SHIPPED)
-    problem = FitProblem(TiledGraphs(given.data), read_measurements(given.data), read_families(given.data))
+    rows = [row for row in read_measurements(given.data) if not given.choose or row.chip in BASE]
+    problem = FitProblem(TiledGraphs(given.data), rows, read_families(given.data))
+    if given.choose:
+        print_choice(problem)
+        return 0
     held_out = predict_held_out(problem)
     fit = problem.fit(np.ones(len(problem.rows), bool))
     print(*printed(fit), sep="\n")

@@ -31,6 +31,7 @@ def costs_of(fit: CostFit) -> dict[str, Any]:
     """The part of the file that `cost.costs` reads."""
     return {
         "reference": cost.REFERENCE,
+        "off": sorted(fit.off),
         "parameters": {
             name: float(f"{np.exp(v):.6g}") for name, v in zip(PARAMETER_NAMES, fit.parameters, strict=True)
         },
@@ -49,7 +50,7 @@ def fit_of(contents: dict[str, Any]) -> CostFit:
     """The fit that a file was written from, as exact as its digits."""
     members = np.log(np.array([contents["members"][name] for name in PARAMETER_NAMES]).T)
     chips = {chip: np.log([factors[name] for name in FACTORS]) for chip, factors in contents["chips"].items()}
-    return CostFit(members, chips)
+    return CostFit(members, chips, frozenset(contents.get("off", ())))
 
 
 def calibrated_costs(soc: Soc, multiplied: Mapping[str, float], source: str) -> dict[str, Any]:
@@ -90,6 +91,8 @@ def differences(fitted: Any, kept: Any, where: str = "") -> list[str]:
 def fit_arguments(module: str, about: str | None, data: Path, out: Path) -> argparse.Namespace:
     """What a fit is told on the command line: which data, which file, and whether that is only compared."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
+    if module == "hexforge.latency":
+        parser.add_argument("choose", nargs="?", choices=["choose"], help="only say which switches are chosen, and why")
     parser.add_argument("--data", type=Path, default=data, help="the measured rows; hexforge's own by default")
     parser.add_argument("--out", type=Path, default=out, help="the file that is written; hexforge's own by default")
     parser.add_argument("--check", action="store_true", help="compare with the file instead; 1 where a figure differs")

@@ -1,44 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fit: parameters on the rows of some families, several times, and what makes a chip.
 
-Errors are logarithmic; a row far off pulls less the farther it is (Cauchy's loss), so that a graph with a mechanism the
-model lacks does not bend the others. Each model weighs the same at a precision. What is believed of a parameter before
-the fit is a residual of its own, so that a kind of work that few graphs have stays where it was believed: that is the
-partial pooling over precisions (deviations around 1) and over chips (factors around their mean, and around their kin).
+Each model weighs the same at a precision. What is believed of a parameter before the fit is a residual of its own, so
+that a kind of work that few graphs have stays where it was believed: that is the partial pooling over precisions
+(deviations around 1) and over chips (factors around their mean, and around their kin). Which switches are on is chosen
+by folds of the families that are fitted, and no others (`choosing`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 
+from hexforge.addons.latency.choosing import Choice, choose
 from hexforge.addons.latency.critical_path import BatchTimeline, CriticalPaths
+from hexforge.addons.latency.fixed_paths import FACTOR_COUNT, PRIOR, FixedPaths
 from hexforge.addons.latency.least_squares import minimize, robust_residuals
 from hexforge.addons.latency.measurements import MeasuredFamily, Measurement
-from hexforge.addons.latency.terms import (
-    FACTORS_OF_TERMS,
-    PARAMETERS_OF_RUNTIMES,
-    PARAMETERS_OF_TERMS,
-    SERIAL,
-    serial_of,
-    unit_us,
-)
+from hexforge.addons.latency.terms import FACTORS_OF_TERMS, PARAMETERS_OF_RUNTIMES, RATES, serial_of, unit_us
 from hexforge.addons.latency.tiled_graphs import ModelKey, TileSource, key_of
-from hexforge.backends.htp.time import cost
+from hexforge.backends.htp.time.tile import PRECISIONS
 from hexforge.chips import soc
 from hexforge.chips.deployment import RUNTIMES
 from hexforge.errors import CallError
 
 BASE = ("SM8650", "SM8750", "SM8550", "SC8380XP")
 """Chips whose rows fit the parameters together; the first is the reference."""
-PRIOR = np.log([p.prior for p in cost.PARAMETERS])
-SPREAD = np.array([p.spread for p in cost.PARAMETERS])
-BOUNDS = np.log([p.bounds for p in cost.PARAMETERS]).T
-BELIEF = 0.5
-"""Weight of what is believed, against errors in units of SCALE."""
 TOGETHER = 0.25
 """How far a chip's factors of time are from their mean, as a logarithm, before its rows say so."""
 ELSEWHERE = 0.5
@@ -51,7 +41,6 @@ HEAVY: Mapping[str, float] = {"w8a8": 1.5, "w8a16": 1.5}
 """Precisions whose rows weigh more than float ones, which are of twice as many models."""
 MEMBERS, SEEN_PART = 8, 0.85
 """Fits of a bag, and the part of the families each of them sees."""
-FACTOR_COUNT = len(cost.FACTORS)
 ACCELERATOR_FACTORS = 4
 """How many of the factors, the first, are of the accelerator."""
 MEAN = np.where(np.arange(FACTOR_COUNT) < ACCELERATOR_FACTORS, 1 / ACCELERATOR_FACTORS, 0.0)
@@ -67,6 +56,8 @@ class CostFit:
 
     members: np.ndarray
     chips: Mapping[str, np.ndarray]
+    off: frozenset[str] = frozenset()
+    """Switches that are off."""
 
     @property
     def parameters(self) -> np.ndarray:
@@ -86,6 +77,7 @@ class FitProblem:
         self.family = np.array([families[r.model].name for r in rows])
         self.fold = np.array([families[r.model].fold for r in rows])
         self.log_us = np.log([r.latency_us for r in rows])
+        self.rate = np.array([RATES.index(PRECISIONS[r.precision].rate) for r in rows])
         self.runtime = np.array([RUNTIMES.index(r.runtime) for r in rows])
         self.rows_of_chip = {c: np.array([i for i, r in enumerate(rows) if r.chip == c]) for c in self.chips}
         keys = [key_of(r) for r in rows]
@@ -123,80 +115,56 @@ class FitProblem:
             result[mine] = np.log(us) + (PARAMETERS_OF_RUNTIMES @ logs)[self.runtime[rows[mine]]]
         return result
 
-    def fit(self, train: np.ndarray, members: int = MEMBERS, seed: int = 0) -> CostFit:
-        """A bag of fits on rows (True), each on a part of their families; then the factors of the other chips."""
+    def fit(self, train: np.ndarray, members: int = MEMBERS, seed: int = 0, off: Set[str] | None = None) -> CostFit:
+        """A bag of fits on rows (True), each on a part of their families; then the factors of the other chips.
+
+        Switches that are not said to be off are chosen by folds of the families among these rows.
+        """
         missing = [chip for chip in BASE if not train[self.rows_of_chip.get(chip, np.array([], int))].any()]
         if missing:
             raise CallError(f"{', '.join(missing)}: without rows; the costs are fitted to those of {', '.join(BASE)}")
+        rows, fixed, x = self.kept_paths(train)
+        if off is None:
+            off = choose(fixed, x, self.base_weights(train), self.fold[rows], self.family[rows]).off
+        whole = fixed.fit(x, self.base_weights(train), off)
         names = sorted(set(self.family[train]))
         random = np.random.default_rng(seed)
-        bag = [train]
+        each = [] if members else [whole]
         for _ in range(members):
             seen = random.choice(names, max(1, round(SEEN_PART * len(names))), replace=False)
-            bag.append(train & np.isin(self.family, seen))
-        first = self._base([train], [PRIOR], [np.zeros((len(BASE), FACTOR_COUNT))], rounds=5)[0]
-        start, factors = first
-        each = [first] if members == 0 else self._base(bag[1:], [start] * members, [factors] * members, rounds=2)
-        logs = np.stack([parameters for parameters, _ in each])
-        return CostFit(logs, self._chips(train, logs.mean(0), dict(zip(BASE, factors, strict=True))))
+            each.append(fixed.fit(whole, self.base_weights(train & np.isin(self.family, seen)), off))
+        size = len(PRIOR)
+        logs, factors = np.stack([x[:size] for x in each]), self._factors_of(whole)
+        return CostFit(logs, self._chips(train, logs.mean(0), dict(zip(BASE, factors, strict=True))), frozenset(off))
 
-    def _base(
-        self, bag: Sequence[np.ndarray], logs: Sequence[np.ndarray], factors: Sequence[np.ndarray], rounds: int
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Parameters, and the factors of BASE, on each of some sets of rows."""
-        fits = list(zip(logs, factors, strict=True))
-        rows = [[c[train[c]] for c in (self.rows_of_chip[chip] for chip in BASE)] for train in bag]
-        weights = [[self.row_weights(some) / np.sqrt(len(BASE)) for some in each] for each in rows]
-        for _ in range(rounds):
-            wanted = [(chip, x, f[k]) for x, f in fits for k, chip in enumerate(BASE)]
-            paths = self.paths(wanted)
-            for n, (x, f) in enumerate(fits):
-                mine = paths[n * len(BASE) : (n + 1) * len(BASE)]
-                fits[n] = self._solve(x, f, mine, rows[n], weights[n])
-        return fits
+    def choose(self, train: np.ndarray) -> Choice:
+        """The switches that the families of some rows keep."""
+        rows, fixed, x = self.kept_paths(train)
+        return choose(fixed, x, self.base_weights(train), self.fold[rows], self.family[rows])
 
-    def _solve(
-        self,
-        logs: np.ndarray,
-        factors: np.ndarray,
-        paths: Sequence[CriticalPaths],
-        rows: Sequence[np.ndarray],
-        weights: Sequence[np.ndarray],
-    ) -> tuple[np.ndarray, np.ndarray]:
-        size, chips = len(logs), len(BASE)
+    def kept_paths(self, train: np.ndarray) -> tuple[np.ndarray, FixedPaths, np.ndarray]:
+        """The rows of BASE, their paths where every switch is on and the rows of `train` are fitted, and that fit."""
+        rows = np.concatenate([self.rows_of_chip[chip] for chip in BASE])
+        x = np.concatenate([PRIOR, np.zeros((len(BASE) - 1) * FACTOR_COUNT)])
+        graphs = [self.graph_index[self.rows_of_chip[chip]] for chip in BASE]
+        for _ in range(3):
+            paths = self.paths([(c, x[: len(PRIOR)], f) for c, f in zip(BASE, self._factors_of(x), strict=True)])
+            fixed = FixedPaths(paths, graphs, self.rate[rows], self.runtime[rows], self.log_us[rows], CHIP_BELIEF)
+            x = fixed.fit(x, self.base_weights(train), frozenset())
+        return rows, fixed, x
 
-        def residuals(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            parameters = x[:size]
-            chip_factors = np.vstack([np.zeros(FACTOR_COUNT), x[size:].reshape(chips - 1, FACTOR_COUNT)])
-            parts, slopes = [], []
-            for k, (path, here, weight) in enumerate(zip(paths, rows, weights, strict=True)):
-                unit, serial = unit_us(parameters, chip_factors[k]), serial_of(parameters)
-                us = path.us(self.graph_index[here], unit, serial)
-                each = path.amounts[self.graph_index[here]] * unit / us[:, None]
-                slope = np.zeros((len(here), len(x)))
-                slope[:, :size] = each @ PARAMETERS_OF_TERMS + PARAMETERS_OF_RUNTIMES[self.runtime[here]]
-                if serial < 1:
-                    slope[:, SERIAL] += serial * path.overlapped_us[self.graph_index[here]] / us
-                if k:
-                    slope[:, size + (k - 1) * FACTOR_COUNT : size + k * FACTOR_COUNT] = each @ FACTORS_OF_TERMS
-                error = np.log(us) + PARAMETERS_OF_RUNTIMES[self.runtime[here]] @ parameters - self.log_us[here]
-                pulled, by_error = robust_residuals(error)
-                parts.append(pulled * weight)
-                slopes.append(slope * (by_error * weight)[:, None])
-            parts.append((parameters - PRIOR) / SPREAD * BELIEF)
-            slopes.append(np.eye(size, len(x)) * (BELIEF / SPREAD)[:, None])
-            for k in range(1, chips):
-                pulled, by_factor = chip_residuals(chip_factors[k])
-                slope = np.zeros((FACTOR_COUNT, len(x)))
-                slope[:, size + (k - 1) * FACTOR_COUNT : size + k * FACTOR_COUNT] = by_factor
-                parts.append(pulled)
-                slopes.append(slope)
-            return np.concatenate(parts), np.concatenate(slopes)
+    def base_weights(self, train: np.ndarray) -> np.ndarray:
+        """The weight of each row of BASE, 0 for what is not in `train`."""
+        weights = []
+        for here in (self.rows_of_chip[chip] for chip in BASE):
+            weights.append(np.zeros(len(here)))
+            weights[-1][train[here]] = self.row_weights(here[train[here]]) / np.sqrt(len(BASE))
+        return np.concatenate(weights)
 
-        free = np.full((chips - 1) * FACTOR_COUNT, np.inf)
-        bounds = (np.concatenate([BOUNDS[0], -free]), np.concatenate([BOUNDS[1], free]))
-        x = minimize(np.concatenate([logs, factors[1:].ravel()]), residuals, 4, bounds)
-        return x[:size], np.vstack([np.zeros(FACTOR_COUNT), x[size:].reshape(chips - 1, FACTOR_COUNT)])
+    @staticmethod
+    def _factors_of(x: np.ndarray) -> np.ndarray:
+        """The factors of BASE in what is fitted."""
+        return np.vstack([np.zeros(FACTOR_COUNT), x[len(PRIOR) :].reshape(-1, FACTOR_COUNT)])
 
     def _chips(self, train: np.ndarray, logs: np.ndarray, base: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The factors of every chip but the reference for known parameters, those with most rows first."""

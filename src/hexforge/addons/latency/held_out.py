@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -88,13 +88,15 @@ def unmeasured_width(problem: FitProblem, fit: CostFit) -> float:
     """By how much more a chip is off whose rows nobody had: its factors as `cost.costs` would take them."""
     every = np.arange(len(problem.rows))
     seen = np.abs(problem.predict(fit, every) - problem.log_us)
-    factors = {}
-    for chip in fit.chips:
-        others = [soc.require_chip(c) for c in fit.chips if c != chip]
-        near = cost.nearest(soc.require_chip(chip), others)
-        guess = np.array(fit.chips[near.name])
-        guess[cost.FACTORS.index("dram")] += np.log(near.dram_gbps / soc.require_chip(chip).dram_gbps)
-        factors[chip] = guess
-    unseen = np.abs(problem.predict(CostFit(fit.members, factors), every) - problem.log_us)
+    factors = {chip: nearest_factors(fit, chip) for chip in fit.chips}
+    unseen = np.abs(problem.predict(replace(fit, chips=factors), every) - problem.log_us)
     wider, own = np.quantile(unseen, QUANTILE), np.quantile(seen, QUANTILE)
     return float(np.sqrt(max(0.0, wider**2 - own**2)))
+
+
+def nearest_factors(fit: CostFit, chip: str) -> np.ndarray:
+    """The factors of a chip as `cost.costs` takes them where it was not measured: the nearest one's."""
+    near = cost.nearest(soc.require_chip(chip), [soc.require_chip(c) for c in fit.chips if c != chip])
+    guess = np.array(fit.chips[near.name])
+    guess[cost.FACTORS.index("dram")] += np.log(near.dram_gbps / soc.require_chip(chip).dram_gbps)
+    return guess

@@ -6,13 +6,16 @@ from __future__ import annotations
 import numpy as np
 
 from hexforge.backends.htp.time import cost
+from hexforge.backends.htp.time.mechanisms import BY_BYTES, BY_COUNT
 from hexforge.chips.deployment import RUNTIMES
 
 RATES = tuple(cost.RATES)
-HMX_KINDS = ("conv", *sorted(cost.UNDEVIATING), *cost.MATRIX)
-HVX_KINDS = (*cost.VECTOR, *cost.PRICED_AS, *cost.COUNTED)
+HMX_KINDS = ("conv", *sorted(cost.UNDEVIATING), *cost.MATRIX, *cost.ON_TOP)
+HVX_KINDS = (*cost.VECTOR, *cost.PRICED_AS, *cost.COUNTED, *BY_BYTES, *BY_COUNT)
 PARAMETER_NAMES = [p.name for p in cost.PARAMETERS]
 PARAMETER_INDEX = {name: i for i, name in enumerate(PARAMETER_NAMES)}
+OFF = np.log([p.prior if p.off is None else p.off for p in cost.PARAMETERS])
+"""What each parameter is where its switch is off."""
 TERMS: tuple[tuple[str, ...], ...] = (
     *(cost.factors_of(kind, rate) for rate in RATES for kind in HMX_KINDS),
     *(cost.factors_of(kind, rate) for rate in RATES for kind in HVX_KINDS),
@@ -27,6 +30,17 @@ HMX_TERMS, HVX_TERMS = len(RATES) * len(HMX_KINDS), len(RATES) * len(HVX_KINDS)
 WORK_TERMS = HMX_TERMS + HVX_TERMS
 TASK, DRAM, CALL, IO = WORK_TERMS, WORK_TERMS + 1, WORK_TERMS + 2, len(TERMS) - 1
 """Where the other terms are; there is a call for each runtime."""
+TERMS_OF_RATES = np.array(
+    [
+        [
+            *range(rate * len(HMX_KINDS), (rate + 1) * len(HMX_KINDS)),
+            *range(HMX_TERMS + rate * len(HVX_KINDS), HMX_TERMS + (rate + 1) * len(HVX_KINDS)),
+            *range(WORK_TERMS, len(TERMS)),
+        ]
+        for rate in range(len(RATES))
+    ]
+)
+"""The terms that a graph at each rate may have; it has none of the others."""
 SERIAL = PARAMETER_INDEX["serial"]
 
 

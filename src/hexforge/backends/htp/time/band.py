@@ -24,12 +24,14 @@ NAMES: Mapping[str, str] = {
     "large_window": "large depthwise windows",
     "add": "element-wise arithmetic", "divide": "divisions", "batchnorm": "batch norms", "lookup": "look-ups",
     "softmax": "softmax", "large_attention": "attention beyond VTCM", "norm": "norms over rows",
-    "reduce": "reductions and large windows", "row_reduce": "reductions over rows", "pool": "pooling",
+    "reduce": "reductions and large windows", "across": "reductions over pixels", "pool": "pooling",
     "scalar": "averages of windows element by element",
     "resize": "resizing", "shuffle": "transposes and reshapes", "copy": "slices, joins and gathers",
     "piece": "cuts and joins of rows", "cut": "slices of rows in onnx graphs", "split": "splits of rows",
     "stride": "strided windows", "pack": "shallow images", "operand": "operands of products",
-    "border_transpose": "transposes at the border", "vector_op": "small ops", "handover": "small moves",
+    "border_transpose": "transposes at the border", "loose_product": "products of loose rows",
+    "large_sum": "arithmetic beyond VTCM", "sorted": "sorting", "loose_row": "arithmetic of loose rows",
+    "narrow_shuffle": "shuffles of narrow channels", "vector_op": "small ops", "handover": "small moves",
     "dram": "transfers", "task": "small tasks",
     "mac": "convolutions off HMX", "host.call": "the call", "host.io": "inputs and outputs",
 }  # fmt: skip
@@ -116,15 +118,15 @@ def measured_profiles(fit: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 def band_shape(known: Certainty) -> float:
     """How much wider the band is than for a graph near a measured one, on which all fits agree."""
-    apart = (known.spread / SPREAD_UNIT, known.little_known_part / RARE_UNIT, max(1.0, known.distance / NEAR))
+    apart = (known.spread / SPREAD_UNIT, known.little_known_part / RARE_UNIT, max(1.0, known.distance / NEAR) ** STEEP)
     return math.hypot(1.0, *apart) / math.sqrt(2)
 
 
 SPREAD_UNIT, RARE_UNIT = 0.1, 0.2
 """The spread, and the part of the time in little known work, that each make a band 1.2 times as wide."""
-NEAR = 0.25
-"""The distance up to which a graph is near a measured one; twice that makes a band 1.6 times as wide. It was chosen of
-0.2, 0.25 and 0.3. Without a least distance, bands of the graphs that were fitted hold fewer than nine of ten."""
+NEAR, STEEP = 0.1, 1.5
+"""The distance up to which a graph is near a measured one, and how steeply bands widen beyond it. Of distances from
+0.1 to 0.25, and of 1 and 1.5, with these the bands of every kind of model hold most."""
 
 
 def band_width(

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from hexforge.backends.htp.time.mechanisms import BY_COUNT, MECHANISMS
 from hexforge.backends.htp.time.tile import Task
 from hexforge.chips.soc import SOCS, Soc
 from hexforge.errors import CallError, FormatError
@@ -39,6 +40,8 @@ class Parameter:
     spread: float
     factor: str
     """Which of a chip's factors of time it is multiplied by, "" for none."""
+    off: float | None = None
+    """What it is where it is a switch that is off; None for what is always on."""
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -54,19 +57,13 @@ def _parameters() -> tuple[Parameter, ...]:
     for kind, (prior, spread) in MATRIX.items():
         parameters.append(Parameter(f"share.{kind}", "of a dense convolution of as many MACs", prior, spread, ""))
     for kind, prior in VECTOR.items():
-        parameters.append(Parameter(f"hvx.{kind}", "us per 1e6 bytes", prior, FIRM.get(kind, 0.5), "hvx"))
+        parameters.append(Parameter(f"hvx.{kind}", "us per 1e6 bytes", prior, 0.5, "hvx"))
     for kind, prior in COUNTED.items():
         parameters.append(Parameter(f"hvx.{kind}", "us each", prior, 0.5, "hvx"))
-    for rate in ("w8a8", "w8a16"):
-        for group in ("lookup", "move"):
-            name = f"deviation.{rate}.{group}"
-            parameters.append(Parameter(name, "of the time for as many bytes of float16", 1.0, 0.15, ""))
-    for kind in FIXED_POINT:
-        unit = "of the time for as many bytes of float16"
-        parameters.append(Parameter(f"deviation.fixed.{kind}", unit, 1.0, 0.15, ""))
-    for rate, spread in PRODUCTS.items():
-        unit = f"of the time for as many MACs of a dense convolution at {rate}, on top of share.product"
-        parameters.append(Parameter(f"deviation.{rate}.product", unit, 1.0, spread, ""))
+    for m in MECHANISMS:
+        parameters.append(
+            Parameter(m.name, m.unit, m.prior, m.spread, "hvx" if m.name.startswith("hvx") else "", m.off)
+        )
     parameters += [
         Parameter("dram", "us per 1e6 bytes", 20.0, 0.3, "dram"),
         Parameter("task", "us each", 1.0, 0.7, "hvx"),
@@ -89,32 +86,27 @@ MATRIX: Mapping[str, tuple[float, float]] = {
     "product": (1.0, 0.2),
     "conv3d": (1.5, 0.3),
     "grouped": (1.0, 0.4),
-    "dilation": (0.5, 0.7),
-    "large_window": (0.5, 0.3),
 }
-"""Kinds of matrix work beside the dense convolution, what is believed of them, and how firmly. Dilation comes on top of
-a dense convolution, a large window on top of a depthwise one."""
+"""Kinds of matrix work beside the dense convolution, what is believed of them, and how firmly."""
+ON_TOP = ("dilation", "large_window")
+"""Mechanisms that are more matrix work: on top of a dense convolution, and of a depthwise one."""
 VECTOR: Mapping[str, float] = {
-    "add": 12, "divide": 80, "batchnorm": 70, "lookup": 15, "softmax": 60, "large_attention": 75, "norm": 40,
-    "reduce": 12, "row_reduce": 12, "pool": 4, "resize": 20, "shuffle": 30, "copy": 5, "split": 300, "stride": 10,
-    "operand": 60, "border_transpose": 100,
+    "add": 12, "divide": 80, "lookup": 15, "softmax": 60, "norm": 40, "reduce": 12, "pool": 4, "resize": 20,
+    "shuffle": 30, "copy": 5, "stride": 10, "operand": 60,
 }  # fmt: skip
 """Kinds of vector work counted in bytes, and what they are believed to cost."""
-FIRM: Mapping[str, float] = {"large_attention": 0.15}
-"""Kinds of which more is believed than of others: four passes of a byte through DRAM take 59 us per 1e6 bytes."""
-COUNTED: Mapping[str, float] = {"vector_op": 1.0, "handover": 1.0, "piece": 5.0, "cut": 5.0, "scalar": 8.0}
-"""Kinds counted in ops, in thousands of pieces of rows, and in thousands of elements of windows that are added one by
-one; a handover brings a tensor into another layout, or to the matrix unit as an operand. A cut is a piece that a float
-onnx graph slices off."""
+COUNTED: Mapping[str, float] = {"vector_op": 1.0, "handover": 1.0}
+"""Kinds counted in ops; a handover brings a tensor into another layout, or to the matrix unit as an operand."""
+ONCE = frozenset((*COUNTED, *BY_COUNT))
+"""Kinds whose amount is a count, which more tiles do not make more."""
 PRICED_AS: Mapping[str, str] = {"pack": "stride", "cast": "add", "mac": "add"}
 """Kinds told apart in the timeline alone: a shallow image brought into tiles costs as much as a strided one, a change
 of precision as much as a sum, multiply-accumulates of a convolution off the matrix unit as so many sums."""
 MOVES = frozenset("shuffle copy piece cut split stride border_transpose".split())
 FIXED_POINT = frozenset(("divide",))
 """Kinds whose time deviates at fixed point alike for codes of 8 and of 16 bits, beyond the bytes."""
-PRODUCTS: Mapping[str, float] = {"w8a16": 0.15}
-"""Rates at which products over tokens take more or less than as many MACs do elsewhere, and how far that is believed to
-be from 1; those of one row, at the end of classifiers, and those of pixels do not."""
+PRODUCTS = ("w8a16",)
+"""Rates at which products over tokens may deviate; those of one row and of pixels do not."""
 UNDEVIATING = frozenset(("classifier", "linear"))
 """Products that take as long as others at the rate of a convolution."""
 PARAMETERS = _parameters()
@@ -136,7 +128,7 @@ def factors_of(kind: str, rate: str) -> tuple[str, ...]:
         return (f"hmx.{rate}",)
     if kind in UNDEVIATING:
         return f"hmx.{rate}", "share.product"
-    if kind in MATRIX:
+    if kind in MATRIX or kind in ON_TOP:
         deviates = kind == "product" and rate in PRODUCTS
         return (f"hmx.{rate}", f"share.{kind}", *((f"deviation.{rate}.product",) if deviates else ()))
     if kind in OTHERS:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence, Set
 
 from hexforge.backends.htp.activations import follows_convolution
+from hexforge.backends.htp.time.mechanisms import added_work
 from hexforge.backends.htp.time.tile import (
     CHANNELS,
     PRECISIONS,
@@ -51,6 +52,7 @@ IMAGE_NORMS = of_kind(Work.IMAGE_NORM)
 ROW_NORMS = of_kind(Work.NORM) - {"Lrn"}
 POOLS = of_kind(Work.POOL)
 REDUCTIONS = of_kind(Work.REDUCE, Work.SEARCH)
+SOFTMAXES = of_kind(Work.SOFTMAX)
 RESIZES = of_kind(Work.RESIZE)
 CUTS = {"Split", "StridedSlice"}
 SLICED_ALONE = {("onnx", "float")}
@@ -173,7 +175,9 @@ class _Scheduler:
     def _add(self, node: Node) -> None:
         p, op, out = self._precision(node), node.op.name, self._shape(node, node.outputs[0])
         own = self._asked is None
-        task = Task(node.name, op, p, [node.name], [op], local=_is_local(node, out), own_types=own)
+        task = Task(
+            node.name, op, p, [node.name], [op], local=_is_local(node, out, p, self._stays_bytes), own_types=own
+        )
         self._work(task, node, out)
         if p.passes > 1:
             task.hmx = {kind: p.passes * amount for kind, amount in task.hmx.items()}
@@ -230,6 +234,8 @@ class _Scheduler:
         source = self._shape(node, data_input(node))
         size = p.activation_bytes / 1e6
         written, read = padded_elements(out) * size, padded_elements(source) * size
+        for kind, amount in added_work(node, p, self._stays_bytes):
+            task.add(kind, amount)
         if op in ("Conv2d", "DepthWiseConv2d", "TransposeConv2d"):
             convolution(task, node, source, out, on_hvx=self._config.short_depth_conv_on_hmx_off)
             return
@@ -247,22 +253,25 @@ class _Scheduler:
         task.add("handover" if op in COPIES | SHUFFLES else "vector_op", fixed_cost_share(max(written, read) * 1e6))
         if op in BY_RESULT:
             task.add(BY_RESULT[op], written)
-            if BY_RESULT[op] == "softmax" and node.outputs[0].type.size * p.activation_bytes > self._stays_bytes:
+            if op in SOFTMAXES and math.prod(out[-2:]) * p.activation_bytes > self._stays_bytes:
                 task.add("large_attention", written)
-            if BY_RESULT[op] == "softmax" and not _along_last(node):
+            if op in SOFTMAXES and not _along_last(node):
                 task.add("shuffle", 2 * written)  # the axis becomes the last, and goes back
         elif op == "Batchnorm" and p.rate != "float":
+            task.add("add", written)
             task.add("batchnorm", written)
         elif op in ARITHMETIC:
             difference = op == "ElementWiseSubtract" and len(dynamic_inputs(node)) == 2
             task.add("divide" if difference else self._arithmetic(node), written * (DIFFERENCE if difference else 1.0))
         elif op in COPIES:
             task.add("copy", read if op == "Split" else written)
-            cut = op in CUTS and (self._runtime, p.rate) in SLICED_ALONE
-            task.add("cut" if cut else "piece", _pieces(node) / 1e3)
+            task.add("piece", _pieces(node) / 1e3)
+            if op in CUTS and (self._runtime, p.rate) in SLICED_ALONE:
+                task.add("cut", _pieces(node) / 1e3)
             if op == "Split" and p.rate == "float" and len(out) != 4 and out[-1] != source[-1]:
                 task.add("split", read)
         elif op == "Transpose" and node in self._border:
+            task.add("shuffle", math.prod(out) * size)
             task.add("border_transpose", math.prod(out) * size)
         elif op in ("Transpose", "Reshape"):
             moved = (flat_elements(out) + flat_elements(source)) / 2
@@ -272,6 +281,7 @@ class _Scheduler:
             task.add("shuffle", read if op in ("DepthToSpace", "SpaceToDepth") else written)
         elif op in IMAGE_NORMS:
             task.add("reduce", 2 * read)
+            task.add("across", 2 * read)
             task.add("add", written)
         elif op in POOLS:
             window = node.params.get("filter_size", (1, 1))
@@ -279,10 +289,13 @@ class _Scheduler:
                 task.add("scalar", math.prod(out) * math.prod(window) / 1e3)
             elif math.prod(window) > 16:
                 task.add("reduce", read)
+                task.add("across", read)
             else:
                 task.add("pool", read)
         elif op in REDUCTIONS:
-            task.add("row_reduce" if _along_last(node) else "reduce", read)
+            task.add("reduce", read)
+            if not _along_last(node):
+                task.add("across", read)
         else:
             other_op(task, node, written, whole_sequence=self._config.monolithic_lstm)
 
@@ -308,8 +321,11 @@ class _Scheduler:
         return _chain(source, lambda v: v.producer, lambda v: v.role is Role.APP_WRITE, BORDER | LOOKUPS) is not None
 
 
-def _is_local(node: Node, out: Sequence[int]) -> bool:
+def _is_local(node: Node, out: Sequence[int], p: Precision, stays_bytes: int) -> bool:
     op = node.op.name
+    if op in SOFTMAXES | {"MatMul"} and len(out) > 1:  # tiled by heads, where one of them stays
+        tiled = _along_last(node) if op in SOFTMAXES else len(dynamic_inputs(node)) > 1
+        return tiled and math.prod(out[-2:]) * p.activation_bytes <= stays_bytes
     if op in ROW_NORMS:  # a pixel's norm needs that pixel alone
         return len(out) == 4 and tuple(node.params.get("axes", (3,))) == (3,)
     if op in CUTS:  # a cut of channels keeps every pixel where it is

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hexforge.backends.htp.time.cost import COUNTED
+from hexforge.backends.htp.time.cost import ONCE
 from hexforge.backends.htp.time.tile import Spills, Task, Tensor, spills, tensors_between, tiled_together
 
 
@@ -125,7 +125,7 @@ def _asked(task: Task) -> list[tuple[str, float, float, list[tuple[int, float]]]
 
 
 def _batched_task(task: Task, batch: int) -> Task:
-    once = COUNTED.keys()
+    once = ONCE
     return replace(
         task,
         hmx={kind: n * batch for kind, n in task.hmx.items()},
