@@ -56,7 +56,7 @@ def test_what_is_held_out_is_not_seen(made: Known) -> None:
 def test_held_out_rows_are_predicted_nearly_as_well_as_their_noise(made: Known) -> None:
     problem = made.problem()
     errors = np.abs(np.exp(predict_held_out(problem, members=2).log_us - problem.log_us) - 1)
-    assert np.median(errors) < 0.2
+    assert np.median(errors) < 0.22
 
 
 def inside_bands(problem: FitProblem, held_out: HeldOut) -> np.ndarray:

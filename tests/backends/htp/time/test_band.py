@@ -73,7 +73,7 @@ def test_a_graph_unlike_every_measured_one_is_less_certain() -> None:
 def test_profiles_in_the_file_are_those_of_measured_graphs() -> None:
     fit = cost.fitted()
     profiles = band.measured_profiles(fit)
-    assert {rate: len(each) for rate, each in profiles.items()} == {"float": 132, "w8a8": 74, "w8a16": 60}
+    assert {rate: len(each) for rate, each in profiles.items()} == {"float": 153, "w8a8": 80, "w8a16": 67}
     assert all(each.sum(1) == pytest.approx(1, abs=0.02) for each in profiles.values())
     shuffled = {**fit, "profile_kinds": fit["profile_kinds"][::-1]}
     shuffled["profiles"] = {r: {m: p[::-1] for m, p in by_model.items()} for r, by_model in fit["profiles"].items()}

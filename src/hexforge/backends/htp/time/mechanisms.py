@@ -54,7 +54,6 @@ MECHANISMS = (
     Mechanism("hvx.split", BYTES, 200, 0.7, "parts of float rows are copied by scalar code"),
     Mechanism("hvx.across", BYTES, 15, 0.5, "sums over pixels go across tiles, those along rows within them"),
     Mechanism("hvx.border_transpose", BYTES, 60, 0.5, "an image as it arrives lies in no tiles"),
-    Mechanism("hvx.large_move", BYTES, 60, 0.3, "floats beyond half of VTCM are transposed through DRAM"),
     Mechanism("hvx.large_sum", BYTES, 6, 0.5, "arithmetic beyond half of VTCM waits for its tiles"),
     Mechanism("hvx.piece", ROWS, 2, 0.7, "pieces of rows that are no whole tiles are copied one by one"),
     Mechanism("hvx.cut", ROWS, 6, 0.7, "a float onnx graph slices rows where a DLC splits once"),
