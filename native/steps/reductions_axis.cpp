@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps "reduce_*", "cumulative_*" and "arg_*" along one axis of [outer][n][inner].
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <type_traits>
 
@@ -12,7 +13,7 @@
 namespace hexforge {
 namespace {
 
-enum class Fold { sum, mean, max, min, sum_square };
+enum class Fold { sum, mean, max, min, sum_square, length };  // length: the root of the sum of squares
 
 template <class T>
 constexpr bool kIsFixed = std::is_same_v<T, std::uint8_t> || std::is_same_v<T, std::int16_t>;
@@ -51,7 +52,7 @@ A fold_one(A total, T value, A zero) {
   } else if constexpr (F == Fold::min) {
     const A v = static_cast<A>(value);
     return v < total || v != v ? v : total;
-  } else if constexpr (F == Fold::sum_square) {
+  } else if constexpr (F == Fold::sum_square || F == Fold::length) {
     const A v = static_cast<A>(value) - zero;
     if constexpr (std::is_integral_v<A>) {
       const auto wide = static_cast<std::uint64_t>(v);
@@ -61,6 +62,24 @@ A fold_one(A total, T value, A zero) {
     }
   } else {
     return wrapping_add(total, static_cast<A>(value));
+  }
+}
+
+// As `fold_rows` of squares of bytes less a byte, in int32, emptied before 2^15 of them could overflow it.
+void fold_squares(const std::uint8_t* x, std::int64_t rows, std::int64_t stride, std::int64_t columns,
+                  std::int32_t zero, std::int64_t* totals) {
+  constexpr std::int64_t kRows = 32768, kColumns = 64;
+  std::int32_t part[kColumns];
+  for (std::int64_t c0 = 0; c0 < columns; c0 += kColumns) {
+    const std::int64_t width = std::min(kColumns, columns - c0);
+    for (std::int64_t r0 = 0; r0 < rows; r0 += kRows) {
+      std::fill(part, part + width, 0);
+      for (std::int64_t r = r0; r < std::min(rows, r0 + kRows); ++r) {
+        const std::uint8_t* row = x + r * stride + c0;
+        for (std::int64_t c = 0; c < width; ++c) part[c] += (row[c] - zero) * (row[c] - zero);
+      }
+      for (std::int64_t c = 0; c < width; ++c) totals[c0 + c] += part[c];
+    }
   }
 }
 
@@ -84,6 +103,10 @@ void fold_rows(const T* x, std::int64_t rows, std::int64_t stride, std::int64_t 
       }
     }
   } else {
+    if constexpr (std::is_same_v<T, std::uint8_t> && (F == Fold::sum_square || F == Fold::length)) {
+      if (zero >= 0 && zero <= 255)
+        return fold_squares(x, rows, stride, columns, static_cast<std::int32_t>(zero), totals);
+    }
     for (std::int64_t r = 0; r < rows; ++r) {
       const T* row = x + r * stride;
       for (std::int64_t c = 0; c < columns; ++c) totals[c] = fold_one<F, T, A>(totals[c], row[c], zero);
@@ -131,7 +154,9 @@ struct Finish {
   std::int64_t shift = 0, n = 1;
 
   T operator()(Total<T> total) const {
-    if constexpr (kIsFixed<T>) {
+    if constexpr (kIsFixed<T> && F == Fold::length) {
+      return target.round_and_clamp<T>(std::sqrt(static_cast<double>(total)) * scale);
+    } else if constexpr (kIsFixed<T>) {
       return target.round_and_clamp<T>(static_cast<double>(total - shift) * scale);
     } else if constexpr (std::is_floating_point_v<T>) {
       return narrow_to_half(F == Fold::mean ? total / static_cast<double>(n) : total);
@@ -155,7 +180,9 @@ Run reduce_step(const Attributes& at, std::span<const Tensor> ins, std::span<con
     finish.target = Target(at);
     finish.scale = at.real("scale");
     const std::int64_t zero_a = at.small("zero_a");
-    finish.shift = F == Fold::sum_square ? 0 : F == Fold::max || F == Fold::min ? zero_a : zero_a * v.n;
+    finish.shift = F == Fold::sum_square || F == Fold::length ? 0
+                   : F == Fold::max || F == Fold::min         ? zero_a
+                                                              : zero_a * v.n;
     zero = static_cast<A>(zero_a);
   }
   constexpr std::int64_t kColumns = 256;
@@ -265,6 +292,7 @@ void register_for(const std::string& kind) {
   register_step("reduce_max_" + kind, {1, 1, along<T>()}, reduce_step<Fold::max, T>);
   register_step("reduce_min_" + kind, {1, 1, along<T>()}, reduce_step<Fold::min, T>);
   register_step("reduce_sum_square_" + kind, {1, 1, along<T>()}, reduce_step<Fold::sum_square, T>);
+  if constexpr (kIsFixed<T>) register_step("reduce_length_" + kind, {1, 1, along<T>()}, reduce_step<Fold::length, T>);
   register_step("cumulative_" + kind, {1, 1, along<T>({integer("exclusive"), integer("reverse")})}, cumulative_step<T>);
   register_step("arg_" + kind,
                 {1, 1, {integer("outer"), integer("n"), integer("inner"), integer("largest"), integer("index_bytes")}},

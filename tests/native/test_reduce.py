@@ -21,7 +21,13 @@ def _view(shape: tuple[int, int, int]) -> dict[str, int]:
 
 
 @EXAMPLES
-@given(SHAPES, st.sampled_from([8, 16]), st.sampled_from(FOLDS), st.sampled_from(HOW), st.integers(0, 2**32 - 1))
+@given(
+    SHAPES,
+    st.sampled_from([8, 16]),
+    st.sampled_from([*FOLDS, "length"]),
+    st.sampled_from(HOW),
+    st.integers(0, 2**32 - 1),
+)
 def test_reduce_fixed(shape: tuple[int, int, int], bits: int, fold: str, how: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     low, high = RANGE[bits]
@@ -31,7 +37,7 @@ def test_reduce_fixed(shape: tuple[int, int, int], bits: int, fold: str, how: st
     centered = x - zero_a
     total = {
         "sum": centered.sum(1), "mean": centered.sum(1), "max": centered.max(1), "min": centered.min(1),
-        "sum_square": (centered**2).sum(1),
+        "sum_square": (centered**2).sum(1), "length": np.sqrt((centered**2).sum(1).astype(np.float64)),
     }[fold]  # fmt: skip
     attributes = {**_view(shape), "zero_a": zero_a, "scale": scale, "zero_point": zero, "low": low, "high": high}
     out = np.zeros(total.shape, FIXED[bits])

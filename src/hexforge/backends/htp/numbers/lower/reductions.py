@@ -66,6 +66,21 @@ def reduce(lowering: Lowering, node: Node) -> bool:
     return True
 
 
+@lowers("L2Pool2d")
+def length(lowering: Lowering, node: Node) -> bool:
+    """The root of the sum of squares of fixed point, over one window that is all of space."""
+    x, y = node.operand(0), node.outputs[0]
+    own, out = lowering.storage(x), lowering.storage(y)
+    whole = tuple(node.params["filter_size"]) == x.shape[1:3] and not np.any(node.params["pad_amount"])
+    if not own.fixed or own.kind != out.kind or not whole or int(node.params["p"]) != 2:
+        return False
+    lowering.emit(
+        f"reduce_length_{own.kind}", [x], [y], outer=x.shape[0], n=math.prod(x.shape[1:3]), inner=x.shape[3],
+        **_fixed(own, out, own.scale / out.scale),
+    )  # fmt: skip
+    return True
+
+
 def _axis_view(shape: tuple[int, ...], axis: int) -> dict[str, int]:
     return {"outer": math.prod(shape[:axis]), "n": shape[axis], "inner": math.prod(shape[axis + 1 :])}
 
