@@ -246,10 +246,15 @@ Run copy_step(const Attributes& at, std::span<const Tensor> ins, std::span<const
     if (dim < 0) throw std::invalid_argument("copy: bad shape");
     if (dim == 0) return [](const Operands&) {};
   }
-  // A long innermost axis is copied by a loop, a short one by as many calls: the order of axes does not matter.
-  const auto longest = std::max_element(box.dims.begin(), box.dims.end()) - box.dims.begin();
-  if (!box.dims.empty() && box.dims.back() < 8 && box.dims[static_cast<std::size_t>(longest)] > box.dims.back()) {
-    for (auto* axes : {&box.dims, &box.x, &box.y}) std::swap((*axes)[static_cast<std::size_t>(longest)], axes->back());
+  // A long innermost axis is copied by a loop, a short one by as many calls: the order of axes does not matter. Of the
+  // long ones the innermost is near what was written last.
+  constexpr std::int64_t kLong = 8;
+  if (!box.dims.empty() && box.dims.back() < kLong) {
+    std::size_t chosen = box.dims.size() - 1;
+    for (std::size_t i = chosen; i-- > 0 && box.dims[chosen] < kLong;) {
+      if (box.dims[i] > box.dims[chosen]) chosen = i;
+    }
+    for (auto* axes : {&box.dims, &box.x, &box.y}) std::swap((*axes)[chosen], axes->back());
   }
   while (box.dims.size() < 2) {
     box.dims.insert(box.dims.begin(), 1);

@@ -83,8 +83,12 @@ void each_pixel(const Window& w, const Operands& o, Pixel pixel) {
                          to = std::min(w.out[2], from + end - begin);
       const Span deep(w, 0, line / w.out[1] % w.out[0]), high(w, 1, line % w.out[1]);
       const T* plane = o.in<T>() + line / lines * w.in[0] * w.in[1] * w.in[2] * w.channels + channel;
-      for (std::int64_t at = from; at < to; ++at, ++begin) {
+      for (std::int64_t at = from; at < to;) {
         const Span wide(w, 2, at);
+        // Pixels side by side whose windows lie inside, one column further each, are as one pixel of more channels.
+        const std::int64_t reach = wide.start + (w.kernel[2] - 1) * w.dilation[2];
+        const bool inside = w.stride[2] == 1 && channels == w.channels && wide.start >= 0 && reach < w.in[2];
+        const std::int64_t together = inside ? std::min(to - at, w.in[2] - reach) : 1;
         std::int64_t count = 0;
         for (std::int64_t kd = deep.first; kd < deep.last; ++kd) {
           for (std::int64_t kh = high.first; kh < high.last; ++kh) {
@@ -94,8 +98,10 @@ void each_pixel(const Window& w, const Operands& o, Pixel pixel) {
               rows[static_cast<std::size_t>(count++)] = x + kw * w.dilation[2] * w.channels;
           }
         }
-        pixel(rows.data(), count, deep.covered * high.covered * wide.covered, channels,
+        pixel(rows.data(), count, deep.covered * high.covered * wide.covered, channels * together,
               o.out<T>() + begin % pixels * w.channels + channel);
+        at += together;
+        begin += together;
       }
     }
   });

@@ -18,7 +18,16 @@ ROUND = {"count": 2}
 def test_every_step_says_what_it_may_read() -> None:
     assert ROOMS.keys() == _native.step_fields().keys()
     assert set(ROOMS.values()) == {0, 64}
-    exact = {"cast", "copy", "dequantize_u8", "dequantize_s16", "quantize_u8", "quantize_s16", "round_half"}
+    exact = {
+        "cast",
+        "copy",
+        "dequantize_u8",
+        "dequantize_s16",
+        "quantize_u8",
+        "quantize_s16",
+        "round_half",
+        "table_f32",
+    }
     exact |= {"masked_softmax_u8", "masked_softmax_s16", "matmul_hmx_u8", "matmul_hmx_s16", "packed_f32"}
     exact |= {"packed_scaled_u8", "packed_scaled_s16"}
     exact |= {f"scatter_{kind}" for kind in ("u8", "s16", "f32", "int32", "int64")}

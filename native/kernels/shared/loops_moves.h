@@ -79,9 +79,18 @@ void transpose_part(const float* x, std::int64_t stride_x, float* y, std::int64_
   } else {
     constexpr std::int64_t kSide = Bytes / 4;
     const std::int64_t whole_rows = rows / kSide * kSide, whole_columns = columns / kSide * kSide;
-    for (std::int64_t c = 0; c < whole_columns; c += kSide) {  // what is read lies in few lines one behind the other
-      for (std::int64_t r = 0; r < whole_rows; r += kSide)
-        transpose_square<Bytes, Half>(x + c * stride_x + r, stride_x, y + r * stride_y + c, stride_y);
+    const auto square = [=](std::int64_t r, std::int64_t c) __attribute__((always_inline)) {
+      transpose_square<Bytes, Half>(x + c * stride_x + r, stride_x, y + r * stride_y + c, stride_y);
+    };
+    // Along the side whose lines lie farther apart, so that few lines of it are walked at once.
+    if (stride_y > stride_x) {
+      for (std::int64_t r = 0; r < whole_rows; r += kSide) {
+        for (std::int64_t c = 0; c < whole_columns; c += kSide) square(r, c);
+      }
+    } else {
+      for (std::int64_t c = 0; c < whole_columns; c += kSide) {
+        for (std::int64_t r = 0; r < whole_rows; r += kSide) square(r, c);
+      }
     }
     if (whole_columns < columns) {
       transpose_part<Bytes / 2, Half>(x + whole_columns * stride_x, stride_x, y + whole_columns, stride_y, whole_rows,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -97,6 +98,7 @@ class SegmentRunner:
         self._steps = len(program.kinds)
         self._last = {name: last for (name, *_), last in zip(writes, program.last_steps, strict=True)}
         """The number of steps after which each tensor that it writes is whole."""
+        self._results = [Results(dtype, shape, room) for _, dtype, shape, room in writes]
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -141,10 +143,8 @@ class SegmentRunner:
         An output that steps read beyond its end is written there only if a run made that array: it has bytes behind.
         """
         outs = [
-            targets[name]
-            if name in targets and (not room or is_padded(targets[name]))
-            else (padded if room else np.empty)(shape, dtype)
-            for name, dtype, shape, room in self._writes
+            targets[name] if name in targets and (not room or is_padded(targets[name])) else results.take()
+            for (name, _, _, room), results in zip(self._writes, self._results, strict=True)
         ]
         try:
             given = [tensors[n] for n in self.reads]
@@ -162,6 +162,60 @@ class SegmentRunner:
             ) from None
         for (name, *_), array in zip(self._writes, outs, strict=True):
             tensors[name] = array
+
+
+class Results:
+    """Arrays for one of the tensors that runs write: memory that nobody holds a result in any more is used again.
+
+    The system would else take the memory of a large result back, and clear new pages for the next one.
+    """
+
+    _LEAST_BYTES = 1 << 15
+    _MOST_KEPT = 4
+    _LINE = 64
+
+    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], room: bool) -> None:
+        self._dtype, self._shape, self._size, self._room = dtype, shape, math.prod(shape), room
+        self._small = self._size * dtype.itemsize < self._LEAST_BYTES
+        self._kept: list[tuple[Array, int]] = []
+        """Whole arrays and where in them results begin; each has one reference more for each result in it."""
+
+    def take(self) -> Array:
+        """An array that nobody else has."""
+        if self._small:
+            return padded(self._shape, self._dtype) if self._room else np.empty(self._shape, self._dtype)
+        kept = self._kept
+        for _ in range(len(kept)):
+            try:
+                whole, start = kept.pop(0)  # no other thread has it then
+            except IndexError:
+                break
+            free = sys.getrefcount(whole) == _ALONE
+            if free:
+                result = self._part(whole, start)
+            kept.append((whole, start))
+            if free:
+                return result
+        whole, start = self._made()
+        result = self._part(whole, start)
+        kept.append((whole, start))
+        if len(kept) > self._MOST_KEPT:
+            kept.pop(0)
+        return result
+
+    def _part(self, whole: Array, start: int) -> Array:
+        return whole[start : start + self._size].reshape(self._shape)
+
+    def _made(self) -> tuple[Array, int]:
+        """A new array: with bytes behind the result, or one whose result begins with a line of the caches."""
+        if self._room:
+            return np.empty(self._size + -(-ROOM // self._dtype.itemsize), self._dtype), 0
+        whole = np.empty(self._size + self._LINE // self._dtype.itemsize, self._dtype)
+        return whole, -whole.ctypes.data % self._LINE // self._dtype.itemsize
+
+
+_ALONE = 2
+"""References to an object that one variable holds, as `sys.getrefcount` counts them."""
 
 
 def padded(shape: Sequence[int], dtype: np.dtype[Any], data: Array | None = None) -> Array:

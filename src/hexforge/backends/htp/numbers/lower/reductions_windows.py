@@ -10,6 +10,7 @@ import numpy as np
 
 from hexforge.backends.htp.numbers.lower.adapt import requantize, three
 from hexforge.backends.htp.numbers.lower.native_steps import Lowering, lowers
+from hexforge.backends.htp.numbers.storage import Storage
 from hexforge.ir import Node, Value
 
 
@@ -41,7 +42,10 @@ def _window(lowering: Lowering, maximum: bool, x: Value, y: Value, **attributes:
         same = (own.scale, own.zero_point) == (out.scale, out.zero_point)
         like = replace(own, shape=y.shape)
         target = lowering.name(y) if same else lowering.temp(like, y.name)
-        lowering.emit(f"pool_max_{own.kind}", [x], [target], lowest=own.low, **attributes)
+        source: Value | str = x
+        if min(attributes["kernel"][1:]) > _LARGE:  # the greatest of a column's greatest, far fewer comparisons
+            source, attributes = _columns_first(lowering, own, x, attributes)
+        lowering.emit(f"pool_max_{own.kind}", [source], [target], lowest=own.low, **attributes)
         if not same:
             requantize(lowering, target, like, y, out)
     elif own.kind == "f32":
@@ -51,6 +55,25 @@ def _window(lowering: Lowering, maximum: bool, x: Value, y: Value, **attributes:
             f"pool_mean_{own.kind}", [x], [y], scale=own.scale / out.scale, zero_a=own.zero_point, **out.output(),
             **attributes,
         )  # fmt: skip
+
+
+_LARGE = 3
+"""A maximum over windows that are wider and higher is one over columns, then one over rows."""
+
+
+def _columns_first(
+    lowering: Lowering, own: Storage, x: Value, attributes: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Write the maximum over the depth and height of each window; what is left is over its width."""
+    upright, flat = dict(attributes), dict(attributes)
+    for name, none in {"kernel": 1, "stride": 1, "pad": 0, "pad_after": 0, "dilation": 1}.items():
+        upright[name] = (*attributes[name][:2], none)
+        flat[name] = (none, none, attributes[name][2])
+    between = (*attributes["out"][:2], attributes["in"][2])
+    upright["out"] = flat["in"] = between
+    made = lowering.temp(replace(own, shape=(attributes["batch"], *between, attributes["channels"])), x.name)
+    lowering.emit(f"pool_max_{own.kind}", [x], [made], lowest=own.low, **upright)
+    return made, flat
 
 
 def reduce_space(lowering: Lowering, node: Node) -> bool:
