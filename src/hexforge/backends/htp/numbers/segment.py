@@ -98,7 +98,7 @@ class SegmentRunner:
         self._steps = len(program.kinds)
         self._last = {name: last for (name, *_), last in zip(writes, program.last_steps, strict=True)}
         """The number of steps after which each tensor that it writes is whole."""
-        self._results = [Results(dtype, shape, room) for _, dtype, shape, room in writes]
+        self._results = [ResultMemory(dtype, shape, room) for _, dtype, shape, room in writes]
 
     @property
     def kinds(self) -> Sequence[str]:
@@ -164,7 +164,7 @@ class SegmentRunner:
             tensors[name] = array
 
 
-class Results:
+class ResultMemory:
     """Arrays for one of the tensors that runs write: memory that nobody holds a result in any more is used again.
 
     The system would else take the memory of a large result back, and clear new pages for the next one.
