@@ -126,6 +126,8 @@ INNER = {
         ("known_work", "calibration"),
         ("cost_file",),
         ("fitting",),
+        ("choosing",),
+        ("fixed_paths",),
         ("critical_path", "least_squares"),
         ("tiled_graphs", "terms"),
         ("measurements",),
