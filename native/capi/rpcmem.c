@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // libcdsprpc.so's shared memory (rpcmem.h of FastRPC, BSD): buffers that a program and the HTP both see, each a file in
 // memory, whose descriptor QnnMem_register takes. Its remote calls to the DSP are not here.
+#if defined(__linux__)  // CMake builds it there alone
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -72,3 +73,4 @@ EXPORT void rpcmem_free(void* data) {
   close(found->fd);
   free(found);
 }
+#endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps "binary_*", "table_*", "quantize_*", "dequantize_*", "round_half".
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <optional>
@@ -232,7 +233,10 @@ std::optional<Piecewise> as_piecewise(const float* table) {
     for (std::int64_t i = 0; i < kPiece; ++i) patterns[i] = static_cast<std::uint16_t>(from + i);
     loops().widen_half(patterns, x, kPiece);
     loops().piecewise_f32(x, k, y, kPiece);
-    if (std::memcmp(y, table + from, sizeof y) != 0) break;
+    const auto same_bits = [](float a, float b) {
+      return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+    };
+    if (!std::equal(y, y + kPiece, table + from, same_bits)) break;
     if (from + kPiece == 65536) found = k;
   }
   if (!before) clear_overflow();

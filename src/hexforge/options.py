@@ -91,6 +91,8 @@ class Option:
     """What a chip must be able to do for it."""
     on_chip: Callable[[Any, Any], str] | None = None
     """What a value means on a chip, in words, where the sentence does not tell."""
+    idle: str = ""
+    """Why a graph takes as long without it, where it does."""
     whole_model: bool = False
     """Whether it concerns a whole model, so that sessions of its parts must not see it."""
 

@@ -66,7 +66,7 @@ void write_dcvs(const QnnHtpPerfInfrastructure_DcvsV3_t& own, std::uint32_t id, 
   Vote vote(json, "DcvsV3");
   vote.field("setDcvsEnable", own.setDcvsEnable);
   vote.field("dcvsEnable", own.dcvsEnable);
-  if (own.powerMode) vote.field("powerMode", own.powerMode);
+  if (static_cast<int>(own.powerMode) != 0) vote.field("powerMode", own.powerMode);
   vote.field("setSleepLatency", own.setSleepLatency);
   if (own.setSleepLatency) vote.field("sleepLatency", own.sleepLatency);
   vote.field("setSleepDisable", own.setSleepDisable);

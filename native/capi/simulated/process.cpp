@@ -66,7 +66,9 @@ void SimulatedProcess::end_all() {
     if (!ended || !ended->is_of_this_program() || !ended->connection_.is_open()) continue;
     try {
       ended->ask(DeviceMessage("close"), QNN_COMMON_ERROR_SYSTEM_COMMUNICATION);
-    } catch (const Failure&) {}  // it is gone already
+    } catch (const Failure&) {
+      continue;  // it is gone already
+    }
   }
 }
 

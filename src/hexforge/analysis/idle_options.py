@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,24 +10,13 @@ from hexforge.amounts import size
 from hexforge.chips.deployment import AS_IS
 from hexforge.chips.graph_config import LEVEL, VTCM, GraphConfig, vtcm_text
 from hexforge.errors import HexforgeError
+from hexforge.options import Option
 from hexforge.runtime.registry import timed_backend
 
 if TYPE_CHECKING:
     from hexforge.analysis.estimate import Estimate
 
 PLAIN = GraphConfig()
-REASONS: Mapping[str, str] = {
-    LEVEL: "levels differ in how much of VTCM holds weights fetched ahead, and no wait is shorter or longer for it; "
-    "what else QNN does at a level is not published",
-    "fold_relu_activation_into_conv_off": "no activation follows a convolution: a quantized model's Relu and Clip are "
-    "the range of the convolution's own result",
-    "short_depth_conv_on_hmx_off": "no convolution reads less than 32 channels",
-    "monolithic_lstm": "there is no Lstm and no Gru",
-    "dlbc": "no activation passes through DRAM that anything waits for",
-    "dlbc_weights": "nothing waits for weights",
-    "slc_alloc_enable": "no activation passes through DRAM that anything waits for",
-}
-"""Why an option changes no time, where it does not."""
 
 
 def idle_options(timed: Estimate) -> list[str]:
@@ -43,13 +31,14 @@ def idle_options(timed: Estimate) -> list[str]:
         asked = getattr(config, option.name)
         if asked == getattr(PLAIN, option.name) or (option.name == LEVEL and config.level == PLAIN.level):
             continue
-        if option.command_line and (reason := _reason_for_no_effect(timed, option.name)) is not None:
+        if option.command_line and (reason := _reason_for_no_effect(timed, option)) is not None:
             said.append(f"{option.command_line} changes no time: {reason}")
     return said
 
 
-def _reason_for_no_effect(timed: Estimate, field: str) -> str | None:
+def _reason_for_no_effect(timed: Estimate, option: Option) -> str | None:
     """Why the model takes as long without an option; None where it does not."""
+    field = option.name
     config = replace(timed.deployment.config, **{field: getattr(PLAIN, field)})
     deployment = replace(timed.deployment, config=config)
     backend, line = timed_backend(deployment), timed.timeline
@@ -69,4 +58,4 @@ def _reason_for_no_effect(timed: Estimate, field: str) -> str | None:
             "nothing moves for want of it" if more <= 0 else f"{size(more)} more pass through DRAM, beside other work"
         )
         return f"{needs}; it is as fast with all {vtcm_text(timed.vtcm_size_bytes)}"
-    return REASONS.get(field, "nothing in the model asks for it")
+    return option.idle or "nothing in the model asks for it"

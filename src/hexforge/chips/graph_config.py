@@ -75,6 +75,8 @@ class GraphConfig(OptionTable):
         provider=True,
         config_file=ConfigKey("O", default=DEFAULT_LEVEL, is_number=True, multiple_of=1),
         command_line="--optimization",
+        idle="levels differ in how much of VTCM holds weights fetched ahead, and no wait is shorter or longer for it; "
+        "what else QNN does at a level is not published",
     )
     fold_relu_activation_into_conv_off: bool = flag(
         False,
@@ -82,6 +84,8 @@ class GraphConfig(OptionTable):
         config_file=ConfigKey("fold_relu_activation_into_conv_off", default=False),
         compile_spec="not use_fold_relu",
         command_line="--fold-relu-off",
+        idle="no activation follows a convolution: a quantized model's Relu and Clip are the range of the "
+        "convolution's own result",
     )
     short_depth_conv_on_hmx_off: bool = flag(
         False,
@@ -89,6 +93,7 @@ class GraphConfig(OptionTable):
         config_file=ConfigKey("short_depth_conv_on_hmx_off", default=False),
         compile_spec="not use_conv_hmx",
         command_line="--short-depth-conv-off",
+        idle="no convolution reads less than 32 channels",
     )
     num_hvx_threads: int = integer(
         0,
@@ -131,6 +136,7 @@ class GraphConfig(OptionTable):
         ),
         compile_spec="use_dlbc",
         command_line="--dlbc",
+        idle="no activation passes through DRAM that anything waits for",
         ability="dlbc",
     )
     dlbc_weights: bool = flag(
@@ -147,6 +153,7 @@ class GraphConfig(OptionTable):
             ),
         ),
         command_line="--dlbc-weights",
+        idle="nothing waits for weights",
         ability="dlbc",
     )
     weights_packing: bool = flag(
@@ -161,6 +168,7 @@ class GraphConfig(OptionTable):
         config_file=ConfigKey("slc_alloc_enable", default=0, is_number=True, offline=True),
         compile_spec="use_slc_allocator",
         command_line="--slc",
+        idle="no activation passes through DRAM that anything waits for",
         ability="slc",
     )
     num_cores: int = integer(
@@ -189,6 +197,7 @@ class GraphConfig(OptionTable):
         key="enable_htp_monolithic_lstm",
         provider=True,
         command_line="--monolithic-lstm",
+        idle="there is no Lstm and no Gru",
     )
     exact_relu: bool = flag(
         True,

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hexforge.cli.say import say
 from hexforge.formats.files import require_writable, write_atomically
 from hexforge.request_fields import option
 
@@ -51,7 +51,8 @@ class FindingFiles:
         if self.sarif is not None:
             write_atomically(self.sarif, json.dumps(sarif(found), indent=2).encode() + b"\n")
         if self.annotations:
-            sys.stderr.write("".join(f"{annotation(finding)}\n" for finding in found))
+            for finding in found:
+                say(annotation(finding), err=True)
 
 
 def sarif(findings: Sequence[FileFinding]) -> dict[str, Any]:

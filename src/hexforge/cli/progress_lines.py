@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 
@@ -51,8 +50,7 @@ class ProgressEvents:
         if (what, True) == (self._last[0], now - self._last[1] < _SECONDS_OF_EVENTS) and done != of:
             return
         self._last = what, now
-        sys.stderr.write(json.dumps({"progress": what, "done": done, "of": of}) + "\n")
-        sys.stderr.flush()
+        say(json.dumps({"progress": what, "done": done, "of": of}), err=True)
 
 
 def wants_events() -> bool:

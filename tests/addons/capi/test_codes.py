@@ -20,7 +20,7 @@ WANTED = {
     "node_with_a_stranger": 6004, "op_unknown": 3110, "reason_logged": 1, "op_known": 0, "op_without_data": 0,
     "chip_at_byte_4": 57, "chip_at_byte_8": 57, "arch_at_byte_8": 73, "arch_at_byte_12": 73, "execute_too_early": 6023,
     "node_too_late": 6024, "execute_without_inputs": 6000, "execute_small": 6004, "execute_null": 6004,
-    "execute_stranger": 6004, "execute_other_size": 0, "execute_freed_profile": 12000, "execute": 0,
+    "execute_stranger": 6004, "execute_other_size": 6004, "execute_freed_profile": 12000, "execute": 0,
     "profile_level": 1000, "binary_garbage": 5005, "message": 0, "message_text": 1, "message_unknown": 10001, "free": 0,
     "free_twice": 5002, "execute_freed": 6001, "other": 0, "backend": 0, "backend_twice": 4011, "logger": 0,
 }  # fmt: skip
