@@ -211,8 +211,8 @@ def show(contents: dict[str, Any]) -> None:
     )
     for name in ("families fitted", "families not fitted"):
         of_count = contents.get("new_chip", {}).get(name, {}).items()
-        cells = (f"{n} rows {100 * f['median']:.1f} % mean {100 * f['mean']:.1f}" for n, f in of_count)
-        print(f"a new chip, {name}:", ", ".join(cells))
+        counts = (f"{n} rows {100 * f['median']:.1f} % mean {100 * f['mean']:.1f}" for n, f in of_count)
+        print(f"a new chip, {name}:", ", ".join(counts))
     for row in contents.get("worst", ()):
         print(
             f"{row['model']} {row['precision']} {row['runtime']}: {row['predicted_by_measured']:.2f} {row['suspected']}"
