@@ -10,7 +10,7 @@ import hexforge.ops  # noqa: F401 - fills the table
 from hexforge.ir import Call, Op, Work, table
 from hexforge.ir.fixed_point import permute_type
 from hexforge.ops.evaluate import evaluate
-from hexforge.patterns.nodes import expanded_type
+from hexforge.patterns.permutation import expanded_type
 from tests.ops.sample import Sample
 from tests.ops.test_samples import SAMPLES
 

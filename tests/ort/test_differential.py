@@ -26,11 +26,6 @@ def test_each_quantized_op_is_what_its_text_says(first: int) -> None:
     assert not [str(d) for seed in range(first, first + 5) for d in arbitrated_ops(seed)]
 
 
-def test_a_sum_of_three_is_rounded_no_more_than_twice() -> None:
-    """Its inputs reach much further than its result: a partial sum need not hold all of that."""
-    assert not [str(d) for d in arbitrated_ops(100543)]
-
-
 def test_the_arbiter_tells_a_wrong_op() -> None:
     model, feeds = random_qdq(2, "uint8", 6)
     assert not any(ruling.is_wrong for ruling in rulings(model, feeds, onnxruntime_outputs))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from hexforge.patterns.nodes import canonical, compose, identity, inverse, moves_nothing
+from hexforge.patterns.permutation import canonical, compose, identity, inverse, moves_nothing
 
 
 def test_permutations() -> None:

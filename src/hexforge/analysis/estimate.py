@@ -18,7 +18,8 @@ from hexforge.chips.deployment import AS_IS, Deployment
 from hexforge.chips.energy import waiting_uj
 from hexforge.errors import CallError, CapacityError, HexforgeError, UnsupportedError
 from hexforge.results import Key, Result, as_dataframe, length, record
-from hexforge.runtime.prepare import ModelRequest, without_collecting_cycles
+from hexforge.runtime.collecting import without_collecting_cycles
+from hexforge.runtime.prepare import ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
 from hexforge.timeline import Row, Timeline, join_timelines

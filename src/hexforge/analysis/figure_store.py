@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import subprocess
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -68,7 +69,8 @@ def store_figures(store: str, figures: Sequence[StoredFigure]) -> str:
     schema = pa.schema([(f.name, types[str(f.type)]) for f in fields(StoredFigure)])
     stream = io.BytesIO()
     parquet.write_table(pa.Table.from_pylist([asdict(figure) for figure in figures], schema), stream)
-    name = f"{figures[0].when.replace(':', '')}-{uuid4().hex[:12]}.parquet"
+    # runs of one second stay in their order
+    name = f"{figures[0].when.replace(':', '')}-{time.time_ns()}-{uuid4().hex[:12]}.parquet"
     if "://" not in store:
         Path(store).mkdir(parents=True, exist_ok=True)
         write_atomically(Path(store) / name, stream.getvalue())

@@ -21,9 +21,10 @@ from hexforge.formats.file_kinds import open_model, stem_of
 from hexforge.ir import DType, Graph, Role, ScaleOffset, TensorType
 from hexforge.rules import refusal_lines
 from hexforge.runtime import registry
+from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.describe import StoredWeights
-from hexforge.runtime.prepare import DEFAULT_REQUEST, ModelRequest, without_collecting_cycles
+from hexforge.runtime.prepare import DEFAULT_REQUEST, ModelRequest
 from hexforge.runtime.registry import timed_backend
 from hexforge.runtime.stages import PlacedNode
 

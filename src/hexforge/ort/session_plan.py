@@ -26,13 +26,13 @@ from hexforge.ort.options.session_options import (
     session_entries,
 )
 from hexforge.ort.signature import NodeArg, arguments
+from hexforge.runtime.collecting import without_collecting_cycles
 from hexforge.runtime.contexts import share
 from hexforge.runtime.contexts.context import Context
 from hexforge.runtime.contexts.context_model import Output, Report, context_in_memory, save
 from hexforge.runtime.contexts.context_plan import PrecompiledPlan
 from hexforge.runtime.contexts.request import names_of
 from hexforge.runtime.cpu_part import CpuPart
-from hexforge.runtime.prepare import ModelRequest, without_collecting_cycles
 from hexforge.runtime.stages import Stages
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _whole_files(model: ContextModel) -> Callable[[str], bytearray]:
 def _compile_model(model: Model, backend: Backend, sess_options: Any, config: SessionConfig, options: ProviderOptions,
               output: Output | None, no_backend: str) -> Prepared:  # fmt: skip
     from hexforge.runtime.plan import Plan
-    from hexforge.runtime.prepare import prepare_model
+    from hexforge.runtime.prepare import ModelRequest, prepare_model
 
     cuts: list[Extract] = []
 

@@ -21,7 +21,7 @@ from itertools import pairwise
 from hexforge.ir import Graph, Node, ParamValue, Role, ScaleOffset, Value
 from hexforge.ir.fixed_point import permute_type
 from hexforge.passes.clean import clean
-from hexforge.patterns.nodes import Permutation, compose, expanded_type, identity, inverse, moves_nothing
+from hexforge.patterns.permutation import Permutation, compose, expanded_type, identity, inverse, moves_nothing
 
 Params = dict[str, ParamValue]
 Groups = tuple[tuple[int, ...], ...]

@@ -9,7 +9,7 @@ from hexforge.ir.fixed_point import permute_type
 from hexforge.ops import of_kind
 from hexforge.ops.evaluate import evaluate
 from hexforge.patterns.language import QNN, anything, find_ending, op
-from hexforge.patterns.nodes import compose, moves_nothing
+from hexforge.patterns.permutation import compose, moves_nothing
 
 _SHARED = (Work.TRANSPOSE, Work.RESHAPE, Work.CONVERT)
 """Kinds of nodes of which one serves all that want the same of a value."""

@@ -8,10 +8,8 @@ So the graph that is timed is the graph that is run and the graph that a context
 
 from __future__ import annotations
 
-import gc
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,18 +64,6 @@ class ModelRequest:
 
 DEFAULT_REQUEST = ModelRequest()
 """A model as its file has it, placed as the backend can."""
-
-
-@contextmanager
-def without_collecting_cycles() -> Iterator[None]:
-    """Keep Python from looking for cycles while many objects are made, few of them garbage: a third of the time."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()
 
 
 OFFLOADED = "offload_graph_io_quantization=1"

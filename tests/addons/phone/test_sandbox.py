@@ -159,14 +159,13 @@ def test_too_many_processes_end_the_shell_and_nothing_else(phone: Phone, adb: Ad
 
 
 def test_a_program_is_who_it_says_and_where_it_is(phone: Phone, adb: Adb, tmp_path: Path) -> None:
-    """Programs get their words as they are, end with their caller, and are known under every name of a file pushed."""
+    """Programs get their words as they are, and are known under every name of a file pushed."""
     (tmp_path / "qnn-net-run").write_bytes(b"\x7fELF of another processor")
     adb("push", str(tmp_path / "qnn-net-run"), "/data/local/tmp/")
     assert (
         adb("shell", "cd /data/local/tmp; cp qnn-net-run other; chmod +x other; ./other --help").out.count("Usage") == 1
     )
     assert "no flag --a  b\nc;" in adb("shell", "qnn-net-run '--a  b\nc' 2>&1").out
-    assert adb("shell", "timeout 0.2 qnn-net-run --help; echo $?").out in ("143\n", "124\n")
     back = tmp_path / "back"
     adb("pull", "/data/local/tmp/qnn-net-run", str(back))
     assert back.read_bytes() == b"\x7fELF of another processor"

@@ -25,7 +25,7 @@ ADDON = Addon(
         Command(
             "abi-probe",
             "hexforge.addons.capi.abi_probe_command:abi_probe",
-            "Learn how an SDK's headers lay out QNN's structures, and what of it differs from hexforge's.",
+            "Print the program in C that learns the layout of an SDK's headers, run it, or compare what it said.",
             (
                 "hexforge abi-probe -o probe.c",
                 "hexforge abi-probe --include $QNN_SDK_ROOT/include/QNN -o passport.json",

@@ -12,20 +12,18 @@ from onnx_ir import Node, Value
 from hexforge.addons.tuning.rewrites.rule import PREDICTED, Place, Rewrite, RewriteRule
 from hexforge.patterns.language import any_node, anything, computed, constant, op
 from hexforge.patterns.nodes import (
-    compose,
     data,
-    identity,
     integer,
     ints,
     is_float,
     is_op,
-    moves_nothing,
     reader,
     reduced_axes,
     shape,
     sliced_ranges,
     source,
 )
+from hexforge.patterns.permutation import compose, identity, moves_nothing
 
 BROADCAST = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "Pow", "Equal", "Less", "Greater", "And", "Or")
 WINDOWS = "measured latencies (qai-hub-models): window reshapes and transposes are expensive, at 16 bit most of all"

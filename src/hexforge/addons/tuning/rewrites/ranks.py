@@ -19,17 +19,8 @@ from hexforge.addons.tuning.rewrites.rule import Place, Rewrite, RewriteRule
 from hexforge.addons.tuning.rewrites.written_out import AXES_AS_INPUT
 from hexforge.model.edit import Editor
 from hexforge.patterns.language import any_node
-from hexforge.patterns.nodes import (
-    attributes,
-    canonical,
-    data,
-    integer,
-    ints,
-    is_quantized,
-    operand,
-    reduced_axes,
-    shape,
-)
+from hexforge.patterns.nodes import attributes, data, integer, ints, is_quantized, operand, reduced_axes, shape
+from hexforge.patterns.permutation import canonical
 
 MOST_RANK = 5
 """Dimensions that HTP takes."""

@@ -17,7 +17,7 @@ from hexforge.frontends.onnx.translate.builder import Builder
 from hexforge.frontends.onnx.unit import Unit, UnitKind, detail_of
 from hexforge.ir import Array, ParamValue, ScaleOffset
 from hexforge.patterns.language import op
-from hexforge.patterns.nodes import canonical
+from hexforge.patterns.permutation import canonical
 from hexforge.patterns.pieces import cuts_to_the_end, sliced_pieces
 
 Shape = tuple[int, ...]

@@ -11,7 +11,7 @@ import onnx_ir
 
 from hexforge.frontends.onnx.translate.builder import Builder, binary, carried, cast, scaled_output, translates
 from hexforge.frontends.onnx.unit import Refusal, Unit
-from hexforge.ir import Array, DType, ScaleOffset, TensorType, Value
+from hexforge.ir import DType, ScaleOffset, TensorType, Value
 from hexforge.ir.fixed_point import dequantize, quantized_range
 
 Read = Callable[[Builder, Unit, int], Value]
@@ -115,7 +115,6 @@ def _fold_fixed_point(b: Builder, u: Unit, op: str, divisor: int) -> bool:
 
     Maxima and minima are rounded once, whatever the number of inputs: rounding keeps the order. So are sums of two, or
     of inputs of one type; a partial sum of others is rounded to 16 bits of its own range: real numbers have 11 here.
-    The input of the least range comes last, so that partial sums need hold little more than the result.
     """
     out, values = b.output(u), [b.input(u, i) for i in range(len(u.inputs))]
     encodings = [v.encoding for v in values]
@@ -133,15 +132,13 @@ def _fold_fixed_point(b: Builder, u: Unit, op: str, divisor: int) -> bool:
         return False
     if len(values) > 2 and all(v.type == values[0].type for v in values):
         return scaled_output(b, u, 1 / divisor, lambda to: _sum_rounded_once(b, values, to))
+    value = values[0]
+    for other in values[1:-1]:
+        shape = _together(value, other)
+        value = b.emit(op, [value, other], TensorType(out.dtype, shape, _sum_encoding(value, other, out.dtype)))
     if len(values) == 1:
         return False
-    value, *others, smallest = sorted(values, key=lambda v: float(np.ptp(_real_ends(v))), reverse=True)
-    needed = _real_ends(out) * divisor - sum(_real_ends(v)[::-1] for v in (*others, smallest))
-    for other in others:
-        needed = needed + _real_ends(other)[::-1]
-        encoding = _sum_encoding(_real_ends(value) + _real_ends(other), needed, out.dtype)
-        value = b.emit(op, [value, other], TensorType(out.dtype, _together(value, other), encoding))
-    return scaled_output(b, u, 1 / divisor, lambda to: b.emit(op, [value, smallest], to))
+    return scaled_output(b, u, 1 / divisor, lambda to: b.emit(op, [value, values[-1]], to))
 
 
 def _sum_rounded_once(b: Builder, values: Sequence[Value], to: Value | TensorType) -> Value:
@@ -157,19 +154,17 @@ def _together(x: Value, y: Value) -> tuple[int, ...]:
     return tuple(np.broadcast_shapes(x.shape, y.shape))
 
 
-def _real_ends(value: Value) -> Array:
-    """The least and the most that a fixed-point value can be, as real numbers."""
-    assert value.encoding is not None
-    ends = np.asarray(quantized_range(value.dtype, value.encoding), np.int64)
-    return dequantize(ends, value.type.with_shape((2,))).astype(np.float64)
-
-
-def _sum_encoding(ends: Array, needed: Array, dtype: DType) -> ScaleOffset:
-    """The finest encoding that holds every sum between these ends; what is not needed ends up at the result's ends."""
-    low, high = min(max(ends[0], needed[0]), 0.0), max(min(ends[1], needed[1]), 0.0)
+def _sum_encoding(x: Value, y: Value, dtype: DType) -> ScaleOffset:
+    """The finest encoding that holds every sum of two fixed-point values."""
+    low = high = 0.0
+    for value in (x, y):
+        assert value.encoding is not None
+        ends = np.asarray(quantized_range(value.dtype, value.encoding), np.int64)
+        least_real, most_real = dequantize(ends, value.type.with_shape((2,)))
+        low, high = low + float(least_real), high + float(most_real)
     least, most = quantized_range(dtype, ScaleOffset(1.0))
-    scale = float(high - low) / (most - least) or 1.0
-    return ScaleOffset(scale, -round(least - low / scale))
+    scale = (max(high, 0.0) - min(low, 0.0)) / (most - least) or 1.0
+    return ScaleOffset(scale, -round(least - min(low, 0.0) / scale))
 
 
 @translates("Mod", writes=("ElementWiseFmod", "ElementWiseMod"))
