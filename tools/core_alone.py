@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,7 @@ def main(arguments: list[str]) -> int:
         command = [str(python), "-m", "hexforge", *(word.format(model=model) for word in line)]
         subprocess.run(command, cwd=COPY.parent, check=True, stdout=subprocess.DEVNULL)
     named = any((ROOT / argument.partition("::")[0]).exists() for argument in arguments)
+    os.environ["PYTEST_ADDOPTS"] = "-p no:hexforge"  # what is installed still names the plugin of an add-on
     return run_tests(COPY, python, [*arguments, *(() if named else TESTS)])
 
 
