@@ -22,15 +22,13 @@ from hexforge.addons.llm.serving.requests import (
     read_request,
 )
 from hexforge.addons.llm.text_tokens import INSTALL
+from hexforge.cli.loopback import HOST, NAMES, is_this_machine, require_long, shows
 from hexforge.errors import CallError
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
-"""Hosts that are this machine; a page from elsewhere that names another is turned away."""
 
 
 def application(model: LanguageModel, token: str, *, together: int = 8, pace: Pace | None = None) -> Starlette:
@@ -41,8 +39,7 @@ def application(model: LanguageModel, token: str, *, together: int = 8, pace: Pa
         from starlette.routing import Route
     except ImportError:
         raise CallError(f"the endpoint needs starlette and uvicorn: {INSTALL}") from None
-    if len(token) < 8:
-        raise CallError("a token has at least 8 characters; leave it out to have one made")
+    require_long(token)
     endpoint = _Endpoint(model, token, Answers(model, together, pace=pace))
 
     async def failed(request: Request, error: Exception) -> Response:
@@ -96,12 +93,9 @@ class _Endpoint:
 
     def _require_allowed(self, request: Request) -> None:
         """RequestError for one who lacks the token, or comes through a name that is not this machine's."""
-        host = request.headers.get("host", "")
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if name not in LOOPBACK:
+        if not is_this_machine(request.headers.get("host", "")):
             raise RequestError(403, "this endpoint is for this machine alone")
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not secrets.compare_digest(given.encode(), self._token.encode()):
+        if not shows(request.headers.get("authorization", ""), self._token):
             raise RequestError(401, "the token is missing or wrong", code="invalid_api_key")
 
     async def _answered(self, request: Request, chat: bool) -> Response:
@@ -179,8 +173,8 @@ def serve(
     pace: Pace | None = None,
 ) -> None:  # fmt: skip
     """Serve until the process is told to end; on an address of this machine alone."""
-    if host not in LOOPBACK:
-        raise CallError(f"--host {host}: only this machine's own address; {LOOPBACK[0]} is")
+    if host not in NAMES:
+        raise CallError(f"--host {host}: only this machine's own address; {HOST} is")
     app = application(model, token, together=together, pace=pace)
     import uvicorn
 
