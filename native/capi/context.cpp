@@ -6,6 +6,7 @@
 #include "HTP/QnnHtpContext.h"
 #include "capi/check/check.h"
 #include "capi/functions.h"
+#include "capi/htp_options.h"
 #include "capi/simulated/context.h"
 #include "capi/tensors.h"
 #include "core/aligned_memory.h"
@@ -16,19 +17,7 @@ namespace {
 constexpr std::uint32_t kExtendedUdma = 11;
 constexpr std::size_t kMostNames = 4096;  // of graphs in a configuration
 
-// What a client's union holds: read as bytes, since a bool of a client may be any number.
-std::uint64_t number_of(const QnnHtpContext_CustomConfig_t& config, std::size_t bytes) {
-  std::uint64_t number = 0;
-  std::memcpy(&number, reinterpret_cast<const std::byte*>(&config) + sizeof(std::uint64_t), bytes);
-  return number;
-}
-
-// Options that the device has by a name of its own: a flag, or a number of so many bytes.
-struct HtpOption {
-  std::uint32_t option;
-  const char* key;
-  std::size_t bytes;  // 0: a flag
-};
+// Options that the device has by a name of its own.
 constexpr HtpOption kHtpOptions[] = {
     {QNN_HTP_CONTEXT_CONFIG_OPTION_PREPARE_ONLY, "prepare_only", 0},
     {QNN_HTP_CONTEXT_CONFIG_OPTION_SHARE_RESOURCES, "share_resources", 0},

@@ -6,25 +6,14 @@
 #include "HTP/QnnHtpGraph.h"
 #include "capi/check/check.h"
 #include "capi/functions.h"
+#include "capi/htp_options.h"
 #include "capi/simulated/context.h"
 #include "capi/tensors.h"
 
 namespace hexforge::capi {
 namespace {
 
-// What a client's union holds: read as bytes, since a bool of a client may be any number.
-std::uint64_t number_of(const QnnHtpGraph_CustomConfig_t& config, std::size_t bytes) {
-  std::uint64_t number = 0;
-  std::memcpy(&number, reinterpret_cast<const std::byte*>(&config) + sizeof(std::uint64_t), bytes);
-  return number;
-}
-
-// Options of the HTP by the names that its backend has for them, and the bytes that each takes; 0 is a flag.
-struct HtpOption {
-  std::uint32_t option;
-  const char* key;
-  std::size_t bytes;
-};
+// Options of the HTP by the names that its backend has for them.
 constexpr HtpOption kHtpOptions[] = {
     {QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE_IN_MB, "vtcm_mb", sizeof(std::uint32_t)},
     {QNN_HTP_GRAPH_CONFIG_OPTION_VTCM_SIZE, "vtcm_size", sizeof(std::uint64_t)},
